@@ -151,7 +151,7 @@ PICTURE = scripts/picture target/picture/sample.html docs/images
 .PHONY: picture
 picture: setup-test
 	@scripts/build
-	@rm -rf target/picture && mkdir -p target/picture && cp -r crates/cli/sample target/picture/sample.fathom
+	@rm -rf target/picture && mkdir -p target/picture && cp -r crates/recorder/sample target/picture/sample.fathom
 	@$(FATHOM) report target/picture/sample.fathom -o target/picture/sample.html
 	@$(PICTURE)/report.png timeline 710 '#timeline-canvas@0.36,0.174' '#timeline-canvas@0.36,0.26' \
 		'#timeline-canvas@0.36,0.846' '#panel .bar@0.94,0.5'

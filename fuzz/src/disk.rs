@@ -56,7 +56,7 @@ pub fn sessions() -> Vec<Vec<u8>> {
     vec![old, new]
 }
 
-/// A client that has said all it will ever say, and keeps what it is told.
+/// A client that has sent everything, and keeps what it receives.
 #[derive(Default)]
 pub struct ScriptedStream<'b> {
     pub says: &'b [u8],
@@ -98,7 +98,7 @@ pub fn session(bytes: &[u8]) {
     drop(serve(bytes));
 }
 
-/// How the session of a client ends, and what it was told.
+/// How the session of a client ends, and what it received.
 pub fn serve(says: &[u8]) -> (Result<(), nbd::Failure>, Vec<u8>) {
     let exports = Single { name: "disk".into(), export: Memory::new(DISK_BYTES) };
     let mut client = ScriptedStream { says, received: Vec::new() };

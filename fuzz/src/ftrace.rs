@@ -141,7 +141,7 @@ fn translate(bytes: &[u8], layout: Layout, sink: &mut dyn FnMut(&Event)) -> run:
 pub fn ftrace(bytes: &[u8]) {
     let Some(layout) = Layout::parse(HEADER, PAGE, false) else { return };
     translate(bytes, layout, &mut |event| {
-        // The length of a text is told when it is stored.
+        // The length of a text is known when it is stored.
         let (mut stored, mut again) = (Vec::new(), Vec::new());
         event.encode(&mut stored);
         let read = Event::decode(&stored).expect("it does not come back from the log");

@@ -186,6 +186,6 @@ fn corpus(target: Target) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 fn say(line: &str) {
-    // Nobody reads on: nothing is left to be told.
+    // Nobody reads on: nothing is left to print.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -347,7 +347,7 @@ fn root(root: &Path, models: &[&str]) -> Result<()> {
         ),
         ("dumpsys", "#!/system/bin/sh\nexec cat \"/replay/dumpsys $1\"\n"),
         ("getenforce", "#!/system/bin/sh\nexec cat /replay/getenforce\n"),
-        // Notes what it is told where everybody may write.
+        // Writes its arguments where everybody may write.
         ("cmd", "#!/system/bin/sh\necho \"$*\" >>/data/misc/perfetto-traces/cmd\n"),
         ("perfetto", include_str!("../fakes/perfetto")),
         ("dalvikvm64", include_str!("../fakes/dalvikvm64")),

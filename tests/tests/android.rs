@@ -196,7 +196,7 @@ fn mode() -> Result<()> {
     let results = value["results"].as_array().context("results")?;
     let engines: Vec<_> = results.iter().filter_map(|r| r["parameters"]["engine"].as_str()).collect();
     ensure!(engines == ["bundled", "robolectric"] && value["complete"] != false, "{value:#}");
-    // What is not there is told with what to do.
+    // What is missing is reported with what to do.
     let output = Command::new(fathom())
         .args(["workload", "sqlite", "--engine=robolectric", "--robolectric=/no/such"])
         .current_dir(folder.path())

@@ -367,7 +367,7 @@ fn samples() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("sample.fathom");
-    run(Command::new("cp").arg("-r").arg(root.join("crates/cli/sample")).arg(&archive))?;
+    run(Command::new("cp").arg("-r").arg(root.join("crates/recorder/sample")).arg(&archive))?;
     let shown = run(Command::new(fathom()).arg("show").arg(&archive))?;
     let ours = forms(&String::from_utf8_lossy(&shown.stdout));
     ensure!(ours.len() == 4, "{ours:?}");

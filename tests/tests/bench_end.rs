@@ -445,6 +445,7 @@ fn own_load() -> Result<()> {
     // More processes than processors; children that come and go; one that waits for its disk.
     let crowd = format!("for n in $(seq {cpus}); do ({BURN}) & done; wait");
     let come_and_go = "for n in $(seq 60); do sh -c \"j=0; while [ \\$j -lt 3000 ]; do j=\\$((j + 1)); done\"; done";
+    // A fixed wait, in the command: it sleeps as one that waits for something does.
     let disk = "dd if=/dev/zero of=f bs=1M count=48 conv=fsync 2>/dev/null; cat f f f >/dev/null; rm f; sleep 0.2";
     for (name, what) in [("crowd", crowd.as_str()), ("children", come_and_go), ("disk", disk)] {
         fs::write(folder.path("computing.toml"), computing(what))?;

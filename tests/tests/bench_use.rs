@@ -167,7 +167,7 @@ fn waiting() -> Result<()> {
         .stdin(Stdio::null());
     let messages = String::from_utf8(run(&mut command)?.stderr)?;
     let line = messages.lines().find(|l| l.contains("waiting for the machine: load"));
-    // The first line of a design is told before its first process waits, so that only a long wait shows as a line.
+    // The first line of a design is printed before its first process waits, so that only a long wait shows as a line.
     ensure!(line.is_none_or(|l| l.contains("/6)") && l.contains(" left")), "{messages}");
     let gates = folder.run(&["bench", "show", "bench.fathom"])?;
     ensure!(gates.contains("without passing the gate load"), "{gates}");

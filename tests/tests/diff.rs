@@ -395,7 +395,7 @@ fn slower_program() -> Result<()> {
     Ok(())
 }
 
-/// Whatever the machine does meanwhile: of twenty recordings of one program, sides drawn by lot are told apart as often as the test allows,
+/// Whatever the machine does meanwhile: of twenty recordings of one program, sides drawn by lot differ as often as the test allows,
 /// 3.2 % for five and five. A hundred draws have a standard deviation of 1.8.
 fn equal_sides() -> Result<()> {
     let folder = tempfile::tempdir()?;

@@ -697,7 +697,7 @@ fn exported() -> Result<()> {
         })?;
     }
     ensure!(ids[0] == ids[1], "another identity after a restart: {ids:?}");
-    // A receiver that wants none is told of, and nothing is sent again.
+    // A receiver that rejects spans is reported, and nothing is sent again.
     let mut receiver = Receiver::start("refuses")?;
     let mut served = Served::start(&[&place, "--listen", "127.0.0.1:0", "--otlp", &receiver.url])?;
     receiver.next()?;

@@ -37,7 +37,7 @@ fn hold_all(folder: &Folder, all: &[(&str, &[&str])]) -> Result<()> {
 fn recording() -> Result<()> {
     let folder = Folder::new()?;
     for name in ["a.fathom", "b.fathom"] {
-        let carried = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/cli/sample");
+        let carried = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/recorder/sample");
         fs::create_dir(folder.path(name))?;
         for file in ["meta.json", "events.log"] {
             fs::copy(carried.join(file), folder.path(name).join(file))?;

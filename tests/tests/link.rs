@@ -502,6 +502,7 @@ fn over_fixed(result: &Path, tool: &str, read: fn(&Value) -> Option<[f64; 3]>) -
     let dev = result.with_extension("dev");
     // Sent packets are the tenth number of the line.
     let handed = format!("awk '/link0:/ {{ print $11 }}' /proc/net/dev >>{}", dev.display());
+    // A fixed wait: the last packets of the tool that has ended are still handed on, and nothing says that none follows.
     let script = format!("{tool} && sleep 0.2 && {handed} && $FATHOM_LINK_ENTER_SERVER {handed}");
     let output = link(&fixed::OPTIONS, &script)?;
     let messages = String::from_utf8_lossy(&output.stderr);

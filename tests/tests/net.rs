@@ -137,7 +137,7 @@ fn documents() -> Result<()> {
     }
     ensure!(samples.contains("direction=down stream=0"), "the other end's readings are missing");
 
-    // Half of the intervals have readings, and a ratio is told, or on a machine that is late why not.
+    // Half of the intervals have readings, and there is a ratio, or on a machine that is late a reason why not.
     let value = json(&["run", &serving.at, "--duration", "4", "--direction", "down", "--readings-cost"])?;
     let (one, readings) = (&value["directions"][0]["readings_ratio"], &value["directions"][0]["readings"]);
     ensure!(one["pairs"].as_u64() >= Some(6) || one["unknown"].is_string(), "{value}");

@@ -249,7 +249,7 @@ fn under_way(bench: &Bench) -> Result<Child> {
 fn ended() -> Result<()> {
     let bench = Bench::make()?;
     let child = under_way(&bench)?;
-    // A second one is told to wait for the first.
+    // A second one is refused until the first has ended.
     let output = bench.fathom_command("delay=1ms", &["--duration", "1"]).output()?;
     ensure!(String::from_utf8_lossy(&output.stderr).contains("another run uses"), "{output:?}");
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;

@@ -91,7 +91,7 @@ fn keyed() -> Result<()> {
     let old = path("old");
     let coordinator = start_with_output(&["serve", "--key", &right, "--nbd", &front, "--node", &address], &old)?;
     qemu_io(&coordinator.says, &["write -P 7 1M 2M", "read -P 7 1M 2M", "read -P 0 0 1M"])?;
-    // The one that comes later has the higher epoch, and the one before is told.
+    // The one that comes later has the higher epoch, and the one before gets an error.
     let bench = ["bench", "--key", &right, "--node", &address, "--duration", "1", "--threads", "16", "--json"];
     refused(&bench, 1, "another coordinator is connected to the node")?;
     qemu_io(&coordinator.says, &["read -P 7 1M 2M"])?;
@@ -487,7 +487,7 @@ fn dead_node() -> Result<()> {
     ensure!(failed && node["state"] == "away", "{status}");
     let table = String::from_utf8(fathom_tests::run(&mut pool(&["status", &socket]))?.stdout)?;
     ensure!(table.contains(&format!("The last flush failed: {named}")), "{table}");
-    // A client of structured replies is told too.
+    // A client of structured replies gets the message too.
     let flush = "import nbd, sys\nh = nbd.NBD()\nh.connect_uri(sys.argv[1])\nh.flush()";
     let asked = Command::new(PYTHON).env("LIBNBD_DEBUG", "1").args(["-c", flush, &coordinator.says]).output()?;
     let text = String::from_utf8_lossy(&asked.stderr);

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{
-    Case, ext4, fathom, installed, lane, near, number, record, records_lost, root, rows, run, shape, show,
+    Case, ext4, fathom, installed, lane, near, number, record, recorded_whole, records_lost, root, rows, run, shape,
+    show,
 };
 use serde_json::Value;
 use std::fs;
@@ -202,7 +203,11 @@ fn during_a_loop(options: impl Fn(u32) -> Vec<String>) -> Result<()> {
 fn others_have_names() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let mut child = inserting(disk.path())?;
-    let script = format!("echo x > {0}/f; sync {0}/f; sleep 1", disk.path().display());
+    // Until the other process has written its database three times: what it did before the last is done.
+    let script = format!(
+        "cd {}; echo x >f; sync f; for n in 1 2 3; do was=$(stat -c %y t.db); until [ \"$(stat -c %y t.db)\" != \"$was\" ]; do :; done; done",
+        disk.path().display()
+    );
     let recorded = record(folder.path(), &[], &["sh", "-c", &script]);
     let name = fs::read_to_string(format!("/proc/{}/comm", child.id()))?;
     drop(child.stdin.take());
@@ -462,7 +467,8 @@ fn nested(way: &str, mode: &str, times: u32, functions: &[&str]) -> Result<serde
     let operations: Vec<String> = functions.iter().map(|f| format!("{}:{f}", library.display())).collect();
     let options: Vec<&str> = operations.iter().flat_map(|o| ["--op", o]).chain(["--probes", way]).collect();
     let (program, file, times) = (program.to_string_lossy(), disk.path().join("f"), times.to_string());
-    show(&record(folder.path(), &options, &[&program, &file.to_string_lossy(), mode, &times])?)
+    let argv: [&str; 4] = [&program, &file.to_string_lossy(), mode, &times];
+    Ok(recorded_whole(|| record(folder.path(), &options, &argv))?.1)
 }
 
 /// The sum of the operations' own counts is what was charged to operations.
@@ -572,7 +578,8 @@ fn many_cursors() -> Result<()> {
                 for x in all: next(x, None)\n";
     for (cursors, gave_way) in [(8, 0), (11, 3)] {
         let folder = tempfile::tempdir()?;
-        let summary = show(&record(folder.path(), &[], &["python3", "-c", TURNS, &cursors.to_string()])?)?;
+        let argv = ["python3", "-c", TURNS, &cursors.to_string()];
+        let (_, summary) = recorded_whole(|| record(folder.path(), &[], &argv))?;
         let told = || format!("{cursors}: {:#}\n{:#}", summary["operations"], summary["loss"]);
         for n in 0..cursors {
             let select = shape(&summary, &format!("SELECT A FROM T AS X{n} "))?;

@@ -330,7 +330,7 @@ fn stops() -> Result<()> {
             sql(&[text(&archive)]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         child.stdin.take().context("a stdin")?.write_all(statement.as_bytes())?;
         fathom_tests::until("it is at work", || Ok(worked(child.id()).is_none_or(|ticks| ticks > 60)))?;
-        // Its statement may be done, of which nothing is left to be told to stop.
+        // Its statement may be done, so that nothing is left to be cancelled.
         let _ = Command::new("kill").args(["-INT", &child.id().to_string()]).stderr(Stdio::null()).status()?;
         let output = child.wait_with_output()?;
         let said = String::from_utf8_lossy(&output.stderr);

@@ -127,7 +127,7 @@ fn syncs() -> Result<()> {
     Ok(())
 }
 
-/// argv: a file. Syncs when it is told to, and only then.
+/// argv: a file. Syncs on request only.
 const TOLD: &str = r#"
 import os, sys
 file = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR, 0o644)

@@ -139,5 +139,5 @@ export function tellApart(labels) {
   return { own: own.map((label, i) => label || labels[i]), shared: shared.join(' ') };
 }
 
-/** The colour of the n-th line, told apart with every common colour vision. */
+/** The colour of the n-th line, distinguishable with every common colour vision. */
 export const LINE_COLOURS = ['database', 'driver', 'syscall', 'ioscheduler', 'filesystem', 'app', 'block', 'runqueue'];

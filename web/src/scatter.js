@@ -1,5 +1,5 @@
 // Device commands over time and address, one statement beside another: the papers' figures 11 and 12. A write is a filled
-// square, a read a ring, a flush (which has no address) a stroke in a band of its own: none needs colour to be told apart.
+// square, a read a ring, a flush (which has no address) a stroke in a band of its own: none needs colour to be distinguished.
 
 import { bytes, count, duration, moment, percent } from './format.js';
 import { numberTicks, timeTicks } from './scale.js';

@@ -311,7 +311,7 @@ export class Timeline {
   }
 
   /**
-   * One box; x and width in pixels of the plot. Reads are open below, flushes hatched: told apart without colour.
+   * One box; x and width in pixels of the plot. Reads are open below, flushes hatched: distinguishable without colour.
    * @param {Row} row
    * @param {number} span
    * @param {number} x

@@ -51,7 +51,7 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Runs a cargo command of a component that a distribution's Rust may lack: then it is told, and passed over.
+/// Runs a cargo command of a component that a distribution's Rust may lack: then it is reported, and skipped.
 fn component(root: &Path, name: &str, words: &[&str]) -> Result<()> {
     let mut command = cargo(root);
     command.args(words);

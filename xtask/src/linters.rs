@@ -1,5 +1,5 @@
 //! Formatters and linters of what is not Rust: shell, Java, the page's script. `scripts/setup test` installs them; one that is not
-//! there is told and passed over, as a component is that a distribution's Rust lacks.
+//! there is reported and skipped, as a component is that a distribution's Rust lacks.
 //!
 //! Where formatters of another version would write otherwise, the version is pinned: Java's is clang-format 14, Debian 12's, and the
 //! script's are those of `web/package-lock.json`. What lints Java is `javac -Xlint:all -Werror`, by which it is compiled anyhow.

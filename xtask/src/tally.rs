@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Lines kept of a failed test's message, and of a lane that failed without one: the last ones say why.
 const KEPT: usize = 40;
 
-/// Tests that are told as the longest.
+/// How many of the longest tests are named.
 const LONGEST: usize = 20;
 
 /// The part of a test's path that says that it is long (`cargo xtask long`).
@@ -201,7 +201,7 @@ impl Count {
         self.failures.push(Failure { test: why.into(), message: VecDeque::new() });
     }
 
-    /// Adds a lane's, or a program's: what is told of it begins with the label, if there is one.
+    /// Adds a lane's, or a program's: what is printed of it begins with the label, if there is one.
     pub fn add(&mut self, label: &str, other: Self) {
         let labelled = |test: String| match (label, test.as_str()) {
             ("", _) => test,

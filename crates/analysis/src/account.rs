@@ -77,10 +77,8 @@ pub fn device_commands(index: &Index) -> DeviceCommands {
     }
     account.attributed = account.by_operations + account.by_recorded_processes;
     let name = |dev: u32| if dev == 0 { "unknown disk".to_owned() } else { index.disk_name(dev) };
-    account.by_disk = by_disk
-        .into_iter()
-        .map(|(dev, disk)| (name(dev), DiskCommands { role: index.role(dev).into(), ..disk }))
-        .collect();
+    account.by_disk =
+        by_disk.into_iter().map(|(dev, disk)| (name(dev), DiskCommands { role: index.role(dev), ..disk })).collect();
     account.processes = processes
         .into_iter()
         .map(|((origin, tgid), (commands, bytes))| ProcessUse {

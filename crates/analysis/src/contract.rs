@@ -117,7 +117,7 @@ pub struct OperationSummary {
     pub inside_ns: Times,
     /// Where the time went. `exclusive_ns` of all layers and `unexplained_ns` add up to `latency_ns.sum`.
     pub layers: BTreeMap<Layer, LayerTime>,
-    /// What it waited for beside the disk, where the kernel told: locks, other programs, memory, quotas; the longest first. This
+    /// What it waited for beside the disk, where the kernel reported it: locks, other programs, memory, quotas; the longest first. This
     /// time stands in `layers` too.
     pub waits: Vec<WaitedFor>,
     /// Where its threads slept longest, a choice of sleeps under the recording's budget (facts `stacks.*`); the longest first.
@@ -247,7 +247,7 @@ pub struct PerOperation {
     pub bytes_written: BytesWritten,
     /// Bytes written to the device for a byte that the operation wrote by system calls; absent if it wrote none.
     pub write_amplification: Option<f64>,
-    /// Likewise on every disk, stacked ones told apart.
+    /// Likewise on every disk, each stacked one by itself.
     pub by_disk: BTreeMap<String, DiskUse>,
 }
 
@@ -401,17 +401,43 @@ pub struct DeviceCommands {
     pub incomplete: u64,
     /// Tries that the driver gave back, and that were issued again; not in `total`.
     pub retried: u64,
-    /// The same for every disk, stacked ones told apart.
+    /// The same for every disk, each stacked one by itself.
     pub by_disk: BTreeMap<String, DiskCommands>,
     /// Who, other than operations, on the disks that hold the files.
     pub processes: Vec<ProcessUse>,
+}
+
+/// What a disk has to do with the files of the recording.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub enum DiskRole {
+    /// Their file systems are on it.
+    #[serde(rename = "holds the files")]
+    HoldsFiles,
+    /// Such a disk stands on it.
+    #[serde(rename = "below")]
+    Below,
+    /// Nothing.
+    #[default]
+    #[serde(rename = "other")]
+    Other,
+}
+
+impl DiskRole {
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::HoldsFiles => "holds the files",
+            Self::Below => "below",
+            Self::Other => "other",
+        }
+    }
 }
 
 /// Commands of one disk.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DiskCommands {
     /// `holds the files`, `below` such a disk, or `other`.
-    pub role: String,
+    pub role: DiskRole,
     /// Commands.
     pub total: u64,
     /// As in [`DeviceCommands`].
@@ -613,7 +639,7 @@ pub struct DiskInfo {
     /// Number as `lsblk` shows it.
     pub dev: String,
     /// `holds the files`, `below` or `other`.
-    pub role: String,
+    pub role: DiskRole,
     /// What it stands on.
     pub below: String,
 }

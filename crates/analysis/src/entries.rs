@@ -4,7 +4,7 @@
 //! counts where it enters.
 
 use crate::rows::{Index, call};
-use model::{Call, Layer, Relation};
+use model::{Call, Layer, Relation, SpanKind};
 use sqlite::FileClass;
 
 /// How calls and the file system's own spans hang together, by position of span.
@@ -58,8 +58,8 @@ impl Entries {
         Use {
             enters,
             class,
-            wrote: class.filter(|_| call.is_some_and(Call::writes) || enters && span.kind == "write"),
-            read: class.filter(|_| call.is_some_and(Call::reads) || enters && span.kind == "read"),
+            wrote: class.filter(|_| call.is_some_and(Call::writes) || enters && span.is(SpanKind::Write)),
+            read: class.filter(|_| call.is_some_and(Call::reads) || enters && span.is(SpanKind::Read)),
             syncs: matches!(call, Some(Call::Fsync | Call::Fdatasync)),
             bytes: span.result.map_or(span.bytes, |done| done.try_into().unwrap_or(0)),
         }

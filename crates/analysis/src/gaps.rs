@@ -27,7 +27,7 @@ pub struct Act {
     pub bytes: u64,
 }
 
-/// An ordinal from which phases are not told apart: a checkpoint may have thousands.
+/// An ordinal from which phases are not distinguished: a checkpoint may have thousands.
 const MAX_ORDINAL: u32 = 9;
 
 /// The acts, phases and gaps of all executions of one shape.

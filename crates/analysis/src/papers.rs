@@ -16,7 +16,7 @@ mod outcome;
 use crate::contract::{FileUse, Gap, OperationSummary, Summary};
 use crate::figures::looks_read_only;
 use crate::text::{bytes, count, duration, shown};
-use model::Layer;
+use model::{Layer, ShapeKind};
 use serde::Serialize;
 use sqlite::FileClass;
 use std::fmt::Write as _;
@@ -83,7 +83,7 @@ const LINUX_000: &str = "Linux";
 /// The statements of a trace that stand for the papers' INSERT and SELECT: of those that begin so, the one with the
 /// most executions.
 fn find(summary: &Summary, wanted: impl Fn(&str) -> bool) -> Option<&OperationSummary> {
-    let statements = summary.operations.iter().filter(|o| o.kind == "statement" && o.count > 0);
+    let statements = summary.operations.iter().filter(|o| o.kind == ShapeKind::Statement.name() && o.count > 0);
     statements.filter(|o| wanted(&o.statement)).max_by_key(|o| o.count)
 }
 
@@ -92,7 +92,7 @@ fn find_shape(rows: &crate::Rows) -> Option<&model::table::Shape> {
     let mut counts = std::collections::HashMap::new();
     rows.operations.iter().for_each(|o| *counts.entry(o.shape).or_insert(0_u64) += 1);
     let is = |text: &str| text.get(..6).is_some_and(|s| s.eq_ignore_ascii_case("insert"));
-    let inserts = rows.shapes.iter().filter(|shape| shape.kind == "statement" && is(&shape.text));
+    let inserts = rows.shapes.iter().filter(|shape| shape.is(ShapeKind::Statement) && is(&shape.text));
     inserts.max_by_key(|shape| counts.get(&shape.id).copied().unwrap_or(0))
 }
 

@@ -3,7 +3,7 @@
 //! Held whole, because a summary, a figure and an explanation each walk the same graph in several directions; about
 //! 250 bytes a span. An archive too large for that belongs into a database, for which its tables are made.
 
-use crate::contract::Trace;
+use crate::contract::{DiskRole, Trace};
 use crate::older;
 use archive::{Archive, Error};
 use model::table::{
@@ -60,7 +60,7 @@ impl Rows {
         Ok(Self { slices: archive.rows()?, ..Self::load_without_slices(archive)? })
     }
 
-    /// The facts by name, as the machine told them.
+    /// The facts by name, as the machine reported them.
     pub fn environment(&self) -> Environment {
         let fact = |f: &FactRow| Fact {
             value: f.value.clone(),
@@ -237,13 +237,13 @@ impl<'a> Index<'a> {
     }
 
     /// Part that a disk plays.
-    pub fn role(&self, dev: u32) -> &'static str {
+    pub fn role(&self, dev: u32) -> DiskRole {
         if self.counted.contains(&dev) {
-            "holds the files"
+            DiskRole::HoldsFiles
         } else if self.below.contains(&dev) {
-            "below"
+            DiskRole::Below
         } else {
-            "other"
+            DiskRole::Other
         }
     }
 
@@ -455,12 +455,12 @@ mod tests {
         rows.disks.push(disk(9, "dm-0", "loop0", true));
         rows.disks[0].holds_files = false;
         let index = Index::new(&rows);
-        assert_eq!((index.role(rows.disks[0].dev), index.role(9)), ("holds the files", "other"));
+        assert_eq!((index.role(rows.disks[0].dev), index.role(9)), (DiskRole::HoldsFiles, DiskRole::Other));
         // Even if the loop disk's backing device is unknown, the links tell it.
         let mut rows = case::rows();
         rows.disks[0].below = "/var/disk.img".into();
         let index = Index::new(&rows);
-        assert_eq!(index.role(rows.disks[1].dev), "below");
+        assert_eq!(index.role(rows.disks[1].dev), DiskRole::Below);
         // As if the files were on no disk; and as if there were no files.
         rows.disks.clear();
         assert_eq!(Index::new(&rows).counted.len(), 0);

@@ -2,14 +2,14 @@
 //! characters, and says nothing that the JSON does not.
 
 use crate::completeness::{CHECKED, FAILED, NOT_CHECKED};
-use crate::contract::{ByConfidence, Completeness, FileUse, OperationSummary, Probe, Summary};
+use crate::contract::{ByConfidence, Completeness, DiskRole, FileUse, OperationSummary, Probe, Summary};
 use crate::counts::{self, StatementCounts};
 use crate::device_times;
 use crate::lines::{WIDTH, capital, line, paragraph, wrapped};
 use crate::stacks;
 use crate::text::{bytes, count, digits, duration, shown, size};
 use crate::waits;
-use model::Absence;
+use model::{Absence, ShapeKind};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -137,9 +137,9 @@ fn header(out: &mut String, summary: &Summary) {
             line(out, &format!("  {name:<12} {}", shown(value)));
         }
     }
-    for disk in summary.disks.iter().filter(|d| d.role != "other") {
+    for disk in summary.disks.iter().filter(|d| d.role != DiskRole::Other) {
         let on = if disk.below.is_empty() { String::new() } else { format!(", on {}", shown(&disk.below)) };
-        let role = if disk.role == "below" { "underlying".into() } else { disk.role.clone() };
+        let role = if disk.role == DiskRole::Below { "underlying" } else { disk.role.name() };
         line(out, &format!("  {:<12} {} ({}){on}", role, shown(&disk.name), disk.dev));
     }
 }
@@ -321,7 +321,7 @@ fn gaps(out: &mut String, operation: &OperationSummary) {
     for gap in &operation.gaps {
         // A marked span or a function of --op is no statement.
         let to = match gap.to.as_str() {
-            "next statement" if operation.kind != "statement" => format!("next {}", operation.kind),
+            "next statement" if operation.kind != ShapeKind::Statement.name() => format!("next {}", operation.kind),
             to => to.to_owned(),
         };
         let name = format!("{} -> {to}", gap.from);
@@ -361,7 +361,7 @@ fn commands(out: &mut String, summary: &Summary) {
     }
     for (name, disk) in &account.by_disk {
         let kinds: Vec<String> = disk.kinds.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
-        let text = format!("{} ({}): {}", shown(name), disk.role, kinds.join(", "));
+        let text = format!("{} ({}): {}", shown(name), disk.role.name(), kinds.join(", "));
         let [read, written] = [disk.bytes_read, disk.bytes_written].map(|n| bytes(n as f64));
         wrapped(out, "  ", &format!("{text}; {read} read, {written} written"));
     }

@@ -23,7 +23,7 @@ use crate::tracer::{self, Prices, Times};
 use crate::waits::Waits;
 use archive::{Archive, Error};
 use model::table::{Operation, Slice, Span};
-use model::{Layer, Reason, Relation};
+use model::{Layer, Reason, Relation, ShapeKind};
 use sqlite::{FileClass, PageGrid, database_of, part};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -184,7 +184,7 @@ impl<'a> Tallies<'a> {
             summary.rows = summary.rows.saturating_add(operation.rows);
             if let Some(result) = operation.result {
                 *summary.results.entry(result).or_default() += 1;
-                summary.errors += u64::from(summary.kind == "statement" && !NO_ERROR.contains(&result));
+                summary.errors += u64::from(summary.kind == ShapeKind::Statement.name() && !NO_ERROR.contains(&result));
             }
             tally.latency.push(latency);
             tally.inside.push(operation.inside_ns);
@@ -585,7 +585,7 @@ fn disks(index: &Index) -> Vec<DiskInfo> {
     let info = |d: &model::table::Disk| DiskInfo {
         name: d.name.clone(),
         dev: model::Dev(d.dev).to_string(),
-        role: index.role(d.dev).into(),
+        role: index.role(d.dev),
         below: d.below.clone(),
     };
     index.rows.disks.iter().map(info).collect()

@@ -18,7 +18,7 @@
 
 use crate::contract::{OperationSummary, TracerPart};
 use crate::rows::{Index, Rows};
-use model::{Layer, Reason};
+use model::{Layer, Reason, ShapeKind};
 use std::collections::HashMap;
 
 /// From this part of an operation's time on, its times tell of the recording more than of the operation.
@@ -117,7 +117,7 @@ fn parts(index: &Index, prices: Prices) -> Vec<TracerTime> {
     let kind = |at: usize| index.shape(at).map_or("", |shape| rows.shapes[shape].kind.as_ref());
     for (at, operation) in rows.operations.iter().enumerate() {
         let pairs = operation.steps.unwrap_or(0) as f64;
-        let statement = kind(at) == "statement";
+        let statement = kind(at) == ShapeKind::Statement.name();
         for (inside, outer) in index.chain(at).enumerate() {
             let part = &mut parts[outer];
             part.add(SYSCALL, calls[at].into(), prices.call);
@@ -136,7 +136,11 @@ fn parts(index: &Index, prices: Prices) -> Vec<TracerTime> {
                     part.add(APP, prices.statement.outside(), prices.statement);
                 }
                 // In a statement's time, all but calls is Database's.
-                (_, false) => part.add(if kind(outer) == "statement" { DATABASE } else { APP }, pairs, prices.function),
+                (_, false) => part.add(
+                    if kind(outer) == ShapeKind::Statement.name() { DATABASE } else { APP },
+                    pairs,
+                    prices.function,
+                ),
             }
         }
     }

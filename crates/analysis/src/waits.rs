@@ -1,4 +1,4 @@
-//! What operations waited for beside the disk: locks with their holders, other programs, memory, quotas. The kernel told what each
+//! What operations waited for beside the disk: locks with their holders, other programs, memory, quotas. The kernel reported what each
 //! sleep was for; here the sleeps of a statement are added up by that and by who ended them.
 
 use crate::contract::WaitedFor;

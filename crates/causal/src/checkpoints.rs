@@ -15,7 +15,7 @@ use crate::objects::Objects;
 use crate::tasks::Tasks;
 use model::event::{Checkpoint, Header};
 use model::table::Span;
-use model::{Confidence, Layer, Relation};
+use model::{Confidence, Layer, Relation, SpanKind};
 use std::borrow::Cow;
 
 /// Who is remembered to have asked on one file system. Of more, the latest.
@@ -194,7 +194,7 @@ fn needed(header: &Header, record: &Checkpoint, call: u64, tasks: &mut Tasks, cx
         disk: Some(cx.config.disk_of(record.dev)),
         number: Some(record.number),
         flags: Cow::Borrowed(reason.name),
-        ..span(id, Layer::FileSystem, "checkpoint needed", header.time_ns, header.tgid, header.tid)
+        ..span(id, Layer::FileSystem, SpanKind::CheckpointNeeded.name(), header.time_ns, header.tgid, header.tid)
     };
     tasks.threads.put_span(header.tid, row, cx);
     let window = Window { start_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };

@@ -6,6 +6,7 @@ mod check;
 mod device;
 mod diff;
 mod fix;
+mod forward;
 mod import;
 mod lab;
 mod mcp;
@@ -16,35 +17,30 @@ mod pool;
 mod results;
 mod whatif;
 
-pub use ab::BenchAb;
-pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
-pub use check::{Check, CheckRecord, CheckVerb};
-pub use device::{
-    Device, DeviceCheck, DeviceFetch, DeviceInfo, DeviceList, DeviceStop, DeviceVerb, Devices, ServiceDevice, Via,
-    Which,
-};
-pub use diff::{Diff, Explain};
-pub use fix::{Allow, Fix};
-pub use import::Import;
-pub use lab::{GuestArgs, HostArgs, Lab, LabExec, LabList, LabRun, LabShell, LabVerb};
-pub use mcp::Mcp;
-pub use net::{Cost, Net, NetCc, NetLink, NetMeasure, NetRun, NetServe, NetTrial, NetVerb};
-pub use paper::{LinkTopology, Paper, PaperBench};
-pub use pool::{
-    AttachWith, Control, Disk, Order, Pool, PoolAttach, PoolBench, PoolForget, PoolKeygen, PoolNode, PoolServe,
-    PoolStatus, PoolTry, PoolVerb, Trust,
-};
-pub use results::{
-    BenchCompare, BenchHistory, BenchPlan, BenchShow, Better, MeasureBoth, Penalty, ResultFiles, ServeHttp,
-};
-pub use whatif::Whatif;
+pub use ab::*;
+pub use bench::*;
+pub use check::*;
+pub use device::*;
+pub use diff::*;
+pub use fix::*;
+pub use forward::forwarded;
+pub use import::*;
+pub use lab::*;
+pub use mcp::*;
+pub use net::*;
+pub use paper::*;
+pub use pool::*;
+pub use results::*;
+pub use whatif::*;
 // The program fathom-sql has these verbs; they are declared here too, so that help, completions and manual pages know them.
 pub use fleet::args::{Fleet, Serve, Sql};
 
 use crate::destination::folder_parser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use model::quantity::{bytes, moment, seconds};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser as _, ValueParser};
+use clap::{ArgAction, Args, Parser, Subcommand};
+use model::quantity::{Choices, bytes, moment, seconds};
 use recorder::presets::Operation;
+use recorder::{Backend, Probes};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -65,7 +61,6 @@ Start here:
 Exit status: 0 success, 1 failure, 2 usage error; `record -- CMD` exits with CMD's status."
 )]
 pub struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
 }
@@ -77,6 +72,17 @@ pub struct Cli {
 pub fn asked<W: Into<OsString> + Clone>(words: &[W]) -> Result<Verb, crate::Usage> {
     let words = std::iter::once("fathom".into()).chain(words.iter().cloned().map(Into::into));
     Cli::try_parse_from(words).map(|cli| cli.verb).map_err(|error| crate::Usage(error.to_string()))
+}
+
+/// The same of words that ask for a run of benchmarks.
+///
+/// # Errors
+/// They ask for something else.
+pub fn asked_run<W: Into<OsString> + Clone>(words: &[W]) -> Result<BenchRun, crate::Usage> {
+    match asked(words)? {
+        Verb::Bench(Bench { verb: BenchVerb::Run(run) }) => Ok(run),
+        _ => Err(crate::Usage("not a run of benchmarks".into())),
+    }
 }
 
 /// The commands. Their help is at their arguments: a doc comment here would hide the longer one there.
@@ -189,18 +195,18 @@ pub struct Record {
     pub no_probe_cost: bool,
     /// Where threads slept longest: functions of the kernel and of the program, at most 100 a second of sleeps from 0.1 ms. The
     /// program's memory is read for it, and nothing but the functions' names and places is stored
-    #[arg(long, value_enum, default_value_t = Stacks::Auto)]
-    pub stacks: Stacks,
+    #[arg(long, default_value = "auto", action = ArgAction::Set, value_parser = one_of(&STACKS))]
+    pub stacks: bool,
     /// How SQLite's functions are probed: inside CMD's processes, at a fraction of the cost of uprobes, or by uprobes
     /// (docs/internals/inside.md)
-    #[arg(long, value_enum, default_value_t = Probes::Uprobe)]
+    #[arg(long, default_value = "uprobe", value_parser = one_of(&Probes::CHOICES))]
     pub probes: Probes,
     /// Leave out this probe of the kernel, to measure what it costs (repeatable); what only it sees is missing
     #[arg(long, value_name = "PROBE", value_parser = kernel_probe)]
     pub without: Vec<String>,
     /// Source of events; `none` and `attached` start CMD in the same way but write no archive: baselines for measuring the
     /// tracer's overhead
-    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    #[arg(long, default_value = "auto", value_parser = one_of(&Backend::CHOICES))]
     pub backend: Backend,
     /// Take commands while recording, as `perf record` does: `ping`, answered by `ack` once the probes are attached, and `stop`
     #[arg(long, value_name = "fd:CTL[,ACK]|fifo:CTL[,ACK]", value_parser = control, conflicts_with = "device")]
@@ -222,38 +228,13 @@ pub struct Record {
 }
 
 /// Whether stacks are taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Stacks {
-    /// Of the longest sleeps, under a budget.
-    Auto,
-    /// None.
-    Off,
-}
+const STACKS: Choices<bool, 2> = [("auto", "Of the longest sleeps, under a budget", true), ("off", "None", false)];
 
-/// How SQLite's functions are probed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Probes {
-    /// Inside where no data would be lost, otherwise uprobes.
-    Auto,
-    /// Inside only; fail otherwise.
-    Inside,
-    /// By uprobes.
-    Uprobe,
-}
-
-/// Where events come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Backend {
-    /// eBPF if permitted, otherwise ftrace (with a notice).
-    Auto,
-    /// eBPF programs on tracepoints and function entries.
-    Ebpf,
-    /// The kernel's trace buffers (tracefs), in separate instances; events are linked by disk, sector and time.
-    Ftrace,
-    /// The eBPF probes with programs that return at once: the cost of attaching alone.
-    Attached,
-    /// Nothing is attached.
-    None,
+/// Parses an option that has few values, which `--help` lists with what each means.
+fn one_of<T: Clone + Send + Sync + 'static, const N: usize>(choices: &'static Choices<T, N>) -> ValueParser {
+    let known = choices.iter().map(|(name, help, _)| PossibleValue::new(*name).help(*help));
+    let meant = |text: String| choices.iter().find(|(name, ..)| *name == text).map(|(.., value)| value.clone());
+    PossibleValuesParser::new(known).map(move |text| meant(text).expect("clap refuses other names")).into()
 }
 
 /// Show where the time of each statement went.
@@ -369,7 +350,6 @@ pub struct Papers {
     /// Write the figures as Markdown to this file (docs/results/papers.md is one; `-`: stdout) instead of printing them
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Of a device.
     #[command(flatten)]
     pub beside: PapersBeside,
 }

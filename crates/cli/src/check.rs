@@ -2,13 +2,12 @@
 
 use crate::{Usage, args, destination, link, output};
 use analysis::check::{self, Contract};
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::Result;
 use archive::Archive;
 use archive::table_maker::Failure;
 use model::text::ShownPath as _;
 use model::{Context, counted};
 use runner::check::{Blind, Runs};
-use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -23,7 +22,7 @@ fn open(path: &Path) -> Result<Archive, Failure> {
     Ok(link::open(path, &Context::silent())?)
 }
 
-/// Says what is not counted without tracing.
+/// Prints what is not counted without tracing.
 fn print_blind(why: &Blind) {
     eprintln!(
         "fathom: not traced ({why}): only calls that read and write, and their bytes, of all files and pipes together, are counted; \
@@ -51,7 +50,7 @@ fn record(args: &args::CheckRecord) -> Result<ExitCode> {
 }
 
 fn compare(args: &args::Check) -> Result<ExitCode> {
-    let contract = contract(&args.file)?;
+    let contract = runner::check::contract(&args.file)?;
     let command = if args.command.is_empty() { &contract.command } else { &args.command };
     if command.is_empty() {
         return Err(Usage(format!("{} names no command: give it after --", args.file.shown())).into());
@@ -60,16 +59,4 @@ fn compare(args: &args::Check) -> Result<ExitCode> {
     let outcome = runs.compared(&contract, !args.no_trace, &print_blind)?;
     output::result(args.json, &outcome, || check::text::text(&outcome))?;
     Ok(if outcome.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn contract(path: &Path) -> Result<Contract> {
-    let file = path.shown();
-    match std::fs::read_to_string(path) {
-        Ok(text) => Contract::parse(&text).with_context(|| format!("{file} is no contract")),
-        Err(error) if error.kind() == ErrorKind::NotFound => Err(anyhow!(
-            "{file}: there is no such contract; make one: fathom check record -o {} -- CMD",
-            output::word(path)
-        )),
-        Err(error) => Err(error).with_context(|| format!("cannot read {file}")),
-    }
 }

@@ -2,10 +2,12 @@
 //! container, an ordinary user, no BTF), the same is shown on a recording that comes with the program, and what needs no
 //! tracing is measured.
 
-use crate::{args, export, link, notices, output, own_load, progress, report, sample};
+use crate::{args, export, link, notices, output, own_load, progress, report};
 use anyhow::{Context as _, Result, bail};
 use model::Context;
 use model::text::ShownPath as _;
+use recorder::sample;
+use runner::once::Load;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -16,10 +18,16 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
         bail!("{} is not a folder", args.folder.shown());
     }
     let archive = args.folder.join("demo.fathom");
-    let recorded = match recorder::record(&own_load::recording(args, &archive)?, &context, &notices::warn) {
+    let load = Load {
+        rows: args.rows,
+        scans: args.scans,
+        journal_mode: &args.journal_mode,
+        folder: args.folder.to_str().context("the folder's name is not UTF-8")?,
+    };
+    let recorded = match recorder::record(&own_load::recording(&load, &archive)?, &context, &notices::warn) {
         Ok(recorded) => recorded,
         Err(recorder::Error::Capture(refusal)) if refusal.is_refusal() => {
-            return untraced(args, &refusal, &context);
+            return untraced(args, &load, &refusal, &context);
         }
         Err(error) => return Err(error.into()),
     };
@@ -27,7 +35,7 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
     if context.cancelled() {
         // A page of half a load would take the place of a whole one's.
         eprintln!("fathom: interrupted; the recording so far is in {}", archive.shown());
-        return Ok(ExitCode::from(crate::bench::INTERRUPTED));
+        return Ok(ExitCode::from(crate::output::INTERRUPTED));
     }
     if recorded.status != 0 {
         bail!(
@@ -59,7 +67,7 @@ fn show(archive: &Path, context: &Context) -> Result<()> {
 }
 
 /// What can be shown and measured where nothing can be traced.
-fn untraced(args: &args::Demo, refusal: &capture::Error, context: &Context) -> Result<ExitCode> {
+fn untraced(args: &args::Demo, load: &Load<'_>, refusal: &capture::Error, context: &Context) -> Result<ExitCode> {
     progress::clear(context);
     println!("Cannot record here: {refusal}\n");
     println!(
@@ -72,29 +80,14 @@ fn untraced(args: &args::Demo, refusal: &capture::Error, context: &Context) -> R
     println!("==== Sample recording: {} ====\n", sample::MACHINE);
     show(&archive, context)?;
     println!("\n==== This machine, untraced: the same workload on the disk of {} ====\n", args.folder.shown());
-    measure(args, context)?;
+    measure(load, context)?;
     println!("\nTo see where the time goes, run this as root on a physical or virtual machine.");
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs the workload without tracing, and prints its latencies.
-fn measure(args: &args::Demo, context: &Context) -> Result<()> {
-    let (rows, scans) = (args.rows.to_string(), args.scans.to_string());
-    let dir = args.folder.to_str().context("the folder's name is not UTF-8")?;
-    let words = [
-        "demo",
-        "--rows",
-        &rows,
-        "--scans",
-        &scans,
-        "--journal-mode",
-        &args.journal_mode,
-        "--samples",
-        "each",
-        "--dir",
-        dir,
-    ];
-    let measured = runner::once::run(&words.map(str::to_string), context)?;
+fn measure(load: &Load<'_>, context: &Context) -> Result<()> {
+    let measured = runner::once::run(&load.words("each"), context)?;
     progress::clear(context);
     output::text(&measured.text());
     println!("  checked: {}", measured.checked().context("the workload did not report that its result was checked")?);

@@ -4,21 +4,14 @@ use crate::{Usage, args, destination, link, output, progress};
 use analysis::diff;
 use analysis::text::shown;
 use anyhow::{Result, bail};
-use archive::{Archive, ArchiveKind};
+use archive::Archive;
 use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Opens a recording; of a benchmark, `of_bench` says which verb does the like.
-pub fn recording(path: &Path, of_bench: &str, json: bool) -> Result<Archive> {
-    let archive = link::open(path, &progress::context(json))?;
-    let kind = archive.meta().kind;
-    let instead = match kind {
-        ArchiveKind::Trace => return Ok(archive),
-        ArchiveKind::Bench => of_bench,
-        ArchiveKind::Net => "`fathom show` shows what limited it",
-    };
-    bail!("{} is {kind}, not a recording; {instead}", path.shown())
+/// Opens a recording.
+pub fn recording(path: &Path, of_bench: &'static str, json: bool) -> Result<Archive> {
+    Ok(runner::archives::recording(path, of_bench, &|path| Ok(link::open(path, &progress::context(json))?))?)
 }
 
 /// The recordings that the page shows: of several a side the middle ones, of which the table is, too.

@@ -1,11 +1,12 @@
 //! `fathom fix`: the remedies for a command, what each brings, and the best of them set for good.
 
-use crate::bench::{INTERRUPTED, measured};
-use crate::{args, link, notices, output};
+use crate::bench::ab::measured;
+use crate::output::{self, INTERRUPTED};
+use crate::{args, link, notices};
 use anyhow::Result;
 use experiment::ab::contract::Outcome;
 use experiment::fix::contract::Fixed;
-use experiment::fix::remedies::{Durability, Remedy};
+use experiment::fix::remedies::Remedy;
 use experiment::fix::text;
 use model::Context;
 use runner::fix::{self, Request};
@@ -29,24 +30,19 @@ pub fn run(args: &args::Fix) -> Result<ExitCode> {
     if args.list {
         return list(&fix::list(&request)?);
     }
-    let allowed = match args.allow {
-        args::Allow::Same => Durability::Same,
-        args::Allow::LastCommits => Durability::LastCommits,
-        args::Allow::Corruption => Durability::Corruption,
-    };
     let trial = fix::prepare(&request, &|path: &Path| Ok(link::open(path, &Context::silent())?))?;
     let Some(design) = &trial.design else {
-        let untried = Fixed::untried(trial.not_tried.clone(), trial.findings.clone(), allowed);
-        let said = nothing(args, &untried);
+        let untried = Fixed::untried(trial.not_tried.clone(), trial.findings.clone(), args.allow);
+        let shown = nothing(args, &untried);
         trial.end()?;
-        return said;
+        return shown;
     };
     let measured = measured(design, &args.output, args.quiet);
     let (tried, not_tried, findings) = (trial.tried.clone(), trial.not_tried.clone(), trial.findings.clone());
     let database = trial.database();
     let put_back = trial.end();
     let (results, tables) = measured?;
-    let fixed = Fixed::new(&Outcome::new(&results), tried, not_tried, findings, allowed);
+    let fixed = Fixed::new(&Outcome::new(&results), tried, not_tried, findings, args.allow);
     let mut value = serde_json::to_value(&fixed)?;
     value["archive"] = serde_json::json!(args.output);
     output::result(args.json, &value, || text::text(&fixed))?;
@@ -67,11 +63,7 @@ pub fn run(args: &args::Fix) -> Result<ExitCode> {
 }
 
 fn list(remedies: &[Remedy]) -> Result<ExitCode> {
-    for remedy in remedies {
-        println!("{}", remedy.name);
-        text::settings(remedy).iter().for_each(|setting| println!("  {setting}"));
-        println!("  gives up: {}", remedy.gives_up);
-    }
+    output::text(&text::list(remedies));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -79,13 +71,6 @@ fn list(remedies: &[Remedy]) -> Result<ExitCode> {
 fn nothing(args: &args::Fix, untried: &Fixed) -> Result<ExitCode> {
     let mut value = serde_json::to_value(untried)?;
     value["archive"] = serde_json::Value::Null;
-    output::result(args.json, &value, || {
-        let mut text = match &untried.findings[..] {
-            [] => "No finding names a remedy.\n".to_owned(),
-            codes => format!("Findings: {}; none of their remedies can be tried here.\n", codes.join(", ")),
-        };
-        untried.not_tried.iter().for_each(|one| text.push_str(&format!("  {}: {}\n", one.name, one.why)));
-        text
-    })?;
+    output::result(args.json, &value, || text::untried(untried))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -27,7 +27,6 @@ mod pool;
 mod progress;
 mod record;
 mod report;
-mod sample;
 mod show;
 mod whatif;
 mod workload;
@@ -38,29 +37,15 @@ use clap::{CommandFactory, Parser};
 use model::text::ShownPath as _;
 use std::process::ExitCode;
 
-/// What was asked for is not there: wrong usage, which only the work itself could tell.
-#[derive(Debug)]
+/// What was asked for is not there: wrong usage that the parser cannot see.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 struct Usage(String);
 
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
-
 /// Somebody asked for the end before there was a result.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
 struct Interrupted;
-
-impl std::fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("interrupted")
-    }
-}
-
-impl std::error::Error for Interrupted {}
 
 fn main() -> ExitCode {
     let cli = match args::Cli::try_parse() {
@@ -77,7 +62,7 @@ fn main() -> ExitCode {
             ExitCode::from(match () {
                 () if error.is::<Usage>() => 2,
                 () if matches!(error.downcast_ref(), Some(runner::Error::Usage(_))) => 2,
-                () if error.is::<Interrupted>() => bench::INTERRUPTED,
+                () if error.is::<Interrupted>() => output::INTERRUPTED,
                 () => 1,
             })
         }

@@ -1,4 +1,4 @@
-//! What the rooms have to say besides their results: on stderr, a line each, with the program's name before it.
+//! Prints the rooms' notices on stderr, a line each, with the program's name before it.
 
 use anyhow::Result;
 use archive::Runs;
@@ -6,7 +6,7 @@ use recorder::Notice;
 use std::fmt::Display;
 use std::path::Path;
 
-/// Says it.
+/// Prints it.
 pub fn say(what: &dyn Display) {
     what.to_string().lines().for_each(|line| eprintln!("fathom: {line}"));
 }
@@ -17,29 +17,29 @@ pub fn warned((runs, warnings): (Runs, Vec<String>)) -> Runs {
     runs
 }
 
-/// Says what a benchmark's table maker has to say.
+/// Prints a notice of a benchmark's table maker.
 pub fn print_run_notice(notice: experiment::tables::Notice) {
     say(&notice);
 }
 
-/// Says what a benchmark's runner has to say.
+/// Prints a notice of a benchmark's runner.
 pub fn remark(notice: runner::Notice) {
     say(&notice);
 }
 
-/// Says what the recorder has to say, if it is a warning.
+/// Prints a notice of the recorder, if it is a warning.
 pub fn warn(notice: Notice) {
     if !notice.is_remark() {
         say(&notice);
     }
 }
 
-/// Says what the recorder has to say.
+/// Prints a notice of the recorder.
 pub fn print(notice: Notice) {
     say(&notice);
 }
 
-/// Moves an archive of that name out of the way, and says so unless `quiet`.
+/// Moves an archive of that name out of the way, and reports it unless `quiet`.
 pub fn keep_old(output: &Path, quiet: bool) -> Result<()> {
     if let Some(kept) = recorder::output::keep_old(output)?.filter(|_| !quiet) {
         print(Notice::KeptOld(kept));

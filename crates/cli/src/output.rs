@@ -1,16 +1,13 @@
-//! What is printed, whoever still reads it.
+//! Printing, also when nobody reads any more.
 //!
-//! Picture a guide whose party may walk away in the middle of a sentence: he finishes his round all the same. `fathom show T
-//! | head -1` takes a line and goes, and a recording must not be lost because the terminal that its remarks went to is
-//! gone. The standard library's macros panic then; those below stand in for them everywhere in this program.
+//! `fathom show T | head -1` closes the pipe after a line, and a recording must not be lost because its terminal is gone. The standard
+//! library's macros panic then; those below replace them everywhere in this program. What cannot be written to stderr is dropped. So is
+//! what cannot be written to a closed stdout, which is no failure; any other error, such as a full disk, is reported at the end, with
+//! exit status 1.
 //!
-//! What stderr does not take is dropped. What stdout does not take because its reader has gone is dropped too, and is no
-//! failure; any other refusal, such as a full disk, is reported at the end, with exit status 1.
-//!
-//! Much of what is printed is not ours: names of files and processes, SQL, another machine's answers. Nothing of it may steer the
-//! terminal, and who composes a text need not think of it: what could is written as an escape here, at the one way out. In JSON that
-//! escape means the same character. Only what `fathom export` writes to stdout as a file, and
-//! the lines of a workload of ours ([`Stdout`]), go out as they are.
+//! Names of files and processes, SQL and other machines' answers may contain control characters. They are escaped here, for all that is
+//! printed, so that none reaches the terminal; in JSON the escape means the same character. Only what `fathom export` writes to stdout
+//! as a file, and the lines of a workload ([`Stdout`]), are not escaped.
 
 pub use model::shell_word as word;
 use model::text::harmless;
@@ -19,6 +16,9 @@ use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::OnceLock;
+
+/// The exit status of what was interrupted: a shell's for SIGINT.
+pub const INTERRUPTED: u8 = 130;
 
 /// Why stdout took no more.
 static REFUSED: OnceLock<io::Error> = OnceLock::new();
@@ -36,7 +36,7 @@ macro_rules! eprint {
     ($($arg:tt)*) => { $crate::output::aside(format_args!($($arg)*)) };
 }
 
-/// Says a result on stdout, at once.
+/// Prints on stdout, at once.
 pub fn out(text: Arguments<'_>) {
     all(&harmless(&text.to_string()));
 }
@@ -57,7 +57,7 @@ fn all(text: &str) {
     }
 }
 
-/// Stdout for who writes many lines; says the same way, so that it never fails.
+/// Stdout as a writer, for many lines; it never fails either.
 pub struct Stdout;
 
 impl Write for Stdout {
@@ -80,18 +80,18 @@ impl Write for Stdout {
     }
 }
 
-/// Says a whole text on stdout.
+/// Prints a text on stdout.
 pub fn text(text: &str) {
     out(format_args!("{text}"));
 }
 
-/// Says a result on stdout: for programs as JSON, or for people.
+/// Prints a result on stdout: as JSON for programs, or as text.
 pub fn result(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> serde_json::Result<()> {
     self::text(&if json { serde_json::to_string_pretty(value)? + "\n" } else { text() });
     Ok(())
 }
 
-/// Says a remark on stderr.
+/// Prints a remark on stderr.
 pub fn aside(text: Arguments<'_>) {
     let _ = io::stderr().lock().write_all(harmless(&text.to_string()).as_bytes());
 }
@@ -106,7 +106,7 @@ pub fn has_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::BrokenPipe
 }
 
-/// Says what the parser of the command line has to say: help or the version, which are results, or what is wrong.
+/// Prints what the parser of the command line returns: help or the version, which are results, or a usage error.
 pub fn parsed(error: &clap::Error) -> ExitCode {
     let printed = error.print().and_then(|()| io::stdout().flush());
     let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
@@ -119,7 +119,7 @@ pub fn parsed(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// How the program ends if all that is left to say against it is what stdout refused.
+/// The exit status: `code`, unless stdout refused something.
 pub fn end(code: ExitCode) -> ExitCode {
     match REFUSED.get().filter(|error| !has_gone(error)) {
         Some(error) => {

@@ -5,6 +5,7 @@ use analysis::papers::list::{self, Listed, nothing_to_make};
 use anyhow::{Context as _, Result, bail};
 use archive::ArchiveKind;
 use model::text::ShownPath as _;
+use runner::once::Load;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -50,7 +51,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
         let archives = match &args.archive[..] {
             [] => match recorded()? {
                 Some(archive) => vec![archive],
-                None => return Ok(without_page(args, Path::new(RECORDING), ExitCode::from(bench::INTERRUPTED))),
+                None => return Ok(without_page(args, Path::new(RECORDING), ExitCode::from(output::INTERRUPTED))),
             },
             given => given.to_vec(),
         };
@@ -87,7 +88,7 @@ enum Made {
 }
 
 /// Draws the figures of a recording on a page beside it, if it was made for the purpose and no page of somebody else's is there.
-/// Else says how to.
+/// Otherwise prints how to.
 fn draw(archive: &Path, own: bool) -> Result<()> {
     let page = report::beside(archive, "html");
     let there = std::fs::read_to_string(&page);
@@ -109,7 +110,7 @@ fn recorded() -> Result<Option<PathBuf>> {
     let context = progress::context(false);
     progress::end_on_signal(&context);
     let archive = PathBuf::from(RECORDING);
-    let load = args::Demo { rows: 1000, scans: 100, journal_mode: "delete".into(), folder: PathBuf::from(".") };
+    let load = Load { rows: 1000, scans: 100, journal_mode: "delete", folder: "." };
     let recorded = recorder::record(&own_load::recording(&load, &archive)?, &context, &notices::warn)?;
     progress::clear(&context);
     if context.cancelled() {
@@ -133,17 +134,14 @@ fn scores(args: &args::Papers, figures: &[&Listed]) -> Result<Made> {
             words.dedup();
             let quick = args.quick.then_some("--quick");
             let words: Vec<&str> = ["bench", "run", "--output", BENCH].into_iter().chain(quick).chain(words).collect();
-            // As the user would say it.
-            if let args::Verb::Bench(args) = args::asked(&words)? {
-                let code = bench::run(&args)?;
-                if code != ExitCode::SUCCESS {
-                    return Ok(Made::Not(code));
-                }
+            let code = bench::run::run(&args::asked_run(&words)?)?;
+            if code != ExitCode::SUCCESS {
+                return Ok(Made::Not(code));
             }
             path
         }
     };
-    Ok(Made::Text(runner::papers::scores(&bench::load(&path)?, figures)?))
+    Ok(Made::Text(runner::papers::scores(&bench::inspect::load(&path)?, figures)?))
 }
 
 #[cfg(test)]

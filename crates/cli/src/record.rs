@@ -6,7 +6,7 @@ use model::counted;
 use model::text::ShownPath as _;
 use recorder::control::Control;
 use recorder::presets::Operation;
-use recorder::{Error, Probes, Recorded, Request, Target};
+use recorder::{Backend, Error, Recorded, Request, Target};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -16,9 +16,9 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
         return Ok(list_operations());
     }
     if !args.devices.device.is_empty() {
-        return crate::device::record(args);
+        return crate::device::record(args, std::env::args_os().skip(1));
     }
-    if !args.without.is_empty() && matches!(args.backend, args::Backend::Ftrace | args::Backend::None) {
+    if !args.without.is_empty() && matches!(args.backend, Backend::Ftrace | Backend::None) {
         args::usage_error("--without names probes of the eBPF backend");
     }
     let mut request = request(args);
@@ -27,14 +27,7 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
     let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::print(notice) };
-    let done = match args.backend {
-        args::Backend::None => recorder::run_untraced(&request, &context, &notify),
-        args::Backend::Attached => recorder::run_attached(&request, &context, &notify),
-        args::Backend::Auto if !args.without.is_empty() => recorder::record(&request, &context, &notify),
-        args::Backend::Auto => recorder::record_by_either(&request, &context, &notify),
-        args::Backend::Ebpf => recorder::record(&request, &context, &notify),
-        args::Backend::Ftrace => recorder::record_by_ftrace(&request, &context, &notify),
-    };
+    let done = recorder::record_by(args.backend, &request, &context, &notify);
     progress::clear(&context);
     let done = match done {
         Ok(done) => done,
@@ -46,7 +39,7 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
         }
         Err(error) => return Err(error.into()),
     };
-    if !matches!(args.backend, args::Backend::None | args::Backend::Attached) {
+    if args.backend.writes() {
         if !args.as_root {
             recorder::output::give_to_caller(&args.output)?;
         }
@@ -67,7 +60,7 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
 fn request(args: &args::Record) -> Request {
     let target = if !args.command.is_empty() {
         Target::Command(args.command.clone())
-    } else if args.backend == args::Backend::None {
+    } else if args.backend == Backend::None {
         args::usage_error("--backend none needs a command: -- CMD");
     } else if !args.pid.is_empty() {
         Target::Pids(args.pid.clone())
@@ -86,12 +79,8 @@ fn request(args: &args::Record) -> Request {
         keep_sql: args.keep_sql,
         as_root: args.as_root,
         price: !args.no_probe_cost,
-        stacks: args.stacks == args::Stacks::Auto,
-        probes: match args.probes {
-            args::Probes::Auto => Probes::Auto,
-            args::Probes::Inside => Probes::Inside,
-            args::Probes::Uprobe => Probes::Uprobe,
-        },
+        stacks: args.stacks,
+        probes: args.probes,
         without: args.without.clone(),
         link: !args.no_link,
         ..Request::new(args.output.clone(), target)

@@ -48,11 +48,11 @@ fn benchmarks(archives: &[PathBuf]) -> Result<String> {
     let context = progress::context(true);
     let (a, shown) = match archives {
         [one] => (None, one),
-        [a, b] => (Some(bench::load(a)?), b),
+        [a, b] => (Some(bench::inspect::load(a)?), b),
         _ => bail!("a page shows at most two benchmarks; `fathom bench history` shows more"),
     };
-    let bench = bench::load(shown)?;
-    let why = |name: &str| bench::explain(shown, name, &context);
+    let bench = bench::inspect::load(shown)?;
+    let why = |name: &str| bench::results::explain(shown, name, &context);
     let (page, title) = match &a {
         Some(a) => (analysis::bench::page::page_beside(a, &bench, &why), format!("{} beside {}", bench.name, a.name)),
         None => (analysis::bench::page::page(&bench, &why), bench.name.clone()),

@@ -1,6 +1,7 @@
 //! `fathom show`: the summary of an archive, for people or for programs.
 
 use crate::{args, bench, link, output, progress};
+use analysis::bench::Penalty;
 use analysis::bench::net::page_of;
 use analysis::bench::net_text;
 use analysis::bench::results::Bench;
@@ -16,8 +17,8 @@ pub fn run(args: &args::Show) -> Result<()> {
         ArchiveKind::Bench => {
             let (archive, json) = (args.archive.clone(), args.json);
             let files = args::ResultFiles::default();
-            let args = args::BenchShow { archive, json, files, penalty: args::Penalty::Fixed };
-            bench::show(&args).map(drop)
+            let args = args::BenchShow { archive, json, files, penalty: Penalty::Fixed };
+            bench::inspect::show(&args).map(drop)
         }
     }
 }
@@ -32,7 +33,7 @@ fn recording(archive: &Archive, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// A network run: what came through, and what held it back. Parts of it another machine told; none may look like a line of its own.
+/// A network run: throughput, and what limited it. Texts of the other machine cannot look like lines of their own.
 /// Time is on the page (`fathom report`).
 fn net(run: &Bench, json: bool) -> Result<()> {
     let page = page_of(std::slice::from_ref(run), &[])?;

@@ -1,4 +1,4 @@
-//! `fathom workload`: a benchmark's replicate, a process that says what it measured as JSON lines.
+//! `fathom workload`: a benchmark's replicate, a process that prints what it measured as JSON lines.
 
 use crate::{args, output, progress};
 use anyhow::Result;

@@ -25,8 +25,8 @@ const FIRST: u64 = 0xefff_fffc;
 /// The counters at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Count {
-    /// Ticks of processes of other families, by number: their own, and with those of children that they waited for; an error is why they cannot
-    /// be told.
+    /// Ticks of processes of other families, by number: their own, and with those of children that they waited for; an error is why they are
+    /// unknown.
     others: Result<BTreeMap<u32, (u64, u64)>, String>,
     /// Whether only those of a PID namespace are seen.
     inside: bool,

@@ -2,6 +2,7 @@
 
 use crate::check::Ability;
 use crate::remote::adb::wire::Listed;
+use crate::remote::detached::Action;
 use crate::remote::{stop, usable};
 use model::text::shown;
 use model::{Environment, Fact};
@@ -112,13 +113,13 @@ pub fn left(document: &stop::Document) -> String {
     }
     let width = document.left.iter().map(|l| l.name.chars().count().min(LEFT_WIDEST)).max().unwrap_or(0);
     for left in &document.left {
-        let [name, kind, state, action, command] =
-            [&left.name, &left.kind, &left.state, &left.action, &left.command].map(|text| short(text));
+        let [name, kind, state, command] = [&left.name, &left.kind, &left.state, &left.command].map(|text| short(text));
+        let action = left.action.name();
         let _ = writeln!(out, "{name:width$}  {kind:7}  {state:8}  {action:8}  {command}");
         if let Some(problem) = &left.problem {
             let _ = writeln!(out, "{:width$}  {}", "", short(problem));
         }
-        if left.action == "kept" {
+        if left.action == Action::Kept {
             let _ = writeln!(out, "{:width$}  fetch it: fathom device fetch {device} {name}", "");
         }
     }
@@ -154,7 +155,7 @@ mod tests {
             state: "ended".into(),
             since_s: None,
             bytes: 5,
-            action: "kept".into(),
+            action: Action::Kept,
             problem: None,
         };
         let document = |left| stop::Document { version: 1, device: "adb:X".into(), left, program_removed: Some(true) };

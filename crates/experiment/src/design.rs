@@ -158,7 +158,7 @@ pub struct Cell {
     pub goal: Option<f64>,
     /// How far from the baseline it may be, percent, for the table: an independent tool that does the same is expected to agree.
     pub within_percent: Option<f64>,
-    /// What was found to set it apart from the baseline, told where it is further off than that.
+    /// What was found to set it apart from the baseline, reported where it is further off than that.
     #[serde(default)]
     pub because: String,
     /// What fills the command's holes besides the design's words.

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// How often a line is printed where no bar can be drawn.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// When a line was printed last, and how much was done when it was last told.
+/// When a line was printed last, and how much was done then.
 #[derive(Debug, Default)]
 pub struct Lines {
     last: Option<Duration>,

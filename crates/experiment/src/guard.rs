@@ -6,7 +6,7 @@
 //! parent, and stands in for every orphan below (PR_SET_CHILD_SUBREAPER), daemons included. The guard holds the reading end of a pipe
 //! of which the runner holds the other; it waits for the command and for the end of that pipe, whichever comes first, then ends
 //! whatever is left, generation by generation, and ends as the command ended. Who stayed in the command's group is killed at once. Who
-//! left it is told by SIGTERM, and killed after [`GRACE_MS`]: a keeper of a disk or of a namespace ignores that signal and needs the time
+//! left it is asked to end by SIGTERM, and killed after [`GRACE_MS`]: a keeper of a disk or of a namespace ignores that signal and needs the time
 //! to take it down. While the command runs, the guard sleeps: it wakes nobody and costs nothing.
 //!
 //! It is forked and not executed: a replicate begins no later for it, and it works in any program. So only async-signal-safe calls are
@@ -62,7 +62,7 @@ pub struct Scheduled {
 }
 
 impl GuardReply {
-    /// What the guard told, if the kernel counts it.
+    /// What the guard reported, if the kernel counts it.
     pub fn read(self) -> Option<Scheduled> {
         let mut text = [0_u8; 128];
         // SAFETY: a descriptor of ours, which does not block, and a buffer of ours.
@@ -440,20 +440,20 @@ mod tests {
             echo $$ >command.new; mv command.new command; sleep 1000";
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]).current_dir(&folder);
-        let leash = guard(&mut command).unwrap();
+        let handle = guard(&mut command).unwrap();
         let child = command.spawn().unwrap();
         assert!(until(|| folder.path().join("command").exists()));
-        (child, leash, folder)
+        (child, handle, folder)
     }
 
     #[test]
     fn guard_kills_all_processes_if_runner_dies() {
-        let (mut child, leash, folder) = family();
+        let (mut child, handle, folder) = family();
         let pid = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap().trim().to_string();
         let shown = std::fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap();
         assert!(shown.starts_with("fathom-guard\0") && !shown.contains("experiment"), "{shown:?}");
         // As the kernel does whenever the runner ends.
-        drop(leash);
+        drop(handle);
         assert!(until(|| ["command", "child", "daemon"].iter().all(|name| !runs(&pid(name)))));
         assert!(runs(&pid("keeper")));
         std::fs::write(folder.path().join("go"), "").unwrap();
@@ -466,10 +466,10 @@ mod tests {
     fn scheduler_times_of_command_are_reported() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done"]);
-        let leash = guard(&mut command).unwrap();
+        let handle = guard(&mut command).unwrap();
         let mut child = command.spawn().unwrap();
         let status = child.wait().unwrap();
-        let drained = leash.let_go().read().unwrap();
+        let drained = handle.let_go().read().unwrap();
         assert!(status.success() && drained.ran_ns > 1_000_000 && drained.ran_ns < 60_000_000_000, "{drained:?}");
         let mut digits = [0; 12];
         assert_eq!((write_number(40_312, &mut digits), &digits[..5]), (5, &b"40312"[..]));
@@ -478,7 +478,7 @@ mod tests {
 
     #[test]
     fn killed_guard_kills_command() {
-        let (mut child, _leash, folder) = family();
+        let (mut child, _handle, folder) = family();
         let pid = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap().trim().to_string();
         child.kill().unwrap();
         child.wait().unwrap();

@@ -190,8 +190,8 @@ fn command(argv: &[String]) -> std::io::Result<(Command, GuardHandle)> {
     // A design has no empty argv; an empty one would only fail to start.
     let mut command = Command::new(argv.first().map_or("", String::as_str));
     command.args(argv.get(1..).unwrap_or_default()).stdin(Stdio::null());
-    let leash = guard::guard(&mut command)?;
-    Ok((command, leash))
+    let handle = guard::guard(&mut command)?;
+    Ok((command, handle))
 }
 
 /// Why a command is not under way.
@@ -208,9 +208,9 @@ pub enum NotRunning {
 
 /// Starts it with its output piped where it is wanted.
 fn spawn(argv: &[String], stdout: Stdio) -> Result<(Child, GuardHandle), NotRunning> {
-    let started = command(argv).and_then(|(mut command, leash)| {
+    let started = command(argv).and_then(|(mut command, handle)| {
         let child = command.stdout(stdout).stderr(Stdio::piped()).spawn()?;
-        Ok((child, leash))
+        Ok((child, handle))
     });
     started.map_err(|e| NotRunning::NotStarted(argv.first().cloned().unwrap_or_default(), e))
 }
@@ -219,7 +219,7 @@ fn spawn(argv: &[String], stdout: Stdio) -> Result<(Child, GuardHandle), NotRunn
 pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> Outcome {
     let before_s = children_s();
     let start = Clocks::now();
-    let (mut child, leash) = match spawn(argv, Stdio::piped()) {
+    let (mut child, handle) = match spawn(argv, Stdio::piped()) {
         Ok(started) => started,
         Err(why) => return Outcome::failed(why.to_string()),
     };
@@ -258,7 +258,7 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
             break Some(format!("timed out after {} s", timeout.as_secs()));
         }
     };
-    let (status, scheduled) = end_group(&mut child, leash);
+    let (status, scheduled) = end_group(&mut child, handle);
     let end = Clocks::now();
     outcome.own = ResourceUse { cpu_s: (children_s() - before_s).max(0.0), scheduled };
     outcome.end_ns = end.boot;
@@ -291,15 +291,15 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
 #[derive(Debug)]
 pub struct Background {
     child: Child,
-    leash: Option<GuardHandle>,
+    handle: Option<GuardHandle>,
 }
 
 impl Background {
     /// Starts it and gives it `settle` to be in force; an error if it ended by then.
     pub fn start(argv: &[String], settle: Duration) -> Result<Self, NotRunning> {
-        let (mut child, leash) = spawn(argv, Stdio::null())?;
+        let (mut child, handle) = spawn(argv, Stdio::null())?;
         let complaint = tail_of(child.stderr.take());
-        let background = Self { child, leash: Some(leash) };
+        let background = Self { child, handle: Some(handle) };
         std::thread::sleep(settle);
         if ended(&background.child) {
             let complaint = next(&complaint).unwrap_or_default();
@@ -311,8 +311,8 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        if let Some(leash) = self.leash.take() {
-            end_group(&mut self.child, leash);
+        if let Some(handle) = self.handle.take() {
+            end_group(&mut self.child, handle);
         }
     }
 }
@@ -342,7 +342,7 @@ fn children_s() -> f64 {
 
 /// Ends what is left of a group: SIGINT, the time to finish; then its guard kills whoever is left. Returns how the command ended, and what the
 /// scheduler counted of it.
-fn end_group(child: &mut Child, leash: GuardHandle) -> (Option<ExitStatus>, Option<Scheduled>) {
+fn end_group(child: &mut Child, handle: GuardHandle) -> (Option<ExitStatus>, Option<Scheduled>) {
     let deadline = Instant::now() + GRACE;
     if !ended(child) {
         let group = i32::try_from(child.id()).unwrap_or(i32::MAX);
@@ -352,7 +352,7 @@ fn end_group(child: &mut Child, leash: GuardHandle) -> (Option<ExitStatus>, Opti
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    let word = leash.let_go();
+    let word = handle.let_go();
     (child.wait().ok(), word.read())
 }
 

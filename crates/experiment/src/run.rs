@@ -46,7 +46,7 @@ pub trait Disk {
     fn device(&self) -> &Path;
 }
 
-/// Makes a disk, or says why it cannot. What can go wrong is the maker's to know: a run without its disk ends, whatever it was.
+/// Makes a disk, or returns why it cannot. What can go wrong is the maker's to know: a run without its disk ends, whatever it was.
 pub type MakeDisk<'a> = dyn FnMut(&DiskWanted) -> Result<Box<dyn Disk>, Box<dyn std::error::Error + Send + Sync>> + 'a;
 
 /// For each cell of a design the relative half-width of its interval so far, if it has one.

@@ -228,7 +228,7 @@ fn clock_packet_is_first_and_texts_are_interned_once() {
     assert_eq!(clocks[..2], [(clock_snapshot::BOOTTIME, 1_000), (clock_snapshot::MONOTONIC, 900)]);
     let mut seen = HashSet::new();
     for (field, iid, _) in packets.iter().flat_map(|p| &p.interned) {
-        assert!(seen.insert((*field, *iid)), "text {iid} of field {field} is told twice");
+        assert!(seen.insert((*field, *iid)), "text {iid} of field {field} is interned twice");
     }
 }
 

@@ -5,7 +5,7 @@
  *
  * The return is met as the kernel meets it (uretprobe): the return address on the stack is replaced by a stub's. A stub stands for one
  * return address, for good, and for whoever has it: what is copied (by a fork), returned to twice (vfork, setjmp) or never
- * (exceptions, longjmp), or moved with its stack (coroutines) finds its way at any time. Unwinders are told how to pass (CFI).
+ * (exceptions, longjmp), or moved with its stack (coroutines) finds its way at any time. CFI lets unwinders pass.
  */
 #ifndef FATHOM_INSIDE_NAMED_H
 #define FATHOM_INSIDE_NAMED_H

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// How often it is looked whether somebody asked for the end.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long apt may take to end, once it was told.
+/// How long apt may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Debian's packages of one architecture, kept in a cache folder that several processes may share.
@@ -233,7 +233,7 @@ fn end(child: &mut Child) {
         unsafe { libc::kill(-(child.id() as libc::pid_t), signal) };
     };
     tell(libc::SIGTERM);
-    // Looked at, not waited for: its number must stay its own until the whole group was told.
+    // Looked at, not waited for: its number must stay its own until the whole group has been signalled.
     while begun.elapsed() < GRACE && !is_zombie(child.id()) {
         std::thread::sleep(LOOK);
     }
@@ -279,7 +279,7 @@ mod tests {
     fn cancelled_program_ends_with_its_children() {
         let folder = tempfile::tempdir().unwrap();
         let pids = folder.path().join("pids");
-        // It does not end when it is told, nor does what it started.
+        // It ignores SIGTERM, and so does what it started.
         let script = "trap '' TERM; sleep 1000 & echo $$ $! >pids.new; mv pids.new pids; wait; sleep 1000";
         let context = Context::silent();
         let cancel = context.clone();

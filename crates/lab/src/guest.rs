@@ -31,7 +31,7 @@ use crate::debian::Packages;
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
 use crate::patience::Patience;
-use crate::scenario::Forward;
+use crate::scenario::forward::Forward;
 use crate::wake::Monitor;
 use crate::{Error, need};
 use child::end_with_us;

@@ -18,6 +18,7 @@
 //! distance, aggregation by the radio (A-MPDU). Segments are not joined by the sender, so that a packet is a packet.
 
 use crate::netns::Namespace;
+use model::quantity::Choices;
 use std::io::{Error, Result};
 use std::net::Ipv4Addr;
 
@@ -28,6 +29,14 @@ pub enum Kind {
     Shared,
     /// A full-duplex link for each node.
     PerNode,
+}
+
+impl Kind {
+    /// As `--link` takes them.
+    pub const CHOICES: Choices<Self, 2> = [
+        ("shared", "One medium for all nodes and both directions", Self::Shared),
+        ("per-node", "A link for each node", Self::PerNode),
+    ];
 }
 
 /// How fast, and how long the queue is.

@@ -7,7 +7,7 @@
 mod catalog;
 mod disk;
 mod disks;
-mod forward;
+pub(crate) mod forward;
 pub(crate) mod script;
 mod value;
 

@@ -7,7 +7,7 @@
 //!
 //! Uncertainty: why it sleeps was read off QEMU's source, not traced. An emulated SD card writes its file from the processors' own thread
 //! (`blk_pwrite` in `hw/sd/sd.c`), which then polls the main loop's events itself (`aio_poll`): so it can take the notification by which
-//! that same thread told the main loop of an earlier timer (`timerlist_notify`). The main loop then waits for the deadline that it knew
+//! that same thread notified the main loop of an earlier timer (`timerlist_notify`). The main loop then waits for the deadline that it knew
 //! before, and if there was none and the guest's processors halt, for ever.
 
 use crate::Error;

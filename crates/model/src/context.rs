@@ -1,4 +1,4 @@
-//! What long work is handed: whether to stop, and where to say how far it is. Drawn only by `cli`.
+//! What long work is handed: whether to stop, and where to report progress. Drawn only by `cli`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Things with their number, as people say them: `1 process`, `2 processes`.
+//! Things with their number: `1 process`, `2 processes`.
 
 /// `count` of what is called `one` in the singular.
 pub fn counted(count: usize, one: &str) -> String {

@@ -58,7 +58,7 @@ records! {
         /// Nesting on this thread: 1 is the outermost. Statements that are open but between two steps do not count.
         depth: u32,
     }
-    /// That execution ended: the step said done or failed, or the statement was reset or finalised.
+    /// That execution ended: the step returned done or an error, or the statement was reset or finalised.
     3 op_end OpEnd {
         /// As in `op_begin`.
         key: u64,
@@ -378,7 +378,7 @@ records! {
         req: u64,
         /// Inode; 0: not known yet (a registered file, at submission).
         ino: u64,
-        /// File position; -1 at submission: the file's own, which the completion tells.
+        /// File position; -1 at submission: the file's own, which is in the completion.
         pos: i64,
         /// Bytes requested, or vectors; of an fsync its flags (1: fdatasync).
         bytes: u64,
@@ -421,7 +421,7 @@ records! {
     /// writes a checkpoint of its log.
     28 checkpoint Checkpoint {
         /// Its number: btrfs's transaction, f2fs's checkpoint version, XFS's checkpoint sequence.
-        /// In phase 2 why it needed one (f2fs's `cp_reason_type`); 0: not told.
+        /// In phase 2 why it needed one (f2fs's `cp_reason_type`); 0: unknown.
         number: u64,
         /// The system call the thread was in, by its `start_ns`; 0: none that is recorded.
         syscall_ns: u64,
@@ -442,7 +442,7 @@ records! {
         raw: [u8; 16],
         /// Bytes of data that it moves.
         bytes: u32,
-        /// Disk; 0: none, or not told (MMC).
+        /// Disk; 0: none, or unknown (MMC).
         disk: u32,
         /// The protocol ([`crate::Protocol`]).
         protocol: u16,
@@ -465,10 +465,10 @@ records! {
         protocol: u16,
         /// Of SCSI: sense key, additional code and its qualifier; zeroes if there are none. Of MMC the part that failed ([`mmc_part`]).
         sense: [u8; 4],
-        /// Of MMC what the card answered to the command (R1: its status), with what it answered to CMD12 after it; 0: not told.
+        /// Of MMC what the card answered to the command (R1: its status), with what it answered to CMD12 after it; 0: unknown.
         answer: u32,
     }
-    /// What the time off the CPU was for that the `off_cpu` just before it tells.
+    /// What the time off the CPU was for that is in the `off_cpu` just before it.
     31 wait Wait {
         /// When the thread left the CPU.
         start_ns: u64,
@@ -507,7 +507,7 @@ records! {
     /// Where a thread stood that was off the CPU for long, in the kernel and in its program. Made by the recorder of the thread's
     /// memory, of which nothing else is kept; stamped when it ran again.
     33 stack Stack {
-        /// When the thread left the CPU, as its `off_cpu` says.
+        /// When the thread left the CPU, as in its `off_cpu`.
         start_ns: u64,
         /// The kernel's functions (`chain`); 0: none.
         kernel: u32,
@@ -612,7 +612,7 @@ impl Event {
         out.resize(start + (out.len() - start).next_multiple_of(8), 0);
     }
 
-    /// When what it tells began to matter: its start, or its own time for a moment, and for the end of an execution and a
+    /// When what it records began to matter: its start, or its own time for a moment, and for the end of an execution and a
     /// statement's text, which nothing before them needs.
     pub fn start_ns(&self) -> u64 {
         match &self.record {

@@ -1,4 +1,4 @@
-//! The words of Fathom, declared once: what a probe records ([`event`]), what a program tells of itself ([`marks`]), what
+//! The words of Fathom, declared once: what a probe records ([`event`]), what a program records of itself ([`marks`]), what
 //! the linker makes of both ([`table`]), and the handful of values all speak in ([`words`]). No I/O, no clock, and no
 //! dependency but serde, so that every other room can stand on it.
 //!

@@ -1,4 +1,4 @@
-//! What another program says, which comes in pieces: handed on by whole lines, so that no character is cut.
+//! Another program's output, which comes in pieces: handed on by whole lines, so that no character is cut.
 
 /// Takes pieces, and hands whole lines on; when it is dropped, also a last one that has no end.
 pub struct Lines<'a> {

@@ -16,7 +16,7 @@
 //!
 //! A writer takes a place by adding 1 to the count, so that threads and processes need no lock, fills in the record there,
 //! and writes its end last. One that finds the count at the capacity or above writes nothing: a count beyond the capacity
-//! tells how many marks did not fit.
+//! counts the marks that did not fit.
 //!
 //! *Uncertainty*: the program may write anything there, so a reader trusts its own idea of the capacity and checks every
 //! record; a record taken just now may still be without an end.

@@ -4,6 +4,9 @@
 use std::fmt;
 use std::time::Duration;
 
+/// The values of an option that has few: the name of each, its line of help, and what it means.
+pub type Choices<T, const N: usize> = [(&'static str, &'static str, T); N];
+
 /// Why a text is no such number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuantityError {

@@ -1,4 +1,4 @@
-//! How a record of fixed fields is laid out in memory, told once for Rust, for C and for people.
+//! How a record of fixed fields is laid out in memory, declared once for Rust, for C and for the manual.
 //!
 //! A record is its fields in the order they are declared, little-endian, each at a multiple of its own size (the
 //! declaration must leave no gap; [`crate::event`] has a test that says so), then an optional tail of bytes whose

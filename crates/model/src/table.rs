@@ -1,7 +1,9 @@
 //! The tables of an archive, declared once: the Parquet schema, the writer, the reader and the manual's page all come
 //! from the lists below, so that a new column is one line.
 
-use crate::words::{Absence, Confidence, Layer, LossSource, Origin, Reason, Relation, Wait};
+use crate::words::{
+    Absence, Confidence, Layer, LossSource, Origin, Reason, Relation, ShapeKind, SpanFlag, SpanKind, Wait,
+};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -283,7 +285,8 @@ tables! {
     shapes Shape {
         /// Identity within the archive.
         id: u64,
-        /// `statement`, `function`, `mark` or `transaction` (inferred from SQLite's files).
+        /// `statement`, `function`, `mark`, `call` (a system call of a program without operations of its own) or `transaction` (inferred
+        /// from SQLite's files).
         kind: Cow<'static, str>,
         /// The text.
         text: String,
@@ -358,11 +361,11 @@ tables! {
         bytes: u64,
         /// When the driver sent it.
         start_ns: u64,
-        /// When its end was told to the kernel; empty if it was not seen.
+        /// When it completed; empty if that was not seen.
         end_ns: Option<u64>,
         /// Whether the kernel gave up waiting for it.
         timed_out: bool,
-        /// What the device or the driver said instead of success.
+        /// The error of the device or the driver; empty on success.
         error: Option<String>,
     }
     /// One origin of a device command. The shares of a command sum to 1.
@@ -397,9 +400,9 @@ tables! {
         /// The span waited for or run in, if one is known.
         span: Option<u64>,
         /// Confidence of layer and span: `exact` if the thread's own records show it, lower where it is concluded what a
-        /// sleeping thread waits for; empty in archives that did not say.
+        /// sleeping thread waits for; empty in archives without it.
         confidence: Option<Confidence>,
-        /// What the sleep was for, more precisely than the reason, where the kernel tells; of a wait for a CPU: the quota.
+        /// What the sleep was for, more precisely than the reason, where the kernel names it; of a wait for a CPU: the quota.
         wait: Option<Wait>,
         /// Of a lock: the process that held it; else the one that woke the thread, if it did so of its own accord.
         by_tgid: Option<u32>,
@@ -555,7 +558,7 @@ tables! {
         unit: Option<String>,
         /// The score is multiplied by this.
         scale: f64,
-        /// Direction, `higher` or `lower` is better; empty for a comparison of an archive made before its design had to say it.
+        /// Direction, `higher` or `lower` is better; empty for a comparison of an archive made before designs had it.
         better: Option<String>,
         /// Target for half the width of each cell's interval, as a fraction; empty if blocks were fixed.
         precision: Option<f64>,
@@ -639,6 +642,25 @@ tables! {
         time_ns: Option<u64>,
         /// Value.
         value: f64,
+    }
+}
+
+impl Shape {
+    /// Whether it is of this kind.
+    pub fn is(&self, kind: ShapeKind) -> bool {
+        self.kind == kind.name()
+    }
+}
+
+impl Span {
+    /// Whether it is of this kind.
+    pub fn is(&self, kind: SpanKind) -> bool {
+        self.kind == kind.name()
+    }
+
+    /// Whether it has this flag.
+    pub fn has(&self, flag: SpanFlag) -> bool {
+        self.flags.split(' ').any(|word| word == flag.name())
     }
 }
 

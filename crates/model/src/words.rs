@@ -1,4 +1,4 @@
-//! The values that events and rows speak in.
+//! The enumerations of events and rows.
 
 use serde::{Deserialize, Serialize};
 
@@ -173,7 +173,7 @@ names! {
 }
 
 names! {
-    /// What a thread slept for, or waited for a CPU for, as the kernel itself tells. The probes number them from 1 in this order,
+    /// What a thread slept for, or waited for a CPU for, as the kernel itself shows it. The probes number them from 1 in this order,
     /// so new ones stand last.
     Wait {
         /// A lock on a file by fcntl; also the sleeps of SQLite's busy handler after it was refused one.
@@ -412,7 +412,7 @@ numbers! {
 }
 
 numbers! {
-    /// Who hears of a bio's end (`bi_end_io`), which tells what kind of bio it is.
+    /// Who hears of a bio's end (`bi_end_io`), which shows what kind of bio it is.
     BioEnd: u8 {
         /// Not known.
         Unknown = 0 "unknown" "END_UNKNOWN",
@@ -493,6 +493,50 @@ pub struct Fact {
 
 /// Facts by name, such as `kernel.release`.
 pub type Environment = std::collections::BTreeMap<String, Fact>;
+
+names! {
+    /// What a row of `shapes` is.
+    ShapeKind {
+        /// An SQL statement.
+        Statement = "statement",
+        /// A function named by --op.
+        Function = "function",
+        /// A mark of the program's own.
+        Mark = "mark",
+        /// A system call of a program without operations of its own.
+        Call = "call",
+        /// A transaction inferred from SQLite's files.
+        Transaction = "transaction",
+    }
+}
+
+names! {
+    /// What a row of `spans` is, where that is asked for; all others are names of calls, of operations of disks and of events.
+    SpanKind {
+        /// A statement is compiled.
+        Prepare = "prepare",
+        /// A file system reads, below a call or without one.
+        Read = "read",
+        /// It writes.
+        Write = "write",
+        /// f2fs needs a checkpoint.
+        CheckpointNeeded = "checkpoint needed",
+    }
+}
+
+names! {
+    /// A flag of a bio, request or command, and of the call that made it: a word of `spans.flags`.
+    SpanFlag {
+        /// Somebody waits for it.
+        Sync = "sync",
+        /// Metadata of a file system.
+        Meta = "meta",
+        /// After a flush of the device's cache.
+        Preflush = "preflush",
+        /// Stored before it ends (FUA).
+        Fua = "fua",
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -44,7 +44,7 @@ pub enum Unasked {
     /// A guest's traffic is QEMU's.
     #[error("--link cannot lead a guest's traffic: QEMU makes it this machine's own")]
     GuestBehind,
-    /// Nothing says where the server is.
+    /// The server has no address.
     #[error("no address to test: give --interface IF (the server listens on its address) or ADDR:PORT")]
     NoAddress,
     /// Both ends cannot do it.
@@ -65,7 +65,7 @@ pub enum Kind {
         /// Payload of a packet.
         packet_bytes: u32,
     },
-    /// What iperf 2 sends by UDP if nobody says more.
+    /// iperf 2's defaults for UDP.
     Iperf2,
     /// Requests and responses.
     Transactions {

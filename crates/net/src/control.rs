@@ -1,4 +1,4 @@
-//! What two ends say to each other about a run: frames of JSON, each behind its length (32 bits, big-endian).
+//! The control protocol between the two ends of a run: frames of JSON, each behind its length (32 bits, big-endian).
 //!
 //! ```text
 //! client                               server
@@ -82,7 +82,7 @@ pub enum Message {
         /// A sentence.
         why: String,
     },
-    /// What does your clock say?
+    /// Asks for the time of the other clock.
     Ping {
         /// The client's clock.
         asked_ns: u64,

@@ -1,4 +1,4 @@
-//! What can go wrong between two ends, in sentences that say what to do.
+//! What can go wrong between two ends, in messages with a remedy.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -61,10 +61,10 @@ pub enum Error {
         /// What it calls itself.
         program: String,
     },
-    /// The other end says no.
+    /// The other end refuses.
     #[error("the other end refused: {0}")]
     Refused(String),
-    /// What it says makes no sense.
+    /// Its message makes no sense.
     #[error("the other end does not speak Fathom's protocol: {0}; is {1} the address of `fathom net serve`?")]
     Protocol(String, SocketAddr),
     /// What is asked for cannot be.

@@ -1,4 +1,4 @@
-//! Traffic over a network, what the sender's TCP says of it, an emulated link, and congestion controls.
+//! Traffic over a network, the state of the sender's TCP, an emulated link, and congestion controls.
 //!
 //! Traffic runs between two ends, the server ([`serve`]) and the client ([`run`]). They agree over a control connection
 //! ([`control`]), which carries what is asked for ([`spec`]) and brings back what each end saw ([`outcome`]). Data goes

@@ -1,6 +1,7 @@
 //! Rates, sizes of buffers and directions as people ask for them.
 
 use crate::spec::Direction;
+use model::quantity::Choices;
 use std::fmt;
 use std::str::FromStr;
 
@@ -24,9 +25,9 @@ impl fmt::Display for QuantityError {
 
 impl std::error::Error for QuantityError {}
 
-/// Payload of a packet of UDP if nobody says more, bytes.
+/// Default payload of a UDP packet, bytes.
 pub const PACKET: u32 = 1400;
-/// What iperf 2 sends by UDP if nobody says more: bits a second, bytes a packet.
+/// iperf 2's defaults for UDP: bits a second, bytes a packet.
 pub const IPERF2_RATE: u64 = 1_000_000;
 /// See [`IPERF2_RATE`].
 pub const IPERF2_PACKET: u32 = 1470;
@@ -92,9 +93,17 @@ impl FromStr for Buffer {
     }
 }
 
-/// The directions in which data goes: `up`, `down` or both.
-pub fn directions(up: bool, down: bool) -> Vec<Direction> {
-    [(up, Direction::Up), (down, Direction::Down)].into_iter().filter_map(|(goes, way)| goes.then_some(way)).collect()
+/// The directions in which data goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Directions(pub &'static [Direction]);
+
+impl Directions {
+    /// As `--direction` takes them.
+    pub const CHOICES: Choices<Self, 3> = [
+        ("up", "To the server", Self(&[Direction::Up])),
+        ("down", "From the server", Self(&[Direction::Down])),
+        ("both", "Both at once", Self(&[Direction::Up, Direction::Down])),
+    ];
 }
 
 /// Bits a second, with suffixes k, M and G of powers of 1000.

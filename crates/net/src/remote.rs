@@ -58,7 +58,7 @@ pub enum Error {
     /// The server ended before it listened.
     #[error("{0} cannot run the server")]
     NoServer(DeviceAddress),
-    /// It listens, and did not say where.
+    /// It listens, but did not print its address.
     #[error("the server did not report its address: {0}")]
     NoAddress(std::net::AddrParseError),
     /// It takes too long.
@@ -154,7 +154,7 @@ pub struct Job<'a> {
 pub enum Note<'a> {
     /// A sentence of this side.
     Said(String),
-    /// A piece of what the client says for people.
+    /// A piece of the client's stderr.
     Client(&'a [u8]),
 }
 
@@ -247,7 +247,7 @@ struct RemoteRun<'a> {
     server: Option<AgentLink>,
     /// This machine's port that leads to the server's.
     forwarded: Option<SocketAddrV4>,
-    /// What the server said; told if something goes wrong.
+    /// What the server printed; shown if something goes wrong.
     complaints: String,
     /// Since when one end is alone, and silent.
     left: Option<Instant>,
@@ -342,7 +342,7 @@ impl RemoteRun<'_> {
         }
     }
 
-    /// Hands on what the client says for people until it ends; its exit status, and what it handed over.
+    /// Hands on the client's stderr until it ends; its exit status, and what it handed over.
     fn follow(&mut self, tell: &mut dyn FnMut(Note<'_>)) -> Result<(i32, Vec<u8>), Error> {
         let (mut deploying, mut said) = (false, Vec::new());
         loop {

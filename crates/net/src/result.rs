@@ -33,7 +33,7 @@ pub struct DirectionResult<'a> {
 /// Why the cost of readings is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CostUnknown {
-    /// Readings of one end and throughput of the other cannot be told to be of one moment.
+    /// Readings of one end and throughput of the other cannot be assigned to one moment.
     #[error(
         "the ends started {:.0} ms apart, too far for readings and throughput to be aligned: use a shorter path",
         *ns as f64 / 1e6

@@ -124,7 +124,7 @@ pub fn unread(fd: RawFd) -> u64 {
 
 /// Whether a connection was reset, or shut down at this end, without waiting for it.
 pub fn ended(fd: RawFd) -> bool {
-    // What is told needs not be asked for.
+    // A known size need not be queried.
     let mut asked = libc::pollfd { fd, events: 0, revents: 0 };
     // SAFETY: one pollfd of ours is read and written.
     let setting_error = unsafe { libc::poll(&raw mut asked, 1, 0) };

@@ -1,4 +1,4 @@
-//! What the kernel's TCP says of a connection: `struct tcp_info`, read by offset.
+//! The kernel's state of a TCP connection: `struct tcp_info`, read by offset.
 //!
 //! The structure only ever grows at its end (include/uapi/linux/tcp.h), and getsockopt returns how much of it this kernel
 //! has. So each field is read where it stands, and one that lies behind the returned length is 0: unknown, never a
@@ -136,7 +136,7 @@ fn at(bytes: &[u8], offset: usize, size: usize) -> u64 {
 /// Reads a connection's state now; `time_ns` and `stream` are the caller's to fill in.
 ///
 /// # Errors
-/// What getsockopt says, such as for a socket that is no TCP.
+/// The error of getsockopt, such as for a socket that is no TCP.
 pub fn read(fd: RawFd) -> std::io::Result<TcpSample> {
     let mut bytes = [0_u8; ROOM];
     let mut length = ROOM as libc::socklen_t;

@@ -23,7 +23,7 @@ pub struct Threads {
     pub busiest_cpu_ns: u64,
     /// The most that one ran or waited to run, ns.
     pub busiest_ready_ns: u64,
-    /// Time in which they slept since they had nothing to do by their own plan, as told by themselves, ns of all.
+    /// Time in which they slept since they had nothing to do by their own plan, as they report it, ns of all.
     #[serde(default)]
     pub paused_ns: u64,
 }

@@ -17,7 +17,7 @@ fn local<T>(work: impl Future<Output = T>) -> T {
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }
 
-/// A server, and what it told.
+/// A server, and what it reported.
 async fn server(key: Option<wire::Key>) -> (SocketAddr, Rc<RefCell<Vec<String>>>) {
     let report = Rc::new(RefCell::new(Vec::new()));
     let teller = report.clone();

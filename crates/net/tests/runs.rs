@@ -183,7 +183,7 @@ fn interrupted_run_ends_at_both_ends_and_keeps_results() {
             let mut session = Session::connect(at, None, None).await.unwrap();
             let interrupter = session.interrupter();
             let (outcome, ()) = tokio::join!(session.run(&wanted), async {
-                // A fixed wait: into the run, whose results are told at its end only.
+                // A fixed wait: into the run, whose results come at its end only.
                 tokio::time::sleep(std::time::Duration::from_millis(2000)).await;
                 interrupter.store(true, std::sync::atomic::Ordering::Relaxed);
             });

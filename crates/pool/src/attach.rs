@@ -7,6 +7,7 @@
 use crate::listener::Endpoint;
 use crate::nbd_bench::{To, Uri};
 use crate::nbd_server::{EXPORT, uri};
+use model::quantity::Choices;
 use std::path::{Path, PathBuf};
 
 /// What attaches.
@@ -20,6 +21,16 @@ pub enum Way {
     NbdClient,
     /// QEMU's, by the kernel's NBD client.
     QemuNbd,
+}
+
+impl Way {
+    /// As `--with` takes them, in the order in which they are tried.
+    pub const CHOICES: Choices<Self, 4> = [
+        ("nbdublk", "libnbd's nbdublk, through ublk", Self::Nbdublk),
+        ("kernel", "Fathom itself, through the kernel's NBD client", Self::Kernel),
+        ("nbd-client", "nbd-client, through the kernel's NBD client", Self::NbdClient),
+        ("qemu-nbd", "QEMU's qemu-nbd, through the kernel's NBD client", Self::QemuNbd),
+    ];
 }
 
 /// What this machine has.
@@ -80,8 +91,6 @@ impl Found {
     }
 }
 
-const WAYS: [Way; 4] = [Way::Nbdublk, Way::Kernel, Way::NbdClient, Way::QemuNbd];
-
 /// Nothing on this machine can attach the disk: what each way lacks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(|(way, missing)| format!("{} lacks {}", name(*way), missing.join(" and "))).collect::<Vec<_>>().join("; "))]
@@ -92,7 +101,8 @@ pub struct NoWay(pub Vec<(Way, Vec<&'static str>)>);
 /// # Errors
 /// What is missing for each.
 pub fn choose(found: Found, wanted: Option<Way>) -> Result<Way, NoWay> {
-    let ways: Vec<Way> = WAYS.into_iter().filter(|way| wanted.is_none_or(|wanted| wanted == *way)).collect();
+    let all = Way::CHOICES.into_iter().map(|(_, _, way)| way);
+    let ways: Vec<Way> = all.filter(|way| wanted.is_none_or(|wanted| wanted == *way)).collect();
     if let Some(way) = ways.iter().find(|way| found.has(**way)) {
         return Ok(*way);
     }

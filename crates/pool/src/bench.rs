@@ -32,7 +32,7 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// Microseconds.
+/// Of answers, in the unit that the name of its field ends with.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Half were faster.

@@ -23,6 +23,8 @@
 //!
 //! That something is to be insecure it cannot say: whoever starts it must say that himself.
 
+use crate::layout::Arrangement;
+use model::quantity::Choices;
 use model::text::ShownPath as _;
 use serde::Deserialize;
 use std::collections::HashSet;
@@ -83,6 +85,25 @@ pub enum Layout {
     Concat,
     /// In turn.
     Stripe,
+}
+
+/// Bytes of a stripe.
+const STRIPE_BYTES: u64 = 64 << 10;
+
+impl Layout {
+    /// As `--layout` takes them.
+    pub const CHOICES: Choices<Self, 2> = [
+        ("concat", "One node after the other, as in the paper", Self::Concat),
+        ("stripe", "Striped, in units of 64 KiB", Self::Stripe),
+    ];
+
+    /// How the nodes' space is put together.
+    pub fn arrangement(self) -> Arrangement {
+        match self {
+            Self::Concat => Arrangement::Concatenated,
+            Self::Stripe => Arrangement::Striped { stripe_bytes: STRIPE_BYTES },
+        }
+    }
 }
 
 /// What a node does.

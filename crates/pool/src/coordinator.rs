@@ -79,7 +79,7 @@ const LETTING_GO: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(5);
 
 /// Waits until the nodes know that their last coordinator is gone: a connection that was closed here is a coordinator's there until it
-/// is read to its end, and who comes next would be told of taking over from one that is still connected.
+/// is read to its end, and the next coordinator would be reported as taking over from one that is still connected.
 async fn let_go(connect: &Connect, nodes: &[SocketAddr]) {
     let began = tokio::time::Instant::now();
     // Any other error is met again by who joins them.

@@ -25,6 +25,7 @@ mod patience;
 pub mod protocol;
 pub mod quantity;
 pub mod refusal;
+pub mod runtime;
 pub mod scheduling;
 pub mod setting;
 pub mod shm;

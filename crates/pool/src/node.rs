@@ -10,7 +10,7 @@
 //! the first answers leave before the last data are moved.
 //!
 //! Requests under way together have no order among themselves: a client that needs one waits for the answer. So sorting
-//! them is allowed, and so is serving a coordinator's connections beside each other, each in its own thread ([`crew`]).
+//! them is allowed, and so is serving a coordinator's connections beside each other, each in its own thread ([`threads`]).
 //!
 //! The connections of a coordinator are one **session**. A new session ends all before it, and begins when nothing of them
 //! is being served any more. Whoever serves first counts himself as busy and then looks whether his session is the last; the
@@ -40,10 +40,10 @@ use tokio::sync::{Notify, mpsc, watch};
 use wire::{Key, NotAdmitted, PendingConnection, PendingConnections};
 
 mod batch;
-mod crew;
+mod threads;
 
 use batch::{Answers, Batch, CUT_BYTES, Served, at_hand, drain, moved_bytes, parts, turn, written, written_at_hand};
-use crew::Crew;
+use threads::Threads;
 
 /// An answer waits at most so long for others to leave with.
 const HELD: Duration = Duration::from_millis(50);
@@ -211,22 +211,22 @@ impl Node {
             ));
         }
         let (log, mut lines) = mpsc::unbounded_channel();
-        let mut crew = Crew::new(self.clone(), log);
+        let mut threads = Threads::new(self.clone(), log);
         tokio::select! {
             _ = until => {}
-            () = self.accept(listener, &mut crew, &report) => {}
+            () = self.accept(listener, &mut threads, &report) => {}
             () = async { while let Some(line) = lines.recv().await { report(line); } } => {}
         }
         // Nobody is served any more, and what was begun is finished before the store is closed.
         self.live.send_modify(|live| *live += 1);
-        crew.end();
+        threads.end();
         self.idle().await;
     }
 
-    async fn accept(&self, listener: TcpListener, crew: &mut Crew, report: &Rc<dyn Fn(String)>) {
+    async fn accept(&self, listener: TcpListener, threads: &mut Threads, report: &Rc<dyn Fn(String)>) {
         loop {
             let served = match listener.accept().await {
-                Ok((stream, _)) => crew.serve(stream),
+                Ok((stream, _)) => threads.serve(stream),
                 Err(error) => Err(error),
             };
             if let Err(error) = served {

@@ -61,6 +61,32 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
 }
 
+/// Whether a node serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeState {
+    /// It does.
+    Serving,
+    /// Requests wait for it.
+    Connecting,
+    /// They fail until it is back.
+    Away,
+    /// They fail.
+    Ended,
+}
+
+impl NodeState {
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Serving => "serving",
+            Self::Connecting => "connecting",
+            Self::Away => "away",
+            Self::Ended => "ended",
+        }
+    }
+}
+
 /// One of its nodes. Rates are of the last second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
@@ -68,8 +94,8 @@ pub struct NodeStatus {
     pub address: String,
     /// Its name.
     pub node: String,
-    /// `serving`, `connecting` (requests wait for it), `away` (they fail until it is back) or `ended` (they fail).
-    pub state: String,
+    /// Whether it serves.
+    pub state: NodeState,
     /// Why it is not serving.
     pub why: Option<String>,
     /// Bytes of its store.
@@ -191,15 +217,15 @@ impl Watch {
 fn node(link: &NodeLink, (ops_per_s, packets, seconds): (f64, Packets, f64)) -> NodeStatus {
     let (counts, claim) = (link.counts(), link.claim());
     let (state, why) = match link.health() {
-        Health::Serving => ("serving", None),
-        Health::Connecting(why) => ("connecting", Some(why)),
-        Health::Away(why) => ("away", Some(why)),
-        Health::Ended(why) => ("ended", Some(why)),
+        Health::Serving => (NodeState::Serving, None),
+        Health::Connecting(why) => (NodeState::Connecting, Some(why)),
+        Health::Away(why) => (NodeState::Away, Some(why)),
+        Health::Ended(why) => (NodeState::Ended, Some(why)),
     };
     NodeStatus {
         address: link.address().to_string(),
         node: claim.map(|claim| claim.node.clone()).unwrap_or_default(),
-        state: state.into(),
+        state,
         why,
         size_bytes: claim.map_or(0, |claim| claim.size_bytes),
         epoch: claim.map_or(0, |claim| claim.epoch),
@@ -290,7 +316,9 @@ impl Status {
             };
             metrics.put(name, kind, help, self.nodes.iter().map(sample));
         };
-        of_nodes("node_up", "gauge", "1 if the node is connected.", &|n| f64::from(u8::from(n.state == "serving")));
+        of_nodes("node_up", "gauge", "1 if the node is connected.", &|n| {
+            f64::from(u8::from(n.state == NodeState::Serving))
+        });
         of_nodes("node_size_bytes", "gauge", "Bytes of the node's store.", &|n| n.size_bytes as f64);
         of_nodes("node_window", "gauge", "Limit of requests in flight (window).", &|n| f64::from(n.window));
         of_nodes("node_batch", "gauge", "Requests per socket write (batch).", &|n| f64::from(n.batch));

@@ -1,15 +1,63 @@
 //! Which backend records: eBPF where the kernel lets it, else ftrace.
 
-use crate::record::{Recorded, record};
+use crate::record::{Recorded, record, run_attached, run_untraced};
 use crate::request::Request;
 use crate::{Error, Notice, Notify, Result};
 use model::Context;
+use model::quantity::Choices;
 
-/// Records through eBPF where the kernel lets it, else through ftrace, and says which and why.
+/// Where events come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// eBPF if permitted, else ftrace.
+    Auto,
+    /// eBPF programs.
+    Ebpf,
+    /// The kernel's trace buffers.
+    Ftrace,
+    /// The eBPF probes with programs that return at once.
+    Attached,
+    /// Nothing is attached.
+    None,
+}
+
+impl Backend {
+    /// As `--backend` takes them.
+    pub const CHOICES: Choices<Self, 5> = [
+        ("auto", "eBPF if permitted, otherwise ftrace (with a notice)", Self::Auto),
+        ("ebpf", "eBPF programs on tracepoints and function entries", Self::Ebpf),
+        (
+            "ftrace",
+            "The kernel's trace buffers (tracefs), in separate instances; events are linked by disk, sector and time",
+            Self::Ftrace,
+        ),
+        ("attached", "The eBPF probes with programs that return at once: the cost of attaching alone", Self::Attached),
+        ("none", "Nothing is attached", Self::None),
+    ];
+
+    /// Whether it writes an archive.
+    pub fn writes(self) -> bool {
+        !matches!(self, Self::None | Self::Attached)
+    }
+}
+
+/// Records through this backend; one that [writes](Backend::writes) nothing runs the command in the same way.
 ///
 /// # Errors
-/// As [`record`], where neither records.
-pub fn record_by_either(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
+/// As [`record`].
+pub fn record_by(backend: Backend, request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
+    match backend {
+        Backend::None => run_untraced(request, context, notify),
+        Backend::Attached => run_attached(request, context, notify),
+        // ftrace has none of the probes that are left out.
+        Backend::Auto if request.without.is_empty() => record_by_either(request, context, notify),
+        Backend::Auto | Backend::Ebpf => record(request, context, notify),
+        Backend::Ftrace => crate::ftrace::record(request, "requested (--backend ftrace)", context, notify),
+    }
+}
+
+/// Records through eBPF where the kernel lets it, else through ftrace, with a notice of the reason.
+fn record_by_either(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
     let ebpf = match record(request, context, notify) {
         // It forbids tracefs too (LOCKDOWN_TRACEFS).
         Err(locked @ Error::Capture(capture::Error::Lockdown)) => return Err(locked),
@@ -26,12 +74,4 @@ pub fn record_by_either(request: &Request, context: &Context, notify: Notify<'_>
     let why = ebpf.to_string();
     notify(Notice::ByFtrace { why: why.clone() });
     crate::ftrace::record(request, &why, context, notify)
-}
-
-/// Records through ftrace, because that was asked for.
-///
-/// # Errors
-/// As [`record`].
-pub fn record_by_ftrace(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
-    crate::ftrace::record(request, "requested (--backend ftrace)", context, notify)
 }

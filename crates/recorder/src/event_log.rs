@@ -34,7 +34,7 @@ pub struct EventLog {
     pub disk_full: bool,
     /// When it became full: the time of the first record that did not fit.
     pub full_since_ns: u64,
-    /// What the records say.
+    /// What is known from the records.
     pub observed: Observed,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Foreign<'a> {
     trace_context: TraceContext,
     /// What kind of file it is.
     pub format: String,
-    /// The kernel that was traced, if it says so.
+    /// The kernel that was traced, if known.
     pub release: Option<String>,
     /// What the user should know of how it was read.
     pub notes: Vec<String>,
@@ -140,7 +140,7 @@ impl<'a> Foreign<'a> {
         Self { content: Content::Gathered(gathered), trace_context, format, release, notes }
     }
 
-    /// Hands on what it tells.
+    /// Hands on its events.
     pub fn run(&self, sink: &mut dyn FnMut(&Event)) -> Summary {
         match &self.content {
             Content::Pages(trace, parts) => run::run(parts, &self.trace_context, &trace.stats, sink),

@@ -74,7 +74,7 @@ pub fn file(name: &Path, path: Option<&OsStr>, library_path: Option<&OsStr>) -> 
     }
 }
 
-/// What a file's symbols say of a function's name.
+/// A function's name in a file's symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Symbol {
     /// It is a function of this file.

@@ -23,6 +23,7 @@
 //! | [`metadata`] | how an archive keeps that |
 //! | [`link`] | from the log to the tables |
 //! | [`output`] | the place of a new archive, and whose it is |
+//! | [`sample`] | the recording that comes with the program |
 //! | `error`, `notice` | what is returned, and what is reported meanwhile |
 
 mod backend;
@@ -49,16 +50,17 @@ pub mod output;
 pub mod presets;
 mod record;
 mod request;
+pub mod sample;
 mod setup;
 mod sqlite_facts;
 mod sqlite_version;
 mod stop;
 
-pub use backend::{record_by_either, record_by_ftrace};
+pub use backend::{Backend, record_by};
 pub(crate) use error::Doing;
 pub use error::{Error, Result};
 pub use import::{Import, Imported, import};
 pub use metadata::Metadata;
 pub use notice::{Notice, Notify};
-pub use record::{Recorded, record, run_attached, run_untraced};
+pub use record::{Recorded, record};
 pub use request::{Probes, Request, Target};

@@ -54,7 +54,7 @@ pub struct Metadata {
 pub type DiskCounters = (u32, u64, u64, Vec<u64>);
 
 impl Metadata {
-    /// That of an archive; nothing if its recorder was killed before it could say.
+    /// That of an archive; nothing if its recorder was killed before it wrote it.
     ///
     /// # Errors
     /// It is there and cannot be read.

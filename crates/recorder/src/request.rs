@@ -4,6 +4,7 @@ use crate::control::Control;
 use crate::{Error, Result, functions};
 use capture::Scope;
 use capture::request::Function;
+use model::quantity::Choices;
 use model::text::ShownPath as _;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,6 +33,15 @@ pub enum Probes {
     Inside,
     /// By uprobes.
     Uprobe,
+}
+
+impl Probes {
+    /// As `--probes` takes them.
+    pub const CHOICES: Choices<Self, 3> = [
+        ("auto", "Inside where no data would be lost, otherwise uprobes", Self::Auto),
+        ("inside", "Inside only; fail otherwise", Self::Inside),
+        ("uprobe", "By uprobes", Self::Uprobe),
+    ];
 }
 
 /// A recording to be made.

@@ -30,6 +30,21 @@ pub fn load(path: &Path, open: Open<'_>) -> Result<Bench> {
     }
 }
 
+/// The recording in an archive; of a benchmark, `of_bench` is the command that does the like.
+///
+/// # Errors
+/// It cannot be opened, or is no recording.
+pub fn recording(path: &Path, of_bench: &'static str, open: Open<'_>) -> Result<Archive> {
+    let archive = open(path).map_err(Error::Open)?;
+    let kind = archive.meta().kind;
+    let instead = match kind {
+        ArchiveKind::Trace => return Ok(archive),
+        ArchiveKind::Bench => of_bench,
+        ArchiveKind::Net => "`fathom show` shows what limited it",
+    };
+    Err(Error::NoRecording { archive: path.into(), kind, instead })
+}
+
 /// The archives named, and the benchmarks in the folders named, in order; recordings there are passed over.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 //! Two devices that are measured with the same cells: which of SQLite's settings each has, and what makes the cells of both.
 
+use crate::error::Doing as _;
 use crate::{Error, Result};
 use analysis::bench::apart::Setting;
 use device::remote::DeviceAddress;
@@ -8,6 +9,15 @@ use std::path::{Path, PathBuf};
 
 /// SQLite's settings that devices differ in, in the order in which they are changed.
 pub const FACTORS: [&str; 2] = ["journal_mode", "synchronous"];
+
+/// A device, if this names none of the archives: `host` or a device's address.
+pub fn device(name: &Path) -> Option<DeviceAddress> {
+    match name.to_str()? {
+        _ if name.exists() => None,
+        "host" => Some(DeviceAddress::Local),
+        text => text.parse().ok(),
+    }
+}
 
 /// Whether each of `asked` is a setting that can be taken apart.
 ///
@@ -64,6 +74,28 @@ pub struct Folder {
     pub here: String,
     /// And on the device.
     pub there: String,
+}
+
+/// A folder of `--dir`: its name, and where it is.
+pub fn named(dir: &str) -> (&str, &str) {
+    dir.split_once('=').unwrap_or((dir, dir))
+}
+
+/// The folders of `--dir`, each with its counterpart of `--dir-here` or the current one.
+///
+/// # Errors
+/// One here has no counterpart there, or does not exist.
+pub fn folders(dir: &[String], dir_here: &[String]) -> Result<Vec<Folder>> {
+    if let Some(stray) = dir_here.iter().find(|here| !dir.iter().any(|there| named(there).0 == named(here).0)) {
+        return Err(Error::Usage(format!("--dir-here {stray}: no --dir of the device has that name")));
+    }
+    let of = |there: &String| {
+        let (name, there) = named(there);
+        let here = dir_here.iter().map(|here| named(here)).find(|(n, _)| *n == name).map_or(".", |(_, path)| path);
+        let here = std::fs::canonicalize(here).doing(format!("--dir-here {here}"))?;
+        Ok(Folder { name: name.into(), here: here.to_string_lossy().into_owned(), there: there.into() })
+    };
+    dir.iter().map(of).collect()
 }
 
 /// `fathom bench run` of two devices at the same time.

@@ -7,13 +7,26 @@ use crate::{Error, Open, Result};
 use analysis::Rows;
 use analysis::check::contract::BPF;
 use analysis::check::{self, Contract, Counted, Observed, Outcome};
-use model::text::shown;
+use model::text::{ShownPath as _, shown};
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// How often a run is repeated whose recording has lost something.
 const TRIES: u32 = 3;
+
+/// The contract in a file.
+///
+/// # Errors
+/// There is none, or it cannot be read.
+pub fn contract(path: &Path) -> Result<Contract> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Contract::parse(&text).map_err(|source| Error::Contract { file: path.into(), source }),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::NoContract(path.into())),
+        Err(error) => Err(error).doing(format!("cannot read {}", path.shown())),
+    }
+}
 
 /// A command to be run again and again.
 pub struct Runs<'a> {
@@ -150,11 +163,11 @@ impl<'a> Runs<'a> {
     }
 
     /// So many runs of each kind, for a contract; the first of all is left out, since what is cached or compiled meanwhile is not asked
-    /// again. `told` hears at once why nothing is traced.
+    /// again. `report` gets the reason at once if nothing is traced.
     ///
     /// # Errors
     /// As [`Runs::traced`] and [`Runs::untraced`].
-    pub fn learn(&self, runs: u64, trace: bool, told: &dyn Fn(&Blind)) -> Result<Learned> {
+    pub fn learn(&self, runs: u64, trace: bool, report: &dyn Fn(&Blind)) -> Result<Learned> {
         self.untraced()?;
         let untraced = (0..runs).map(|_| self.untraced()).collect::<Result<Vec<_>>>()?;
         let mut learned = Learned { untraced, blind: (!trace).then_some(Blind::NotWanted), ..Learned::default() };
@@ -164,15 +177,15 @@ impl<'a> Runs<'a> {
                 Traced::Impossible(why) => learned.blind = Some(why),
             }
         }
-        learned.blind.iter().for_each(told);
+        learned.blind.iter().for_each(report);
         Ok(learned)
     }
 
-    /// Runs beside the contract, traced if that is wanted and possible; `told` hears at once why not.
+    /// Runs beside the contract, traced if that is wanted and possible; `report` gets the reason at once if not.
     ///
     /// # Errors
     /// As [`Runs::traced`] and [`Runs::untraced`].
-    pub fn compared(&self, contract: &Contract, trace: bool, told: &dyn Fn(&Blind)) -> Result<Outcome> {
+    pub fn compared(&self, contract: &Contract, trace: bool, report: &dyn Fn(&Blind)) -> Result<Outcome> {
         let done = match (contract.counted_by == BPF, trace) {
             (false, _) => Err(Blind::ContractUntraced),
             (true, false) => Err(Blind::NotWanted),
@@ -181,7 +194,7 @@ impl<'a> Runs<'a> {
         match done {
             Ok(outcome) => Ok(outcome),
             Err(why) => {
-                told(&why);
+                report(&why);
                 check::confirmed_untraced(contract, || self.untraced())
             }
         }

@@ -14,6 +14,9 @@ pub enum Error {
     /// The design, its folders, its disk or its sink.
     #[error(transparent)]
     Experiment(#[from] experiment::Error),
+    /// The file of a design.
+    #[error(transparent)]
+    Catalog(#[from] experiment::catalog::Error),
     /// Its log.
     #[error(transparent)]
     Store(#[from] experiment::store::Error),
@@ -61,6 +64,17 @@ pub enum Error {
         /// What the last one lost.
         why: String,
     },
+    /// No contract was recorded yet.
+    #[error("{}: there is no such contract; make one: fathom check record -o {} -- CMD", .0.shown(), model::shell_word(.0))]
+    NoContract(PathBuf),
+    /// A file that is something else.
+    #[error("{} is no contract", .file.shown())]
+    Contract {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        source: analysis::check::contract::Unreadable,
+    },
     /// Neither tracing nor /proc counts anything.
     #[error(
         "nothing can be counted here: no tracing, and the kernel has no /proc/PID/io, or lets root alone read that of the command"
@@ -94,6 +108,16 @@ pub enum Error {
         /// Its kind.
         kind: archive::ArchiveKind,
         /// What shows it.
+        instead: &'static str,
+    },
+    /// An archive of another kind than a recording.
+    #[error("{} is {kind}, not a recording; {instead}", .archive.shown())]
+    NoRecording {
+        /// The archive.
+        archive: PathBuf,
+        /// Its kind.
+        kind: archive::ArchiveKind,
+        /// The command that shows the like.
         instead: &'static str,
     },
     /// A benchmark of something else.

@@ -2,7 +2,7 @@
 //! `analysis`, which says how narrow an interval is already and what a recording shows; `workload` and `lab` give it programs and disks.
 //!
 //! [`run`] measures designs into an archive, [`ab`] commands beside each other, [`selftest`] a workload beside itself; [`fix`] tries
-//! remedies, [`check`] counts what a command asks for, [`once`] runs a workload without a design. [`archives`] and [`both`] are two that are
+//! remedies, [`check`] counts what a command asks for, [`guest`] reads what a guest of the lab recorded, [`once`] runs a workload without a design. [`archives`] and [`both`] are two that are
 //! compared. [`results`] puts together what leaves the program.
 
 pub mod ab;
@@ -11,6 +11,7 @@ pub mod both;
 pub mod check;
 mod error;
 pub mod fix;
+pub mod guest;
 mod machine;
 mod notice;
 pub mod once;

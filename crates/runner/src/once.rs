@@ -7,6 +7,34 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+/// The papers' load: INSERTs in transactions of their own, then full scans.
+#[derive(Debug, Clone, Copy)]
+pub struct Load<'a> {
+    /// INSERTs.
+    pub rows: u64,
+    /// Full scans afterwards.
+    pub scans: u64,
+    /// SQLite's journal mode.
+    pub journal_mode: &'a str,
+    /// The folder of the database.
+    pub folder: &'a str,
+}
+
+impl Load<'_> {
+    /// The words after `fathom workload`; `samples`: which latencies it prints.
+    pub fn words(&self, samples: &str) -> Vec<String> {
+        let Self { rows, scans, journal_mode, folder } = self;
+        vec![
+            "demo".into(),
+            format!("--rows={rows}"),
+            format!("--scans={scans}"),
+            format!("--journal-mode={journal_mode}"),
+            format!("--samples={samples}"),
+            format!("--dir={folder}"),
+        ]
+    }
+}
+
 /// What it measured.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Latencies {

@@ -6,6 +6,7 @@ use crate::setting::{clean, counts, make_disk, sensors};
 use crate::{Error, Notice, Notify, Result, machine, results};
 use archive::runs::Entry;
 use archive::{Archive, ArchiveKind, Meta};
+use experiment::catalog::{self, Runnable};
 use experiment::eta::{Eta, Part};
 use experiment::selection::{self, Selection};
 use experiment::store::Store;
@@ -34,6 +35,18 @@ pub struct Measured {
     pub results: Vec<Results>,
     /// What ended it.
     pub failed: Option<Error>,
+}
+
+/// What a word names to run: a workload by name, or a design by file; `sweep`: of `fathom net sweep` only.
+///
+/// # Errors
+/// Nothing has that name, or its file is wrong.
+pub fn find(word: &str, sweep: bool) -> Result<Runnable> {
+    let found = if sweep { catalog::find_sweep(word) } else { catalog::find(word) };
+    found.map_err(|error| match error {
+        catalog::Error::Unknown { .. } => Error::Usage(error.to_string()),
+        other => other.into(),
+    })
 }
 
 /// The designs that are asked for, and which values gave way to others since they cannot run here.

@@ -1,6 +1,6 @@
 //! How narrow a design's intervals are while it runs: what its processes printed, judged as `fathom bench show` will judge it.
 
-use analysis::bench::{self as estimates, Penalty, Process, Score};
+use analysis::bench::{self as estimates, Of, Penalty, Process, Score};
 use experiment::{Cell, Design, Results};
 use model::table::{Replicate, Sample};
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 /// What of a cell's processes is the score.
 fn score(design: &Design, cell: &Cell) -> Score {
     Score {
-        of: design.plan.as_ref().map_or("value", |p| p.score.of.name()).into(),
+        of: Of::from_name(design.plan.as_ref().map_or("value", |p| p.score.of.name())),
         metric: design.metric(cell).into(),
         unit: None,
         scale: 1.0,

@@ -4,13 +4,13 @@ use crate::engine::{Engine, Settings};
 use crate::errors;
 use crate::fleets::log::Fleet;
 use crate::open::{self, Archives};
-use crate::output::{self, Failed, Format};
+use crate::output::{self, Failed, Format, print};
 use crate::shell;
 use crate::stop::{Scratch, until_stopped};
 use anyhow::{Context as _, Result, anyhow, bail};
 use fleet::args::Sql;
 use fleet::questions::{QUESTIONS, Question};
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use tokio::runtime::Runtime;
 
@@ -108,9 +108,9 @@ fn answers(
     let engine = &opened.engine;
     if args.examples {
         return QUESTIONS.iter().try_for_each(|question| {
-            say(&format!("{} {}\n", question.name, question.words()))?;
+            print(&format!("{} {}\n", question.name, question.words()))?;
             answer(engine, runtime, &question.statement(), format, None)?;
-            say("\n")
+            print("\n")
         });
     }
     let sql = match request.sql {
@@ -194,12 +194,7 @@ pub async fn open(places: &[String], settings: Settings, scratch: &Scratch) -> R
 }
 
 fn list() -> Result<()> {
-    QUESTIONS.iter().try_for_each(|question| say(&format!("-- {}\n{}\n", question.name, question.sql)))
-}
-
-fn say(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?)
+    QUESTIONS.iter().try_for_each(|question| print(&format!("-- {}\n{}\n", question.name, question.sql)))
 }
 
 /// Writes the answer to one statement.

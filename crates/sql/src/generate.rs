@@ -49,7 +49,7 @@ fn mixed(seed: u64) -> u64 {
 struct Change {
     /// Its times are so many thousandths.
     stretch: u64,
-    /// What it says of the device.
+    /// The facts of the device.
     setting: u64,
 }
 

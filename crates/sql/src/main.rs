@@ -7,12 +7,12 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let code = match std::thread::Builder::new().stack_size(sql::stop::STACK).spawn(work) {
-        // A panic has told itself.
+        // A panic has printed its message already.
         Ok(working) => working.join().unwrap_or(ExitCode::FAILURE),
         // If that much address space is not available, with the default.
         Err(_) => work(),
     };
-    // Of what was told to stop and did not hear it.
+    // Of queries that were cancelled and did not end.
     sql::scratch::remove_ours();
     code
 }

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::errors;
-use crate::output::{self, Failed, Format};
+use crate::output::{self, Failed, Format, print};
 use crate::stop::until_stopped;
 use anyhow::Result;
 use fleet::questions::{QUESTIONS, Question};
@@ -13,7 +13,6 @@ use rustyline::hint::Hinter;
 use rustyline::history::DefaultHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
-use std::io::Write;
 use std::path::PathBuf;
 
 const HELP: &str = "\
@@ -121,7 +120,7 @@ pub fn statements(text: &str) -> (Vec<String>, String) {
         at += match c {
             '-' if rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
             '/' if rest.starts_with("/*") => comment(rest).unwrap_or_else(|| {
-                // The engine says what is missing.
+                // The engine's error names what is missing.
                 says = true;
                 rest.len()
             }),
@@ -186,7 +185,7 @@ pub fn run(engine: &Engine, runtime: &tokio::runtime::Runtime, greeting: &str) -
         // The first time there is none.
         let _ = editor.load_history(path);
     }
-    say(&format!("{greeting}\n{HELP}\n"))?;
+    print(&format!("{greeting}\n{HELP}\n"))?;
     loop {
         match editor.readline("fathom> ") {
             Ok(line) => {
@@ -198,7 +197,7 @@ pub fn run(engine: &Engine, runtime: &tokio::runtime::Runtime, greeting: &str) -
                     if line.starts_with('\\') { command(engine, runtime, line) } else { ask(engine, runtime, line) };
                 result?;
             }
-            Err(ReadlineError::Interrupted) => say("(Ctrl-D or \\q to leave)\n")?,
+            Err(ReadlineError::Interrupted) => print("(Ctrl-D or \\q to leave)\n")?,
             Err(ReadlineError::Eof) => break,
             Err(error) => return Err(error.into()),
         }
@@ -210,44 +209,39 @@ pub fn run(engine: &Engine, runtime: &tokio::runtime::Runtime, greeting: &str) -
     Ok(())
 }
 
-fn say(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?)
-}
-
 fn command(engine: &Engine, runtime: &tokio::runtime::Runtime, line: &str) -> Result<()> {
     let mut words = line.split_whitespace();
     match (words.next(), words.next()) {
         (Some("\\d"), None) => {
             for table in fleet::tables() {
-                say(&format!("  {:<16} {}\n", table.name, table.doc.trim()))?;
+                print(&format!("  {:<16} {}\n", table.name, table.doc.trim()))?;
             }
             Ok(())
         }
         (Some("\\d"), Some(name)) => match fleet::tables().find(|table| table.name == name) {
             Some(table) => {
-                say(&format!("{}\n", table.doc.trim()))?;
+                print(&format!("{}\n", table.doc.trim()))?;
                 for column in fleet::LEADING.iter().chain(table.columns) {
-                    say(&format!("  {:<16} {}\n", column.name, column.doc.trim()))?;
+                    print(&format!("  {:<16} {}\n", column.name, column.doc.trim()))?;
                 }
-                say(&format!("  {:<16} The day on which the archive was made (UTC).\n", fleet::DATE))
+                print(&format!("  {:<16} The day on which the archive was made (UTC).\n", fleet::DATE))
             }
-            None => say(&format!("no such table: {}\n", model::text::shown(name))),
+            None => print(&format!("no such table: {}\n", model::text::shown(name))),
         },
         (Some("\\e"), None) => {
             for question in QUESTIONS {
-                say(&format!("  {:<26} {}\n", question.name, question.words()))?;
+                print(&format!("  {:<26} {}\n", question.name, question.words()))?;
             }
             Ok(())
         }
         (Some("\\e"), Some(wanted)) => match Question::find(wanted) {
             Some(question) => {
-                say(&format!("{}\n", question.sql))?;
+                print(&format!("{}\n", question.sql))?;
                 ask(engine, runtime, &question.statement())
             }
-            None => say("there is no such example; \\e lists them\n"),
+            None => print("there is no such example; \\e lists them\n"),
         },
-        _ => say(&format!("{HELP}\n")),
+        _ => print(&format!("{HELP}\n")),
     }
 }
 
@@ -264,9 +258,9 @@ fn ask(engine: &Engine, runtime: &tokio::runtime::Runtime, line: &str) -> Result
             output::write(rows, Format::Table, &mut std::io::stdout()).await
         });
         match answered? {
-            None => say("stopped\n")?,
+            None => print("stopped\n")?,
             Some(Ok(_)) => {}
-            Some(Err(Failed::Query(error))) => say(&format!("{}\n", errors::explain(&error, &statement)))?,
+            Some(Err(Failed::Query(error))) => print(&format!("{}\n", errors::explain(&error, &statement)))?,
             Some(Err(Failed::Output(error))) => return Err(error),
         }
     }

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 /// Of a thread that plans. Plans are as deep as the statement that they are of, which may be anybody's; what is not touched costs nothing.
 pub const STACK: usize = 1 << 30;
 
-/// How long is waited for what was told to stop.
+/// How long a query that was cancelled may take to end.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// Ctrl-C, SIGTERM, or the end of the terminal, unless whoever started us has it ignored (nohup).

@@ -1,4 +1,4 @@
-//! A table of many archives as one: the Parquet files that hold its rows, each with the values that tell its rows apart.
+//! A table of many archives as one: the Parquet files that hold its rows, each with the values that identify its rows.
 //!
 //! Of an archive a file has neither device nor run; they are attached to its rows while it is read, as values that cost nothing and
 //! by which whole files are passed over. Of a fleet all but the date stand in the file. An archive without such a table gives no
@@ -38,7 +38,7 @@ fn field(column: &ColumnInfo) -> Field {
     Field::new(column.name, arrow_type(column.kind), column.optional)
 }
 
-/// Fields of the columns that tell rows apart, in the order in which users see them: device, run, date, archive.
+/// Fields of the columns that identify rows, in the order in which users see them: device, run, date, archive.
 fn leading() -> Vec<Field> {
     let mut fields: Vec<Field> = fleet::LEADING.iter().map(field).collect();
     fields.insert(2, Field::new(fleet::DATE, DataType::Date32, false));

@@ -24,6 +24,7 @@
 use crate::outlier::{self, Outliers};
 use crate::random::Random;
 use crate::{crops, pelt, quantile};
+use serde::{Serialize, Serializer};
 
 /// The margin within which two levels count as one by default: 5 %, as in Traini et al.
 pub const EQUIVALENCE: f64 = 0.05;
@@ -47,6 +48,17 @@ pub enum Penalty {
 }
 
 impl Penalty {
+    /// As `--penalty` takes them.
+    pub const CHOICES: [(&'static str, &'static str, Self); 2] = [
+        ("fixed", "15 ln n for every series of n iterations", Self::Fixed),
+        (
+            "crops",
+            "Chosen for each series (CROPS): the elbow over all penalties from 4 ln n on. Finds smaller and shorter changes, and some \
+             that are noise",
+            Self::Elbow,
+        ),
+    ];
+
     /// How results name it: `15 ln n`, or `the elbow of CROPS`.
     pub fn name(self) -> &'static str {
         match self {
@@ -210,6 +222,12 @@ pub enum Consistency {
     Consistent(Class),
     /// They are of several classes: one number for all of them describes none.
     Inconsistent,
+}
+
+impl Serialize for Consistency {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.name())
+    }
 }
 
 impl Consistency {

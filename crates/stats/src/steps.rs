@@ -9,7 +9,7 @@
 //! how dependent days are, unlike that of PELT alone. [`chance`] is the largest over k, simulated. (The likelihood is Chakar, Lebarbier,
 //! Lévy-Leduc and Robin's, "A robust approach for estimating change-points in the mean of an AR(1) process", Bernoulli 23, 2017, and that
 //! of Romano, Rigaill, Runge and Fearnhead, JASA 117, 2022; they estimate the places of many changes, where here one series is to be
-//! told from chance.)
+//! distinguished from chance.)
 //!
 //! **Uncertainty.** The noise e is normal in [`CHANCES`]. Dependent days with heavy tails have larger gains by chance, as one large e that
 //! days keep is a step that decays: docs/results/fleet-changes.md says how much larger.
@@ -24,7 +24,7 @@ const APART: usize = 5;
 const PENALTY: f64 = 3.0;
 /// The most steps of a series.
 const MOST: usize = 8;
-/// The least variance that is told from none, in units of the series' variance.
+/// The least variance that differs from none, in units of the series' variance.
 const FLOOR: f64 = 1e-11;
 
 /// A step of a series.

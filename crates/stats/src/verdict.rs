@@ -30,6 +30,14 @@ pub enum Better {
     Higher,
 }
 
+impl Better {
+    /// As `--better` takes them.
+    pub const CHOICES: [(&'static str, &'static str, Self); 2] = [
+        ("higher", "Higher is better, as of rates", Self::Higher),
+        ("lower", "Lower is better, as of times", Self::Lower),
+    ];
+}
+
 /// The meaning of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -130,7 +130,7 @@ impl Key {
         Ok(Self { seed, fingerprint: pinned::fingerprint(pair.public_key().as_ref()), configs })
     }
 
-    /// What tells it from others, and may be told to anyone: four groups of four hexadecimal digits.
+    /// Its fingerprint, which is public: four groups of four hexadecimal digits.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }

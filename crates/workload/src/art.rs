@@ -249,7 +249,7 @@ pub(crate) fn machine(command: &mut Command, launcher: &Path, context: &Context)
     }
 }
 
-/// What the machine told of itself, and its other lines.
+/// What the virtual machine printed about itself, and its other lines.
 pub(crate) fn parse_output(printed: &str) -> (Result<String, Unproven>, Vec<&str>) {
     let mut maps = Err(Unproven::from("it printed no memory map as evidence"));
     let mut lines = Vec::new();

@@ -8,7 +8,7 @@
 //! commands. Its output goes nowhere; what it complains about goes to this process's stderr.
 
 use crate::process_io::Counts;
-use crate::{Error, sample};
+use crate::{Error, sample, uninterrupted};
 use model::Context;
 use model::text::shown;
 use std::io::Write;
@@ -203,9 +203,7 @@ fn reap(child: &Child) -> Result<(ExitStatus, libc::rusage), Error> {
 }
 
 fn checked(line: &str, status: ExitStatus, context: &Context) -> Result<(), Error> {
-    if context.cancelled() {
-        return Err(Error::Interrupted);
-    }
+    uninterrupted(context)?;
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(()),
         // What a shell says of a program that is not there.

@@ -66,6 +66,11 @@ impl From<std::io::Error> for Error {
     }
 }
 
+/// Fails once somebody asked for the end.
+fn uninterrupted(context: &Context) -> Result<(), Error> {
+    if context.cancelled() { Err(Error::Interrupted) } else { Ok(()) }
+}
+
 /// The workloads' names, with what each does.
 pub const NAMES: &[(&str, &str)] = &[
     ("http", "GETs of one byte, in a closed loop or at a constant rate"),

@@ -2,7 +2,7 @@
 //! two processes of it is the machine's doing, so that the method can be tried on it (`fathom bench selftest`).
 
 use crate::options::{Options, Spec};
-use crate::{Error, clock, sample};
+use crate::{Error, clock, sample, uninterrupted};
 use model::Context;
 use std::io::Write;
 
@@ -29,9 +29,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
     let mut times = Vec::new();
     let mut state = 0_u64;
     for _ in 0..iterations {
-        if context.cancelled() {
-            return Err(Error::Interrupted);
-        }
+        uninterrupted(context)?;
         let start = clock::now_ns();
         for _ in 0..inner {
             // Hidden from the optimiser, which knows how to leap ahead too.

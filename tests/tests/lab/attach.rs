@@ -129,6 +129,7 @@ fn restarted(guest: &mut Guest) -> Result<()> {
         &format!("rm -f /run/sums /run/wrote; nohup sh -c '{write} && echo done >/run/wrote' >/run/write.log 2>&1 &"),
     )?;
     sh(guest, &until("[ -s /run/sums ]", "/run/write.log"))?;
+    // A fixed wait: that the writer does not go on has no event.
     sh(guest, "kill -9 $(cat /run/pid); sleep 1; [ ! -e /run/wrote ]").context("it wrote all before the kill")?;
     serve(guest)?;
     let written = guest.run("for i in $(seq 600); do [ -s /run/wrote ] && exit 0; sleep 0.5; done; cat /run/write.log; cat /run/attach.err /run/serve.err; dmesg | tail -20; exit 1", PATIENCE)?;

@@ -173,7 +173,7 @@ fn same_errors(both: &Both, name: &str, error: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads of a bad sector of an NVMe disk, which fail; then its controller is reset, which is told by the commands that set it up again.
+/// Reads of a bad sector of an NVMe disk, which fail; then its controller is reset, which shows in the commands that set it up again.
 pub fn nvme_errors() -> Result<()> {
     let disk = Disk { name: "data".into(), bus: Bus::Nvme, bytes: 128 << 20, ext4: false };
     let bad = BTreeMap::from([("data".to_string(), vec![4660])]);
@@ -203,7 +203,7 @@ pub fn nvme_errors() -> Result<()> {
 }
 
 /// Writes that a disk does not answer in time: the driver aborts some and then resets the controller. No event tells of the time that is over;
-/// what the driver does about it is told by its own commands. QEMU's disk ends what is on its way before it is reset, so that no write fails.
+/// what the driver does about it shows in its own commands. QEMU's disk ends what is on its way before it is reset, so that no write fails.
 pub fn nvme_timeouts() -> Result<()> {
     const WRITERS: usize = 8;
     let disk = Disk { name: "data".into(), bus: Bus::Nvme, bytes: 128 << 20, ext4: false };

@@ -27,7 +27,7 @@ fn metric(lines: &str, name: &str) -> Result<f64> {
     found["v"].as_f64().with_context(|| format!("{name} is no number"))
 }
 
-/// What netem is told; every packet on the loopback device passes it once, so a round trip passes it twice.
+/// netem's options; every packet on the loopback device passes it once, so a round trip passes it twice.
 fn over_netem(guest: &mut Guest, netem: &str, words: &str) -> Result<String> {
     Ok(over_netem_counted(guest, netem, words)?.0)
 }

@@ -157,7 +157,7 @@ pub fn every_shipped() -> Result<()> {
     Ok(())
 }
 
-/// A disk whose writes fail: the program is told, and so is the recording.
+/// A disk whose writes fail: the program gets the error, and the recording has it.
 pub fn errors_of_the_disk() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (status, line) = result(folder.path(), &["run", "dm-flakey-errors", "-o", "out"])?;
@@ -175,7 +175,7 @@ pub fn virtio() -> Result<()> {
     insert("virtio-ext4", "vda")
 }
 
-/// Settings arrive; a workload that fails is told with its status, and the recording is there all the same.
+/// Settings arrive; a workload that fails is reported with its status, and the recording is there all the same.
 pub fn failing_workload() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let commands = "workload.commands=['echo {journal_mode} {page_size}', 'mount | grep /mnt', 'exit 3', 'echo never']";

@@ -144,7 +144,7 @@ pub fn cuts() -> Result<()> {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let lines = BufReader::new(child.stderr.take().context("stderr")?).lines();
     until("a run there", || {
-        // What it said is told below.
+        // What it printed is shown below.
         Ok(child.try_wait()?.is_some() || phone.left()?.iter().any(|name| name.starts_with("detached-")))
     })?;
     let mut seed = u64::from(std::process::id());

@@ -115,7 +115,7 @@ pub fn papers() -> Result<()> {
         ensure!(text.contains(expected), "{expected}: {text}");
     }
     ensure!(!text.contains("phone") || !text.contains("- **phone**"), "it is no phone: {text}");
-    // What is not there is told before anything is measured.
+    // What is missing is reported before anything is measured.
     let output =
         Command::new(fathom()).args(["papers", "--device", "adb:nosuch"]).current_dir(folder.path()).output()?;
     ensure!(output.status.code() == Some(1) && !folder.path().join("papers-adb-nosuch").exists(), "{}", told(&output));

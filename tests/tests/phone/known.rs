@@ -33,7 +33,7 @@ pub fn listed() -> Result<()> {
         device["device"] == phone.name() && device["usable"] == true && device["model"] == "Private_Root",
         "{value}"
     );
-    // The list is told again when the device is gone.
+    // The list is printed again when the device is gone.
     let mut watch = phone.fathom();
     watch.args(["device", "list", "--watch", "--json"]).stdout(Stdio::piped());
     let mut watch = watch.spawn()?;

@@ -55,7 +55,7 @@ fn recording(phone: &Phone, archive: &Path, more: &[&str]) -> Result<(std::proce
 
 type Lines = std::io::Lines<BufReader<std::process::ChildStdout>>;
 
-/// What ran goes on; what it printed meanwhile is told once, and what it wrote is in the recording.
+/// What ran goes on; what it printed meanwhile is shown once, and what it wrote is in the recording.
 pub fn recording_cut() -> Result<()> {
     let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
     let folder = tempfile::tempdir()?;

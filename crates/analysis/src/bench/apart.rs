@@ -39,7 +39,7 @@ pub struct Step {
     pub ratio: Option<f64>,
     /// Its interval.
     pub ci95: Option<[f64; 2]>,
-    /// Its share of the whole ratio's logarithm; nothing if the whole is not told from 1.
+    /// Its share of the whole ratio's logarithm; nothing if the whole does not differ from 1.
     pub share: Option<f64>,
 }
 

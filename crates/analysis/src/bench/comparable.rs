@@ -88,7 +88,13 @@ pub fn why_not(a: &Measured, b: &Measured, on_purpose: bool, rules: &Rules) -> V
     let mut why = Vec::new();
     let (x, y) = (a.score(), b.score());
     if (&x.of, &x.metric) != (&y.of, &y.metric) {
-        why.push(format!("A's score is the {} of {:?}, B's the {} of {:?}", x.of, x.metric, y.of, y.metric));
+        why.push(format!(
+            "A's score is the {} of {:?}, B's the {} of {:?}",
+            x.of.name(),
+            x.metric,
+            y.of.name(),
+            y.metric
+        ));
     }
     why.extend(better(a, b, rules).err().map(|why| why.to_string()));
     // Archives that do not know of offered rates: what the process says of its mode.

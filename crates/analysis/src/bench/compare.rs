@@ -19,16 +19,17 @@ use super::contract::MODE;
 use super::error::Error;
 use super::fact_difference::{self, FactDifference};
 use super::results::{Bench, Measured, words};
-use super::{disturbed, merged_marks};
+use super::{Of, disturbed, merged_marks};
 use crate::text::digits;
 use model::counted;
 use serde::Serialize;
 use stats::cells::{self, Comparison, Pairing};
+use stats::steady::{Class, Consistency};
 use stats::verdict::{self, Better, Verdict};
 use stats::{fdr, geomean, rank, ratio};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The share of the differences told that may be false: the false discovery rate of a comparison.
+/// The share of the reported differences that may be false: the false discovery rate of a comparison.
 const ALPHA: f64 = 0.05;
 
 /// A cell's score in one of the two.
@@ -41,7 +42,7 @@ pub struct Side {
     /// Processes.
     pub processes: usize,
     /// How they behave over their iterations.
-    pub class: Option<String>,
+    pub class: Option<Consistency>,
     /// Processes without a result.
     pub failed: usize,
     /// Each process's score.
@@ -393,8 +394,8 @@ fn arms(a: &Measured, b: &Measured, pairing: Pairing) -> Option<(cells::Cell, ce
 pub(super) fn ratio_of(a: &Measured, b: &Measured, pairing: Pairing, level: f64) -> Option<Comparison> {
     let (x, y) = arms(a, b, pairing)?;
     // Of a rate the cost is what is kept: the smaller, the higher the score.
-    match a.score().of.as_str() {
-        "rate" => cells::ratio(&x, &y, pairing, level),
+    match a.score().of {
+        Of::Rate => cells::ratio(&x, &y, pairing, level),
         _ => cells::ratio(&y, &x, pairing, level),
     }
 }
@@ -485,7 +486,7 @@ fn side(m: &Measured) -> Side {
         estimate: e.estimate,
         ci95: e.ci95,
         processes: e.processes,
-        class: e.class.clone(),
+        class: e.class,
         failed: e.failed,
         values: m.scores(),
         command: comparable::command(m),
@@ -546,10 +547,9 @@ fn notes(
     }
     for (which, x) in [("A", m.a), ("B", m.b)] {
         notes.extend(achieved(x).map(|adjusted| format!("{which}: {adjusted}")));
-        let class = x.estimate.class.as_deref().unwrap_or_default();
-        if class == "inconsistent" || class == "no steady state" {
-            notes.push(format!("{which}: {class}"));
-        }
+        let unsteady =
+            |c: &Consistency| matches!(c, Consistency::Inconsistent | Consistency::Consistent(Class::NoSteadyState));
+        notes.extend(x.estimate.class.filter(unsteady).map(|class| format!("{which}: {}", class.name())));
         if x.estimate.failed > 0 {
             notes.push(format!("{which}: {} failed", counted(x.estimate.failed, "process")));
         }
@@ -585,7 +585,7 @@ fn overall(matches: &[Match], pairing: Pairing, rules: &Rules) -> Option<Overall
     let oriented = |m: &Match| {
         let (a, b) = arms(m.a, m.b, pairing)?;
         // A rate's costs, and scores of which less is better, are divided A by B: above 1 is faster.
-        let costs = m.a.score().of == "rate" || comparable::better(m.a, m.b, rules).ok()? == Better::Lower;
+        let costs = m.a.score().of == Of::Rate || comparable::better(m.a, m.b, rules).ok()? == Better::Lower;
         let (x, y) = if costs { (a, b) } else { (b, a) };
         cells::ratio(&x, &y, pairing, LEVEL)
     };

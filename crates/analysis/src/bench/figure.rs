@@ -66,7 +66,7 @@ pub struct Stated {
 /// A cell's score, on no line yet.
 pub fn score(m: &Measured) -> Bar {
     let e = &m.estimate;
-    let mut notes: Vec<String> = e.class.iter().cloned().collect();
+    let mut notes: Vec<String> = e.class.iter().map(|class| class.name().to_owned()).collect();
     if e.failed > 0 {
         notes.push(format!("{} failed", e.failed));
     }

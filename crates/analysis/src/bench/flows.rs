@@ -28,7 +28,7 @@ const DRAWN: &[(&str, &str, &str)] = &[
 /// What recordings give; no metric of a run is called so.
 const LATENCY: &str = "beside.latency";
 const CARRIED: &str = "beside.carried";
-/// What the kernel told at each acknowledgement is drawn with the readings of the same name.
+/// What tcp_probe recorded at each acknowledgement is drawn with the readings of the same name.
 const EACH: (&str, &str, &str) = ("ack.", "tcp.", "each acknowledgement");
 /// What held a run back: the share of a stretch of time, with the cause in its labels.
 const LIMITED: &str = "limited";

@@ -55,11 +55,51 @@ use std::collections::{BTreeMap, HashMap};
 /// The level of every interval.
 pub const LEVEL: f64 = 0.95;
 
+/// What a score is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// Work in an iteration / its mean time.
+    Rate,
+    /// The mean time of an iteration.
+    Time,
+    /// The mean of the metric as it was printed.
+    Value,
+    /// What a network run measured.
+    Run,
+}
+
+impl Of {
+    /// As archives name it. Other names, of other versions, are times.
+    pub fn from_name(name: &str) -> Self {
+        match name {
+            "rate" => Self::Rate,
+            "value" => Self::Value,
+            "run" => Self::Run,
+            _ => Self::Time,
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "rate",
+            Self::Time => "time",
+            Self::Value => "value",
+            Self::Run => "run",
+        }
+    }
+
+    /// Whether iterations are made one of, so that they are classified.
+    fn has_iterations(self) -> bool {
+        matches!(self, Self::Rate | Self::Time)
+    }
+}
+
 /// What is made of a cell's metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Score {
-    /// `rate`, `time` or `value`, or `run` of a network run.
-    pub of: String,
+    /// Of what it is made.
+    pub of: Of,
     /// The metric.
     pub metric: String,
     /// Unit of the score; empty if it follows from the samples.
@@ -72,7 +112,7 @@ impl Score {
     /// That of a cell of a design.
     pub fn of(design: &DesignRow, cell: &DesignCell) -> Self {
         Self {
-            of: if design.name == run_score::RUN { run_score::OF.into() } else { design.score.to_string() },
+            of: if design.name == run_score::RUN { Of::Run } else { Of::from_name(&design.score) },
             metric: cell.metric.clone().unwrap_or_default(),
             unit: design.unit.clone(),
             scale: design.scale,
@@ -81,7 +121,7 @@ impl Score {
 
     /// A further one.
     pub fn also(also: &results::ExtraScore) -> Self {
-        Self { of: "value".into(), metric: also.metric.clone(), unit: also.unit.clone(), scale: also.scale }
+        Self { of: Of::Value, metric: also.metric.clone(), unit: also.unit.clone(), scale: also.scale }
     }
 }
 
@@ -122,12 +162,12 @@ pub fn process(score: &Score, penalty: Penalty, replicate: u64, samples: &[&Samp
     };
     let unit = own.first()?.unit.clone();
     let work = samples.iter().find(|s| s.metric == "work").map(|s| (s.value, s.unit.clone()));
-    if score.of == "rate" && work.as_ref().is_none_or(|(amount, _)| *amount <= 0.0) {
+    if score.of == Of::Rate && work.as_ref().is_none_or(|(amount, _)| *amount <= 0.0) {
         return None;
     }
     // A printed score is not a time: that a later one is lower says nothing about a warm-up.
     let classified = || steady::classify(&times, steady::EQUIVALENCE, penalty, replicate);
-    let steady = if matches!(score.of.as_str(), "value" | run_score::OF) { None } else { classified() };
+    let steady = score.of.has_iterations().then(classified).flatten();
     Some(Process {
         replicate,
         class: steady.as_ref().map(|s| s.class),
@@ -165,7 +205,7 @@ pub struct CellEstimate {
     pub method: String,
     /// `flat`, `warmup`, `slowdown`, `no steady state`, or `inconsistent` if processes differ; nothing if they have too
     /// few iterations to tell.
-    pub class: Option<String>,
+    pub class: Option<Consistency>,
     /// Processes that the estimate is made of.
     pub processes: usize,
     /// Those with a result that it is not made of, since others disturbed them ([`disturbed`]).
@@ -244,7 +284,7 @@ fn of_cell(
     let class = steady::consistency(&classes).filter(|_| classes.len() == processes.len());
     // Processes that sized their iterations themselves may have done different amounts of work: times of the same amount.
     // What they print as a value is none of that amount.
-    let work = |p: &Process| p.work.as_ref().filter(|_| score.of != "value").map(|(amount, _)| *amount);
+    let work = |p: &Process| p.work.as_ref().filter(|_| score.of != Of::Value).map(|(amount, _)| *amount);
     let amount = |p: &Process| work(p).unwrap_or(1.0);
     let of_first = processes.first().map_or(1.0, amount);
     let same = |p: &Process| -> Vec<f64> { p.values.iter().map(|v| v * of_first / amount(p)).collect() };
@@ -276,7 +316,7 @@ fn of_cell(
         estimate: estimate.map(|e| e.0),
         ci95: estimate.and_then(|e| e.1),
         method: estimate.map_or_else(String::new, |e| e.2.into()),
-        class: class.map(Consistency::name).map(Into::into),
+        class,
         processes: processes.len(),
         left_out: replicates.iter().filter(|r| counts(r) && out.contains(&r.id)).count(),
         failed: failures.len(),
@@ -300,9 +340,9 @@ pub fn counts(replicate: &Replicate) -> bool {
 
 /// A mean of the metric as a score; `None` if there is none (a rate of no time).
 fn converted(score: &Score, process: Option<&Process>, mean: f64) -> Option<f64> {
-    let value = match (score.of.as_str(), process?.work.as_ref()) {
-        ("rate", Some((work, _))) => work / seconds(&process?.unit, mean)?,
-        ("rate", None) => return None,
+    let value = match (score.of, process?.work.as_ref()) {
+        (Of::Rate, Some((work, _))) => work / seconds(&process?.unit, mean)?,
+        (Of::Rate, None) => return None,
         _ => mean,
     };
     Some(value * score.scale).filter(|v| v.is_finite())
@@ -328,8 +368,8 @@ fn scored(time: &Estimate, convert: &dyn Fn(f64) -> Option<f64>) -> Option<Estim
 }
 
 fn unit(score: &Score, process: Option<&Process>) -> String {
-    let of_process = |p: &Process| match (score.of.as_str(), &p.work) {
-        ("rate", Some((_, unit))) => format!("{unit}/s"),
+    let of_process = |p: &Process| match (score.of, &p.work) {
+        (Of::Rate, Some((_, unit))) => format!("{unit}/s"),
         _ => p.unit.clone(),
     };
     score.unit.clone().or_else(|| process.map(of_process)).unwrap_or_default()

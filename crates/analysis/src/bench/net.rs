@@ -99,7 +99,7 @@ fn direction(labels: &str) -> Option<&str> {
     labels.split(' ').find_map(|word| word.strip_prefix("direction="))
 }
 
-/// What held each direction back, as the run told it. A mark that is no such text, in a foreign archive, is left out.
+/// What limited each direction, as the run stored it. A mark that is no such text, in a foreign archive, is left out.
 fn direction_limits(bench: &Bench, several: bool) -> Vec<DirectionLimits> {
     let good: BTreeSet<u64> = bench.tables.replicates.iter().filter(|r| counts(r)).map(|r| r.id).collect();
     let of_run = bench.tables.marks.iter().filter(|m| m.replicate.is_some_and(|id| good.contains(&id)));

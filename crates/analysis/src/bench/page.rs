@@ -181,7 +181,7 @@ fn curves(m: &Measured, penalty: Penalty) -> Curves {
     let one = |run: &CountedProcess| {
         // Classified again as the estimate does, since the rows keep no segments.
         let classified = || steady::classify(&run.series, steady::EQUIVALENCE, penalty, run.row.id);
-        let steady = (!matches!(score.of.as_str(), "value" | run_score::OF)).then(classified).flatten();
+        let steady = score.of.has_iterations().then(classified).flatten();
         Curve {
             block: run.row.block,
             class: steady.as_ref().map(|s| s.class.name()),

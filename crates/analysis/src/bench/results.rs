@@ -4,7 +4,7 @@
 //! itself otherwise. Two runs may have sized their iterations differently; the time for a row, a request or a flop can be
 //! compared all the same.
 
-use super::{CellEstimate, Process, Score, Tables, counts, disturbed, estimate_by, process, seconds};
+use super::{CellEstimate, Of, Process, Score, Tables, counts, disturbed, estimate_by, process, seconds};
 use crate::older;
 use archive::{Archive, Error};
 use model::Fact;
@@ -49,7 +49,7 @@ pub struct Measured<'a> {
     pub marks: BTreeMap<String, BTreeMap<String, u64>>,
     /// Nothing if this is the cell's score; of a further one ([`Bench::scores`]) what it is.
     pub also: Option<ExtraScore>,
-    /// The rate that the cell's processes were told to send at, per second, whatever became of it; what they achieved is the score.
+    /// The offered rate of the cell's processes, per second; what they achieved is the score.
     pub offered: Option<f64>,
 }
 
@@ -111,7 +111,7 @@ impl CountedProcess<'_> {
     /// The process's own score.
     pub fn score(&self, score: &Score) -> Option<f64> {
         let mean = super::mean(&self.costs);
-        let value = if score.of == "rate" { score.scale / mean } else { mean };
+        let value = if score.of == Of::Rate { score.scale / mean } else { mean };
         Some(value).filter(|v| v.is_finite())
     }
 }
@@ -221,7 +221,7 @@ impl Bench {
 fn run<'a>(score: &Score, penalty: Penalty, row: &'a Replicate, samples: &[&Sample]) -> Option<CountedProcess<'a>> {
     let process = process(score, penalty, row.id, samples)?;
     let cost = |value: &f64| match &process.work {
-        Some((work, _)) if score.of == "rate" => seconds(&process.unit, *value).map(|s| s / work),
+        Some((work, _)) if score.of == Of::Rate => seconds(&process.unit, *value).map(|s| s / work),
         _ => Some(value * score.scale),
     };
     let costs: Vec<f64> = process.values.iter().filter_map(cost).collect();

@@ -1,20 +1,18 @@
 //! What a network run says of itself: its score with an interval, what limited it, and how it was measured.
 //!
 //! A benchmark's cell has its interval from how processes differ. A run is one process; what is known of its mean is how much
-//! parts of it differ (batch means, `net::estimate`), and the run has told that with its estimate. So both are read here and
+//! parts of it differ (batch means, `net::estimate`), and the run stored that with its estimate. So both are read here and
 //! not made: of each direction `METRIC`, `METRIC.low` and `METRIC.high`. Two directions at once are no independent runs, so
 //! their intervals add up.
 //!
-//! What held a direction back the run has told too, as the mark `limited_by DIRECTION`, whose text is the JSON of the
+//! What limited a direction the run stored too, as the mark `limited_by DIRECTION`, whose text is the JSON of the
 //! contract of `fathom net run --json`.
 
-use super::Score;
+use super::{Of, Score};
 pub use archive::runs::NET_RUN as RUN;
 use model::table::{DesignRow, Sample};
 use serde::{Deserialize, Serialize};
 
-/// What a run's score is of, in the place of `rate`, `time` and `value`.
-pub(super) const OF: &str = "run";
 /// What the mark of a direction's limits is called, before the direction.
 pub const LIMITED_BY: &str = "limited_by ";
 /// How the interval was made.
@@ -44,7 +42,7 @@ pub struct Limit {
     pub remedy: Option<String>,
 }
 
-/// A score as a run told it.
+/// A score as a run reported it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunScore {
     /// The estimate, of all directions together.
@@ -88,7 +86,7 @@ pub(super) fn cause(written: &str) -> String {
     if written == "cpu" { "CPU".into() } else { written.replace('_', " ") }
 }
 
-/// Whether a score is one that a run told.
+/// Whether a score is one that a run reported.
 pub(super) fn is_per_run(score: &Score) -> bool {
-    score.of == OF
+    score.of == Of::Run
 }

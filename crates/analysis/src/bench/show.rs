@@ -8,7 +8,7 @@ use crate::text::{digits, scale, shown};
 use archive::runs::LIMITED_BY_MARK;
 use model::counted;
 use stats::median::LEAST;
-use stats::steady::Penalty;
+use stats::steady::{Class, Consistency, Penalty};
 use std::fmt::Write as _;
 
 /// Fewer processes than this are few: what a run that is not quick has at least.
@@ -77,7 +77,7 @@ fn line(result: &CellResult) -> String {
     match (e.estimate, e.ci95) {
         (Some(value), Some([low, high])) => {
             let half = e.half_width().unwrap_or(f64::INFINITY) * 100.0;
-            let class = e.class.as_deref().map_or(String::new(), |c| format!(", {c}"));
+            let class = e.class.map_or(String::new(), |c| format!(", {}", c.name()));
             let (size, unit) = scale(&e.unit, value);
             format!(
                 "{} {}  \u{b1} {} %  [{}, {}]  {processes}{class}",
@@ -125,16 +125,16 @@ fn notes(result: &CellResult) -> Vec<String> {
     if e.estimate.is_some() && e.absent.is_some() {
         notes.push(format!("stopped early: {}", shown(e.absent.as_deref().unwrap_or_default())));
     }
-    if let Some(class) = e.class.as_deref().filter(|c| !matches!(*c, "flat")) {
+    if let Some(class) = e.class.filter(|c| *c != Consistency::Consistent(Class::Flat)) {
         let of = |first: f64| {
             let (size, unit) = scale(&e.unit, first);
             format!("; first iteration: {} {}", digits(first / size), shown(&unit))
         };
         let first = e.first.map_or(String::new(), of);
         let means = match class {
-            "warmup" => "iterations before the steady state are excluded",
-            "slowdown" => "it slows down; iterations before that are excluded",
-            "no steady state" => "no steady state; all iterations are included",
+            Consistency::Consistent(Class::Warmup) => "iterations before the steady state are excluded",
+            Consistency::Consistent(Class::Slowdown) => "it slows down; iterations before that are excluded",
+            Consistency::Consistent(Class::NoSteadyState) => "no steady state; all iterations are included",
             _ => "processes differ in how they reach the steady state",
         };
         notes.push(format!("{means}{first}"));
@@ -198,7 +198,7 @@ pub fn markdown(benchmark: &Benchmark) -> String {
                 score,
                 cell(&unit),
                 e.processes,
-                e.class.as_deref().unwrap_or(""),
+                e.class.map_or("", Consistency::name),
                 cell(&notes.join("; "))
             );
         }
@@ -237,7 +237,7 @@ pub fn csv(benchmark: &Benchmark) -> String {
             number(e.estimate),
             number(e.ci95.map(|c| c[0])),
             number(e.ci95.map(|c| c[1])),
-            e.class.clone().unwrap_or_default(),
+            e.class.map_or("", Consistency::name).to_owned(),
             e.processes.to_string(),
             e.failed.to_string(),
             e.iterations.to_string(),
@@ -275,7 +275,7 @@ mod tests {
             estimate: Some(1000.0),
             ci95: Some([980.0, 1030.0]),
             method: "t".into(),
-            class: Some("warmup".into()),
+            class: Some(Consistency::Consistent(Class::Warmup)),
             processes: 5,
             left_out: 0,
             failed: 1,

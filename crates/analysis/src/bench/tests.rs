@@ -97,7 +97,7 @@ fn rate_is_work_over_mean_time() {
     let [low, high] = estimate.ci95.unwrap();
     assert!(low < 50_000.0 && 50_000.0 < high && low > 40_000.0 && high < 65_000.0);
     assert_eq!((estimate.unit.as_str(), estimate.processes, estimate.iterations), ("row/s", 10, 400));
-    assert_eq!((estimate.class.as_deref(), estimate.verified), (Some("flat"), Some(true)));
+    assert_eq!((estimate.class.map(Consistency::name), estimate.verified), (Some("flat"), Some(true)));
     assert_eq!(estimate.gates["load"]["passed"], 10);
     assert!(estimate.gates["temperature"]["unavailable"] == 10 && !estimate.gates.contains_key("waited"));
 }
@@ -141,7 +141,7 @@ fn warm_up_is_excluded_from_score_and_shown_apart() {
         own.take(10).for_each(|s| s.value *= 5.0);
     }
     let estimate = one(&design("rate", None, 1.0), &cell("iteration"), &rows);
-    assert_eq!(estimate.class.as_deref(), Some("warmup"));
+    assert_eq!(estimate.class.map(Consistency::name), Some("warmup"));
     assert!((estimate.estimate.unwrap() / 50_000.0 - 1.0).abs() < 1e-3, "{estimate:?}");
     assert!((estimate.first.unwrap() / 10_000.0 - 1.0).abs() < 2e-3, "{:?}", estimate.first);
 }

@@ -11,7 +11,7 @@ use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
 use crate::entries::Entries;
 use crate::rows::{Index, IoAction, Rows};
 use model::table::Span;
-use model::{Call, Layer};
+use model::{Call, Layer, ShapeKind, SpanFlag};
 use sqlite::FileClass;
 use std::collections::{BTreeMap, HashSet};
 
@@ -157,8 +157,8 @@ impl Repeated {
             let name = text.split(' ').next().unwrap_or("");
             Call::ALL.iter().any(|call| call.name() == name && call.syncs())
         };
-        let mut all: Vec<bool> = index.rows.shapes.iter().map(|s| s.kind != "call" || syncs(&s.text)).collect();
-        let flagged = |span: &&Span| span.layer == Layer::Syscall && span.flags.split(' ').any(|flag| flag == "sync");
+        let mut all: Vec<bool> = index.rows.shapes.iter().map(|s| !s.is(ShapeKind::Call) || syncs(&s.text)).collect();
+        let flagged = |span: &&Span| span.layer == Layer::Syscall && span.has(SpanFlag::Sync);
         for span in index.rows.spans.iter().filter(flagged) {
             if let Some(shape) = index.operation_of(span).and_then(|at| index.shape(at)) {
                 all[shape] = true;

@@ -22,7 +22,7 @@ use std::fmt;
 /// Occurrences from which on an edge of one recording only is no chance: two sides of a coin that falls so often one way, 2 x 0.5^8 =
 /// 0.008.
 pub const SURE: u64 = 8;
-/// An ordinal from which things are not told apart.
+/// An ordinal from which things are not distinguished.
 const MOST: u32 = 9;
 
 /// What is found in an execution.

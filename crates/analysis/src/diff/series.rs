@@ -9,7 +9,7 @@ use crate::entries::Entries;
 use crate::rows::{Index, IoAction};
 use crate::tracer::{self, Prices, Times};
 use model::table::{Slice, Span};
-use model::{Call, Layer, Reason, Relation};
+use model::{Call, Layer, Reason, Relation, SpanFlag};
 use stats::stretches::{STRETCHES, stretch};
 use std::collections::{BTreeMap, HashMap};
 
@@ -304,7 +304,7 @@ impl Adder<'_> {
     fn bios_and_flushes(&mut self, phases: &Phases) {
         let index = self.index;
         let rows = index.rows;
-        let metadata = |span: &Span| span.flags.split(' ').any(|flag| flag == "meta");
+        let metadata = |span: &Span| span.has(SpanFlag::Meta);
         for span in rows.spans.iter().filter(|s| s.layer == Layer::Block && !metadata(s)) {
             let Some(operation) = span.operation.and_then(|id| index.operation(id)) else { continue };
             let phase = phases.of_thread((span.tgid, span.tid), span.start_ns);

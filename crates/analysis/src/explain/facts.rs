@@ -9,7 +9,7 @@ use crate::rows::{Index, IoAction};
 use crate::stacks::{Key, Sleeps};
 use crate::{tracer, waits};
 use model::table::{Slice, Span};
-use model::{CHECKPOINT_REASONS, Call, Layer, Reason, Relation, Wait};
+use model::{CHECKPOINT_REASONS, Call, Layer, Reason, Relation, ShapeKind, SpanFlag, SpanKind, Wait};
 use sqlite::FileClass;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -211,7 +211,7 @@ impl Carried {
 }
 
 fn is_metadata(span: &Span) -> bool {
-    span.flags.split(' ').any(|flag| flag == "meta")
+    span.has(SpanFlag::Meta)
 }
 
 fn carried(index: &Index) -> Carried {
@@ -335,7 +335,7 @@ pub fn facts<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
     Ok(facts)
 }
 
-/// What a finding's stacks are told apart by.
+/// What distinguishes a finding's stacks.
 fn asleep_for(slice: &Slice) -> Option<Of> {
     match (slice.reason, slice.wait) {
         (_, Some(Wait::DirtyThrottling)) => Some(Of::Dirty),
@@ -478,7 +478,7 @@ fn calls(facts: &mut Facts, index: &Index, phases: &Phases) {
     let needed: BTreeMap<(u32, u64), &str> = rows
         .spans
         .iter()
-        .filter(|span| span.kind == "checkpoint needed")
+        .filter(|span| span.is(SpanKind::CheckpointNeeded))
         .map(|span| ((span.tid, span.start_ns), span.flags.as_ref()))
         .collect();
     let windows = crate::checkpoints::windows(index, phases);
@@ -560,9 +560,9 @@ fn prepares(facts: &mut Facts, index: &Index) {
     let rows = index.rows;
     let recording_ns = tracer::in_prepare_ns(rows);
     let mut threads: BTreeMap<(u32, u32), Calls> = BTreeMap::new();
-    let statement = |at: usize| index.shape(at).is_some_and(|shape| rows.shapes[shape].kind == "statement");
+    let statement = |at: usize| index.shape(at).is_some_and(|shape| rows.shapes[shape].is(ShapeKind::Statement));
     for (i, span) in rows.spans.iter().enumerate() {
-        if span.layer == Layer::Database && span.kind == "prepare" && span.operation.is_none() {
+        if span.layer == Layer::Database && span.is(SpanKind::Prepare) && span.operation.is_none() {
             threads.entry((span.tgid, span.tid)).or_default().push((span.start_ns, Err(i)));
         }
     }

@@ -19,6 +19,7 @@ use crate::rows::{Index, Rows};
 use crate::summary;
 use archive::{Archive, Error};
 use contract::{Explanation, Finding, VERSION};
+use model::ShapeKind;
 use model::table::Slice;
 use stats::stretches::{Draws, STRETCHES, stretch, sum};
 
@@ -26,7 +27,7 @@ use stats::stretches::{Draws, STRETCHES, stretch, sum};
 const LEAST_SHARE: f64 = 0.05;
 /// Nor one that concerns less of all time.
 const LEAST_OF_ALL: f64 = 0.01;
-/// Findings of what chance decides: a few slow executions are no rule. What the program does by itself, or the kernel told, is none of them.
+/// Findings of what chance decides: a few slow executions are no rule. What the program does by itself, or the kernel reported, is none of them.
 const BY_CHANCE: [&str; 5] = ["D01", "F02", "G01", "Q01", "W01"];
 /// The low end of the interval below which a finding by chance is not listed.
 const LEAST_LOW: f64 = 0.02;
@@ -138,7 +139,8 @@ struct Statement {
 /// What findings are about: statements and transactions; in a recording without any, whatever its operations are.
 fn statements(index: &Index) -> Vec<Statement> {
     let rows = index.rows;
-    let sql = |shape: usize| matches!(rows.shapes[shape].kind.as_ref(), "statement" | "transaction");
+    let sql =
+        |shape: usize| rows.shapes[shape].is(ShapeKind::Statement) || rows.shapes[shape].is(ShapeKind::Transaction);
     let mut all: Vec<Statement> =
         (0..rows.shapes.len()).map(|shape| Statement { shape, executions: Vec::new() }).collect();
     for (at, operation) in rows.operations.iter().enumerate() {

@@ -9,7 +9,7 @@ use crate::diff::lost;
 use crate::rows::Index;
 use crate::text::{bytes, count, duration};
 use crate::tracer;
-use model::{Absence, Layer, Wait, counted};
+use model::{Absence, Layer, ShapeKind, Wait, counted};
 use std::collections::HashSet;
 
 /// The part of executions from which on a statement does something as a rule.
@@ -327,7 +327,7 @@ impl Case<'_> {
     /// Statements of one shape, one after the other on a thread, each of which syncs.
     fn s01(&self) -> Option<Found> {
         let rows = self.index.rows;
-        if rows.shapes[self.statement.shape].kind != "statement"
+        if !rows.shapes[self.statement.shape].is(ShapeKind::Statement)
             || ends_transaction(&rows.shapes[self.statement.shape].text)
         {
             return None;
@@ -360,7 +360,8 @@ impl Case<'_> {
     /// Executions of this statement that follow each other on their thread, no other between, and that sync.
     fn runs(&self) -> Vec<Vec<u32>> {
         let rows = self.index.rows;
-        let statement = |at: usize| self.index.shape(at).is_some_and(|shape| rows.shapes[shape].kind == "statement");
+        let statement =
+            |at: usize| self.index.shape(at).is_some_and(|shape| rows.shapes[shape].is(ShapeKind::Statement));
         let inner = |at: usize| self.index.chain(at).skip(1).any(statement);
         let mut order: Vec<usize> = (0..rows.operations.len()).filter(|&at| statement(at) && !inner(at)).collect();
         order.sort_by_key(|&at| (rows.operations[at].tgid, rows.operations[at].tid, rows.operations[at].start_ns));
@@ -571,7 +572,7 @@ pub(super) fn recording(index: &Index) -> Option<Finding> {
         reasons.push("the recording was interrupted".into());
     }
     // A program without SQLite lacks nothing; one whose transactions are inferred does.
-    let inferred = rows.shapes.iter().any(|shape| shape.kind == "transaction");
+    let inferred = rows.shapes.iter().any(|shape| shape.is(ShapeKind::Transaction));
     let coverage: Vec<_> =
         rows.coverage.iter().filter(|c| inferred || c.absence != Some(Absence::NoSqlite)).cloned().collect();
     reasons.extend(blind::blind(&coverage).into_iter().map(|blind| blind.means.trim_end_matches('.').to_owned()));

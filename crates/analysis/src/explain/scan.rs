@@ -8,7 +8,7 @@ use super::{Found, Statement, latency};
 use crate::diff::phase::{Kind, Phase, Phases};
 use crate::rows::{Index, call};
 use crate::text::{bytes, count, duration};
-use model::{Layer, counted};
+use model::{Layer, ShapeKind, counted};
 use sqlite::FileClass;
 use std::collections::HashMap;
 
@@ -67,7 +67,7 @@ fn compares(text: &str) -> bool {
 pub(super) fn s04(index: &Index, scans: &Scans, statement: &Statement) -> Option<Found> {
     let rows = index.rows;
     let shape = &rows.shapes[statement.shape];
-    if shape.kind != "statement" || !compares(&shape.text) {
+    if !shape.is(ShapeKind::Statement) || !compares(&shape.text) {
         return None;
     }
     let of = |at: &u32| scans.reads.get(at).copied().unwrap_or((0, 0));

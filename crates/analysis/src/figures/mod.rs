@@ -23,6 +23,7 @@ pub use part::Part;
 pub use scatter::{PointColumns, Scatter, ScatterShape, looks_read_only, scatter};
 pub use timeline::{FileInfo, LossMark, OperationColumns, ProcessName, ShapeInfo, Timeline, timeline};
 
+use crate::contract::DiskRole;
 use crate::rows::Index;
 use crate::text::shown;
 use model::table::Span;
@@ -124,7 +125,7 @@ pub struct DiskAxis {
     /// Name.
     pub name: String,
     /// `holds the files`, `below`, `other`.
-    pub role: &'static str,
+    pub role: DiskRole,
     /// Lowest sector of a command shown.
     pub sectors_low: u64,
     /// Highest, its last.

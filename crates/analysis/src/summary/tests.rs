@@ -122,7 +122,7 @@ fn every_command_is_accounted_for() {
     assert!(near(sum, 5.0));
     assert!(near(account.by_operations, 2.5) && near(account.other_processes, 0.5));
     assert_eq!((account.tracer, account.unattributed, account.incomplete), (1.0, 1.0, 1));
-    assert_eq!(account.by_disk["vda"].role, "below");
+    assert_eq!(account.by_disk["vda"].role, crate::contract::DiskRole::Below);
     assert_eq!(account.by_disk["loop0"].kinds["flush"], 1);
     assert_eq!(account.processes.iter().filter(|p| p.name == "other").map(|p| p.commands).sum::<f64>(), 0.5);
 }

@@ -8,7 +8,7 @@ use super::pieces::Piece;
 use crate::checkpoints::{calls, windows};
 use crate::diff::phase::{Kind, Phases};
 use crate::rows::{Index, IoAction};
-use model::{Call, Layer, Reason};
+use model::{Call, Layer, Reason, SpanFlag};
 use sqlite::FileClass;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -162,8 +162,7 @@ impl Lookup {
                 lookup.spans = spans().filter(|s| IoAction::on_disk(s) == IoAction::Flush).map(|s| s.id).collect()
             }
             Removal::Metadata => {
-                lookup.spans =
-                    spans().filter(|s| s.flags.split(' ').any(|flag| flag == "meta")).map(|s| s.id).collect();
+                lookup.spans = spans().filter(|s| s.has(SpanFlag::Meta)).map(|s| s.id).collect();
             }
             Removal::SecondFlush => lookup.longest_flushes(pieces),
             Removal::SecondSync => lookup.all_but_longest(index, phases),

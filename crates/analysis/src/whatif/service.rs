@@ -11,7 +11,7 @@ use super::pieces::{Piece, pieces};
 use crate::diff::phase::Phases;
 use crate::rows::{Index, IoAction};
 use model::table::Span;
-use model::{Layer, Reason};
+use model::{Layer, Reason, SpanFlag};
 use stats::random::Random;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -35,7 +35,7 @@ pub fn between(pieces: &[Vec<Piece>]) -> Option<f64> {
 }
 
 fn class(span: &Span) -> Class {
-    let fua = span.flags.split(' ').any(|flag| flag == "fua");
+    let fua = span.has(SpanFlag::Fua);
     (IoAction::on_disk(span), fua, span.bytes.max(1).ilog2())
 }
 

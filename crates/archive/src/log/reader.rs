@@ -13,9 +13,9 @@ use std::path::Path;
 /// What of a log could not be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// Places that were passed over, each told of by one `loss` event.
+    /// Places that were skipped, with one `loss` event for each.
     pub places: u64,
-    /// `loss` events that told of damage.
+    /// `loss` events for damage.
     pub tellings: u64,
     /// Bytes in the places.
     pub bytes: u64,

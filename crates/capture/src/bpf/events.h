@@ -150,7 +150,7 @@ struct fathom_op_begin {
 	__u32 depth; /* Nesting on this thread: 1 is the outermost. Statements that are open but between two steps do not count. */
 };
 
-/* That execution ended: the step said done or failed, or the statement was reset or finalised. */
+/* That execution ended: the step returned done or an error, or the statement was reset or finalised. */
 struct fathom_op_end {
 	__u64 key; /* As in `op_begin`. */
 	__u64 start_ns; /* When it began. */
@@ -364,7 +364,7 @@ struct fathom_task {
 struct fathom_uring {
 	__u64 req; /* Address of the request. */
 	__u64 ino; /* Inode; 0: not known yet (a registered file, at submission). */
-	__s64 pos; /* File position; -1 at submission: the file's own, which the completion tells. */
+	__s64 pos; /* File position; -1 at submission: the file's own, which is in the completion. */
 	__u64 bytes; /* Bytes requested, or vectors; of an fsync its flags (1: fdatasync). */
 	__s64 result; /* Result at completion. Where it is carried on, the moment of its submission. */
 	__u32 dev; /* File system. */
@@ -392,7 +392,7 @@ struct fathom_inner_task {
 
 /* btrfs, f2fs or XFS brings what it logged to the medium: btrfs commits a transaction, f2fs writes a checkpoint, XFS writes a checkpoint of its log. */
 struct fathom_checkpoint {
-	__u64 number; /* Its number: btrfs's transaction, f2fs's checkpoint version, XFS's checkpoint sequence. In phase 2 why it needed one (f2fs's `cp_reason_type`); 0: not told. */
+	__u64 number; /* Its number: btrfs's transaction, f2fs's checkpoint version, XFS's checkpoint sequence. In phase 2 why it needed one (f2fs's `cp_reason_type`); 0: unknown. */
 	__u64 syscall_ns; /* The system call the thread was in, by its `start_ns`; 0: none that is recorded. */
 	__u32 dev; /* File system. */
 	__u16 phase; /* 0 this thread started or requested it, 1 it is on the medium, 2 the call that this thread ends needed one. */
@@ -405,7 +405,7 @@ struct fathom_driver_begin {
 	__u64 rq; /* Address of the request that it is for; of an MMC command that is for none, no request's. */
 	__u8 raw[16]; /* The command as it is sent: of MMC argument, first sector of the data, blocks, [`mmc_is`]; of SCSI the first 16 bytes of the command block, of NVMe dwords 10 to 13. */
 	__u32 bytes; /* Bytes of data that it moves. */
-	__u32 disk; /* Disk; 0: none, or not told (MMC). */
+	__u32 disk; /* Disk; 0: none, or unknown (MMC). */
 	__u16 protocol; /* The protocol ([`crate::Protocol`]). */
 	__u16 code; /* Of SCSI the length of the command block; of NVMe the operation code; of MMC the command's index, or its task's tag. */
 	__u16 queue; /* Of NVMe the queue; 0: the admin queue. */
@@ -419,10 +419,10 @@ struct fathom_driver_end {
 	__u16 what; /* What happened ([`driver_what`]): 0 it ended, 1 it timed out, 2 the driver could not take it. */
 	__u16 protocol; /* The protocol ([`crate::Protocol`]). */
 	__u8 sense[4]; /* Of SCSI: sense key, additional code and its qualifier; zeroes if there are none. Of MMC the part that failed ([`mmc_part`]). */
-	__u32 answer; /* Of MMC what the card answered to the command (R1: its status), with what it answered to CMD12 after it; 0: not told. */
+	__u32 answer; /* Of MMC what the card answered to the command (R1: its status), with what it answered to CMD12 after it; 0: unknown. */
 };
 
-/* What the time off the CPU was for that the `off_cpu` just before it tells. */
+/* What the time off the CPU was for that is in the `off_cpu` just before it. */
 struct fathom_wait {
 	__u64 start_ns; /* When the thread left the CPU. */
 	__u64 throttled_ns; /* For how long of that its cgroup had no CPU time left, at most. */
@@ -447,7 +447,7 @@ struct fathom_lock {
 
 /* Where a thread stood that was off the CPU for long, in the kernel and in its program. Made by the recorder of the thread's memory, of which nothing else is kept; stamped when it ran again. */
 struct fathom_stack {
-	__u64 start_ns; /* When the thread left the CPU, as its `off_cpu` says. */
+	__u64 start_ns; /* When the thread left the CPU, as in its `off_cpu`. */
 	__u32 kernel; /* The kernel's functions (`chain`); 0: none. */
 	__u32 program; /* The program's. */
 	__u16 ctx; /* Bit set of [`flags`]. */

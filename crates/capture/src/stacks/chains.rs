@@ -12,7 +12,7 @@ const MOST: usize = 1 << 16;
 /// Bytes of a record's text.
 const LONGEST: usize = 60_000;
 
-/// Those told so far.
+/// Those reported so far.
 #[derive(Debug, Default)]
 pub struct Chains {
     numbers: HashMap<(String, u16), u32>,

@@ -141,7 +141,7 @@ impl Programs {
     pub fn unwind(&mut self, call: &OfCall) -> (Vec<Place>, u16) {
         let Some(mut chain) = self.unwind_once(call) else { return (Vec::new(), chain_end::GONE) };
         if chain.unseen {
-            // Memory that was made code since (mprotect) is not told.
+            // Memory that was made code since (mprotect) is not reported.
             let known = |programs: &Self| programs.processes.get(&call.thread.0).map(|process| process.maps.clone());
             let before = known(self);
             self.look_at(call.thread.0);

@@ -2,8 +2,8 @@
 
 use crate::activity::Flight;
 use crate::actor::{Charge, TxnKey};
-use model::DiskOp;
 use model::event::bio_flags;
+use model::{DiskOp, SpanFlag};
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
@@ -53,18 +53,18 @@ impl Bio {
 }
 
 static FLAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
-    const BITS: [(u16, &str); 8] = [
-        (bio_flags::SYNC, "sync"),
-        (bio_flags::META, "meta"),
-        (bio_flags::PREFLUSH, "preflush"),
-        (bio_flags::FUA, "fua"),
+    let named: [(u16, &str); 8] = [
+        (bio_flags::SYNC, SpanFlag::Sync.name()),
+        (bio_flags::META, SpanFlag::Meta.name()),
+        (bio_flags::PREFLUSH, SpanFlag::Preflush.name()),
+        (bio_flags::FUA, SpanFlag::Fua.name()),
         (bio_flags::READ_AHEAD, "readahead"),
         (bio_flags::BACKGROUND, "background"),
         (bio_flags::FLUSH_SEQUENCE, "sequence"),
         (bio_flags::COUNTED, "counted"),
     ];
     let text = |op: &DiskOp, bits: u16| {
-        let words = BITS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, word)| *word);
+        let words = named.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, word)| *word);
         std::iter::once(op.name()).chain(words).collect::<Vec<_>>().join(" ")
     };
     DiskOp::ALL.iter().flat_map(|op| (0..256).map(move |bits| text(op, bits))).collect()

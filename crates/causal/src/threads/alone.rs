@@ -21,7 +21,7 @@ use crate::names::Names;
 use crate::objects::Objects;
 use model::event::{Header, flags};
 use model::table::Span;
-use model::{Call as CallName, Reason};
+use model::{Call as CallName, Reason, ShapeKind};
 
 /// What is known of a call when it is asked whether it is an operation.
 #[derive(Debug, Clone, Copy)]
@@ -185,7 +185,7 @@ impl Threads {
         frame.held.drain(..).for_each(|s| cx.sink.span(s));
         let until_ns = end_ns.or_else(|| frame.slices.last().map(|s| s.end_ns)).unwrap_or(frame.start_ns);
         exclusive::finish(&mut frame, until_ns, 0, cx.sink);
-        let shape = self.shape("call", &frame.name, cx);
+        let shape = self.shape(ShapeKind::Call, &frame.name, cx);
         let inside_ns = end_ns.map_or(0, |end| end.saturating_sub(frame.start_ns));
         let end = End { end_ns, inside_ns, rows: 0, steps: None, result: frame.result };
         self.operation_row(tgid, tid, &frame, shape, &end, cx);

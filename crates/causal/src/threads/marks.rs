@@ -8,7 +8,7 @@ use crate::loss::Window;
 use crate::objects::Objects;
 use model::event::{Header, Mark};
 use model::table::Span;
-use model::{Confidence, Layer, Relation};
+use model::{Confidence, Layer, Relation, ShapeKind};
 use std::borrow::Cow;
 
 impl Threads {
@@ -47,7 +47,7 @@ impl Threads {
         }
         frame.held.drain(..).for_each(|s| cx.sink.span(s));
         exclusive::finish(&mut frame, end_ns, 0, cx.sink);
-        let shape = self.shape("mark", &frame.name, cx);
+        let shape = self.shape(ShapeKind::Mark, &frame.name, cx);
         let end = End { end_ns: Some(end_ns), inside_ns: end_ns - frame.start_ns, rows: 0, steps: None, result: None };
         self.operation_row(tgid, tid, &frame, shape, &end, cx);
     }

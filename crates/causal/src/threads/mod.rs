@@ -36,7 +36,7 @@ use crate::objects::Objects;
 use group::Groups;
 use model::event::{self, Header, OffCpu, flags};
 use model::table::{Shape, Span};
-use model::{Event, Origin, Record, Wait};
+use model::{Event, Origin, Record, ShapeKind, Wait};
 use stack::{Around, Away, Frame, Kind, Refused};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -68,7 +68,7 @@ pub(crate) struct Threads {
     /// The trace contexts that came with them.
     contexts: FastMap<(u32, u64), String>,
     statements_order: VecDeque<(u32, u64)>,
-    shapes: BTreeMap<(&'static str, String), u64>,
+    shapes: BTreeMap<(ShapeKind, String), u64>,
     executions: FastMap<u64, u64>,
     history: VecDeque<Ended>,
     /// Marks that turned out to be none: their number and the operation around them.
@@ -88,13 +88,13 @@ impl Threads {
         self.operations
     }
 
-    fn shape(&mut self, kind: &'static str, text: &str, cx: &mut Context<'_>) -> u64 {
+    fn shape(&mut self, kind: ShapeKind, text: &str, cx: &mut Context<'_>) -> u64 {
         let key = (kind, text.to_string());
         if let Some(id) = self.shapes.get(&key) {
             return *id;
         }
         let id = self.shapes.len() as u64 + 1;
-        cx.sink.shape(Shape { id, kind: Cow::Borrowed(kind), text: text.to_string() });
+        cx.sink.shape(Shape { id, kind: Cow::Borrowed(kind.name()), text: text.to_string() });
         self.shapes.insert(key, id);
         id
     }

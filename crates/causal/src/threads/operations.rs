@@ -8,7 +8,7 @@ use crate::loss::Window;
 use crate::objects::Objects;
 use model::event::{Header, OpBegin, OpEnd, Statement, flags, header_flags, op_kind};
 use model::table::{Operation, Span, TraceContext};
-use model::{Confidence, Layer, Relation};
+use model::{Confidence, Layer, Relation, ShapeKind, SpanKind};
 
 /// Statements remembered; addresses of finalised ones are used again, so programs have far fewer.
 const STATEMENTS: usize = 1 << 16;
@@ -75,7 +75,7 @@ impl Threads {
         cx: &mut Context<'_>,
     ) {
         let parsed = sqlite::without_traceparent(&record.text);
-        let shape = self.shape("statement", &parsed.text, cx);
+        let shape = self.shape(ShapeKind::Statement, &parsed.text, cx);
         let key = (header.tgid, record.stmt);
         match parsed.traceparent {
             Some(context) => self.contexts.insert(key, context.to_string()),
@@ -102,7 +102,7 @@ impl Threads {
             operation: around.operation,
             end_ns: Some(header.time_ns),
             result: Some(record.result.into()),
-            ..span(id, Layer::Database, "prepare", start_ns, header.tgid, header.tid)
+            ..span(id, Layer::Database, SpanKind::Prepare.name(), start_ns, header.tgid, header.tid)
         };
         self.put_span(header.tid, row, cx);
         let window = Window { start_ns: around.start_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
@@ -256,15 +256,15 @@ impl Threads {
     fn close(&mut self, tgid: u32, tid: u32, frame: &Frame, end: &End, cx: &mut Context<'_>) {
         self.groups.ended(frame.id, end.end_ns.unwrap_or(0));
         let (layer, span_kind, shape) = match frame.kind {
-            Kind::Inferred => (Layer::Database, "transaction", self.shape("transaction", &frame.name, cx)),
+            Kind::Inferred => (Layer::Database, "transaction", self.shape(ShapeKind::Transaction, &frame.name, cx)),
             Kind::Statement => match self.statements.get(&(tgid, frame.key)) {
                 Some(shape) => (Layer::Database, "step", *shape),
-                None => (Layer::Database, "step", self.shape("statement", "(unknown text)", cx)),
+                None => (Layer::Database, "step", self.shape(ShapeKind::Statement, "(unknown text)", cx)),
             },
             _ => {
                 let name = usize::try_from(frame.key).ok().and_then(|k| cx.config.functions.get(k));
                 let name = name.cloned().unwrap_or_else(|| format!("function {}", frame.key));
-                (Layer::App, "function", self.shape("function", &name, cx))
+                (Layer::App, "function", self.shape(ShapeKind::Function, &name, cx))
             }
         };
         cx.sink.span(Span {

@@ -26,7 +26,6 @@ Start here:
   fathom bench selftest                      the method's false-positive rate on this machine"
 )]
 pub struct Bench {
-    /// What to do.
     #[command(subcommand)]
     pub verb: BenchVerb,
 }
@@ -56,6 +55,33 @@ pub struct BenchList {
     pub json: bool,
 }
 
+/// How designs are run, by `bench run` and `net sweep`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Sweep {
+    /// Set the values of a parameter (repeatable; WORKLOAD.NAME=… for one workload only)
+    #[arg(short = 'p', long = "param", value_name = "NAME=VALUE,…", value_parser = parameter)]
+    pub parameters: Vec<(String, Vec<String>)>,
+    /// Smoke test: few processes, small values; results are marked as quick
+    #[arg(long)]
+    pub quick: bool,
+    /// Run exactly this many blocks, however wide the intervals are
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub blocks: Option<u64>,
+    /// Seed of the randomised order [default: a new one, which is recorded]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Total time, divided in proportion to the workloads' own budgets (suffixes s, m, h); the minimum number of blocks is run in
+    /// any case
+    #[arg(long, value_name = "TIME", value_parser = long_time)]
+    pub budget: Option<Duration>,
+    /// Start at once even if the machine is hot or busy; the results are marked
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Print JSON (format: docs/reference/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Run workloads or designs, and store the results in an archive.
 ///
 /// A workload's cells are all combinations of its parameters' values. Blocks are added until each interval is narrow
@@ -76,22 +102,8 @@ pub struct BenchRun {
     /// Workloads by name (`fathom bench list`), or designs by file [default: the whole suite]
     #[arg(value_name = "WORKLOAD|DESIGN.toml")]
     pub what: Vec<String>,
-    /// Set the values of a parameter (repeatable; WORKLOAD.NAME=… for one workload only)
-    #[arg(short = 'p', long = "param", value_name = "NAME=VALUE,…", value_parser = parameter)]
-    pub parameters: Vec<(String, Vec<String>)>,
-    /// Smoke test: few processes, small values; results are marked as quick
-    #[arg(long)]
-    pub quick: bool,
-    /// Run exactly this many blocks, however wide the intervals are
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub blocks: Option<u64>,
-    /// Seed of the randomised order [default: a new one, which is recorded]
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
-    /// Total time, divided in proportion to the workloads' own budgets (suffixes s, m, h); the minimum number of blocks is run in
-    /// any case
-    #[arg(long, value_name = "TIME", value_parser = long_time)]
-    pub budget: Option<Duration>,
+    #[command(flatten)]
+    pub sweep: Sweep,
     /// Stop when half the width of each interval is below this percentage of the estimate
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub precision: Option<f64>,
@@ -104,18 +116,12 @@ pub struct BenchRun {
     /// The same on this machine, where it is one of several devices [default: those of --dir]
     #[arg(long, value_name = "[NAME=]FOLDER", requires = "device")]
     pub dir_here: Vec<String>,
-    /// Start at once even if the machine is hot or busy; the results are marked
-    #[arg(long)]
-    pub no_wait: bool,
     /// Archive to write; an existing one is kept as NAME.fathom.old
     #[arg(short, long, value_name = "B.fathom", default_value = "bench.fathom", value_parser = folder_parser())]
     pub output: PathBuf,
     /// Print no progress, only results, warnings and errors
     #[arg(short, long)]
     pub quiet: bool,
-    /// Print JSON (format: docs/reference/json.md)
-    #[arg(long)]
-    pub json: bool,
     #[command(flatten)]
     pub files: super::ResultFiles,
     /// Resume an interrupted run with the same cells, seed and order

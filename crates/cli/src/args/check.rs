@@ -20,7 +20,6 @@ Examples:
 Exit status: 0 as recorded, 1 a difference or failure, 2 usage error."
 )]
 pub struct Check {
-    /// Make the contract instead.
     #[command(subcommand)]
     pub verb: Option<CheckVerb>,
     /// The contract

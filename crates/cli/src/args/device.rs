@@ -25,7 +25,6 @@ Start here:
 The guide is docs/guide/android.md."
 )]
 pub struct Device {
-    /// What to do.
     #[command(subcommand)]
     pub verb: DeviceVerb,
 }

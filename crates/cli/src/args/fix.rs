@@ -1,21 +1,12 @@
 //! Command line of `fathom fix`.
 
+use super::one_of;
 use crate::destination::folder_parser;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use experiment::fix::remedies::Durability;
 use model::quantity::{long_time, percent};
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// How much durability the best remedy may give up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Allow {
-    /// None: every commit survives a power failure as before
-    Same,
-    /// Also those with which the last commits may be lost when the power fails
-    LastCommits,
-    /// Also those with which the database may be damaged when the power fails
-    Corruption,
-}
 
 /// Try the remedies that `fathom explain` names for a command, and measure the effect of each.
 ///
@@ -47,8 +38,8 @@ pub struct Fix {
     #[arg(long)]
     pub list: bool,
     /// How much durability the best remedy may give up
-    #[arg(long, value_name = "CLASS", value_enum, default_value_t = Allow::Same)]
-    pub allow: Allow,
+    #[arg(long, value_name = "CLASS", default_value = "same", value_parser = one_of(&Durability::CHOICES))]
+    pub allow: Durability,
     /// Also try settings of this machine: scheduler, read-ahead and requests of the database's disk, the CPUs' governor
     #[arg(long)]
     pub system: bool,

@@ -19,7 +19,6 @@ Start here:
   fathom lab run nvme-ext4 --set sqlite.journal_mode=wal"
 )]
 pub struct Lab {
-    /// What to do.
     #[command(subcommand)]
     pub verb: LabVerb,
 }
@@ -76,7 +75,6 @@ pub struct LabExec {
     /// Command to run, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
-    /// The guest.
     #[command(flatten)]
     pub guest: GuestArgs,
 }
@@ -97,7 +95,6 @@ pub struct LabShell {
     /// A disk instead of a scenario's (repeatable): virtio, scsi, nvme, sd, scsi_debug or loop [default size: 256M]
     #[arg(long, value_name = "BUS[:SIZE]")]
     pub disk: Vec<String>,
-    /// The guest.
     #[command(flatten)]
     pub guest: GuestArgs,
 }

@@ -9,8 +9,8 @@ pub use cc::NetCc;
 pub use link::{InOneWord, NetLink};
 pub use sweep::{NetSweep, NetTrial};
 
-use ::net::quantity::{PACKET, Rate, bits, buffer, directions};
-use ::net::spec::Direction;
+use super::one_of;
+use ::net::quantity::{Directions, PACKET, Rate, bits, buffer};
 use clap::{Args, Subcommand, ValueEnum};
 use device::remote::DeviceAddress;
 use model::quantity::seconds;
@@ -49,7 +49,6 @@ Between machines both ends need the same key:
   fathom net run 192.0.2.7:7100 --key net.key"
 )]
 pub struct Net {
-    /// What to do.
     #[command(subcommand)]
     pub verb: NetVerb,
 }
@@ -88,7 +87,6 @@ pub struct NetServe {
     /// Another process of Fathom started this one and ends it: it is not said how.
     #[arg(long, hide = true)]
     pub hosted: bool,
-    /// Where it runs.
     #[command(flatten)]
     pub at: super::ServiceDevice,
 }
@@ -137,7 +135,7 @@ pub struct NetRun {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub streams: u16,
     /// Direction of the data; up is to the server
-    #[arg(long, value_enum, default_value_t = Directions::Up)]
+    #[arg(long, default_value = "up", value_parser = one_of(&Directions::CHOICES))]
     pub direction: Directions,
     /// TCP at full speed, or at --rate per stream (the default)
     #[arg(long)]
@@ -234,24 +232,6 @@ pub struct NetMeasure {
     /// What is asked for
     #[arg(value_name = "FILE")]
     pub asked: PathBuf,
-}
-
-/// Direction of the data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Directions {
-    /// To the server.
-    Up,
-    /// From the server.
-    Down,
-    /// Both at once.
-    Both,
-}
-
-impl Directions {
-    /// The directions in which data goes.
-    pub fn directions(self) -> Vec<Direction> {
-        directions(self != Self::Down, self != Self::Up)
-    }
 }
 
 /// Other tools' defaults.

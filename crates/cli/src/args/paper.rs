@@ -1,8 +1,10 @@
 //! Options of `fathom pool` for the cluster of paper 001.
 
 use super::device::device;
+use super::one_of;
 use crate::destination::folder_parser;
 use ::device::remote::DeviceAddress;
+use ::lab::medium::Kind;
 use clap::{Args, ValueEnum};
 use model::quantity::{bytes, long_time};
 use pool::flash::Speed;
@@ -63,8 +65,8 @@ pub struct PaperBench {
     #[arg(long, requires_all = ["started", "paper"], conflicts_with = "flash")]
     pub no_io: bool,
     /// Emulated network between coordinator and nodes: one half-duplex medium for all, like Wi-Fi, or a link per node
-    #[arg(long, value_enum, value_name = "shared|per-node", requires = "nodes")]
-    pub link: Option<LinkTopology>,
+    #[arg(long, value_name = "shared|per-node", requires = "nodes", value_parser = one_of(&Kind::CHOICES))]
+    pub link: Option<Kind>,
     /// Packets per second on the medium (or on each link, in each direction), whatever their size
     #[arg(long, value_name = "N", default_value_t = 4000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub packets_per_s: u32,
@@ -104,13 +106,4 @@ pub enum Paper {
     Cluster,
     /// Its load, on this pool.
     Load,
-}
-
-/// What is between coordinator and nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LinkTopology {
-    /// One medium for all nodes and both directions.
-    Shared,
-    /// A link for each node.
-    PerNode,
 }

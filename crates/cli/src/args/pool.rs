@@ -1,10 +1,13 @@
 //! Command line of `fathom pool`.
 
 use super::nbd::NbdBench;
+use super::one_of;
 use super::paper::{PaperBench, PaperNode};
-use clap::{ArgAction, Args, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Subcommand};
 use model::quantity::{bytes, seconds};
+use pool::attach::Way;
 use pool::bench::Load;
+use pool::config::Layout;
 use pool::listener::Endpoint;
 use pool::quantity::{memory, node_timeout};
 use std::net::SocketAddr;
@@ -34,7 +37,6 @@ Nodes and coordinator authenticate each other with the key, and encrypt. Without
 than loopback)."
 )]
 pub struct Pool {
-    /// What to do.
     #[command(subcommand)]
     pub verb: PoolVerb,
 }
@@ -110,13 +112,10 @@ pub struct PoolNode {
     /// Another process of Fathom started this one and ends it: it is not said how.
     #[arg(long, hide = true)]
     pub hosted: bool,
-    /// Authentication.
     #[command(flatten)]
     pub trust: Trust,
-    /// Where it runs.
     #[command(flatten)]
     pub at: super::ServiceDevice,
-    /// The paper's.
     #[command(flatten)]
     pub paper: PaperNode,
 }
@@ -142,8 +141,8 @@ pub struct Disk {
     #[arg(long, value_name = "NAME")]
     pub pool: Option<String>,
     /// Layout of the disk [default: concat]; fixed when the pool is made
-    #[arg(long, value_enum)]
-    pub layout: Option<Order>,
+    #[arg(long, value_parser = one_of(&Layout::CHOICES))]
+    pub layout: Option<Layout>,
     /// Connections to each node, which serves them with up to a thread per CPU [default: 1]; window and batch apply to all of a node's
     /// connections together
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(pool::protocol::MOST_CONNECTIONS)))]
@@ -152,18 +151,8 @@ pub struct Disk {
     /// at once until it answers again. From 1s to 24h; must be longer than a node's slowest flush
     #[arg(long, value_name = "TIME", value_parser = node_timeout)]
     pub node_timeout: Option<Duration>,
-    /// Authentication.
     #[command(flatten)]
     pub trust: Trust,
-}
-
-/// How blocks are mapped to nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Order {
-    /// One node after the other, as in the paper.
-    Concat,
-    /// Striped, in units of 64 KiB.
-    Stripe,
 }
 
 /// Run the coordinator: join nodes into one disk and export it over NBD.
@@ -180,7 +169,6 @@ pub struct PoolServe {
     /// Serve this process's memory, without nodes
     #[arg(long, value_name = "memory:SIZE", value_parser = memory)]
     pub backend: Option<u64>,
-    /// The nodes, and how they are joined.
     #[command(flatten)]
     pub disk: Disk,
     /// Read options from the [serve] section of this TOML file; options on the command line take precedence
@@ -247,24 +235,11 @@ pub struct PoolAttach {
     #[arg(long, value_name = "DEV")]
     pub device: Option<PathBuf>,
     /// Program that attaches [default: the first available]
-    #[arg(long, value_enum, value_name = "PROGRAM")]
-    pub with: Option<AttachWith>,
+    #[arg(long, value_name = "PROGRAM", value_parser = one_of(&Way::CHOICES))]
+    pub with: Option<Way>,
     /// Print the commands that attach and detach without running them
     #[arg(long)]
     pub dry_run: bool,
-}
-
-/// What attaches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum AttachWith {
-    /// libnbd's nbdublk, through ublk.
-    Nbdublk,
-    /// Fathom itself, through the kernel's NBD client.
-    Kernel,
-    /// nbd-client, through the kernel's NBD client.
-    NbdClient,
-    /// QEMU's qemu-nbd, through the kernel's NBD client.
-    QemuNbd,
 }
 
 /// Window and batch: fixed, or the tuner's.
@@ -340,10 +315,8 @@ pub struct PoolBench {
     /// Address of a node (repeatable), in the disk's order
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     pub node: Vec<SocketAddr>,
-    /// The nodes, and how they are joined.
     #[command(flatten)]
     pub disk: Disk,
-    /// The load.
     #[command(flatten)]
     pub load: PoolLoad,
     /// Take over nodes that another coordinator is using; its clients' requests then fail
@@ -355,13 +328,10 @@ pub struct PoolBench {
     /// Read without computing or comparing checksums, to measure their cost
     #[arg(long, conflicts_with = "write")]
     pub no_checksum: bool,
-    /// Window and batch.
     #[command(flatten)]
     pub control: Control,
-    /// An NBD server.
     #[command(flatten)]
     pub server: NbdBench,
-    /// The paper's.
     #[command(flatten)]
     pub paper: PaperBench,
 }
@@ -375,7 +345,6 @@ pub struct PoolTry {
     /// Bytes per node (suffixes K, M, G)
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = bytes)]
     pub size: u64,
-    /// The load.
     #[command(flatten)]
     pub load: PoolLoad,
     /// Key for nodes and coordinator; without it, connections are not encrypted

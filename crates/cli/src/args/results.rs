@@ -1,28 +1,13 @@
 //! Command line of those commands of `fathom bench` that read results, and of the HTTP server.
 
+use super::one_of;
 use crate::destination::folder_parser;
-use clap::{Args, ValueEnum};
+use analysis::bench::Penalty;
+use clap::Args;
 use model::quantity::percent;
 use runner::quantity::{parameter, setting, slower};
+use stats::verdict::Better;
 use std::path::PathBuf;
-
-/// Penalty of a change point in the steady-state analysis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Penalty {
-    /// 15 ln n for every series of n iterations
-    Fixed,
-    /// Chosen for each series (CROPS): the elbow over all penalties from 4 ln n on. Finds smaller and shorter changes, and some that are noise
-    Crops,
-}
-
-/// Direction of a score.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Better {
-    /// Higher is better, as of rates
-    Higher,
-    /// Lower is better, as of times
-    Lower,
-}
 
 /// Compare two benchmarks cell by cell, two devices, or the values of one parameter within one benchmark.
 ///
@@ -62,13 +47,13 @@ pub struct BenchCompare {
     #[arg(long, value_name = "slower[:PERCENT]", value_parser = slower)]
     pub fail_on: Option<f64>,
     /// Direction of scores whose archive does not record it (written by an older version)
-    #[arg(long, value_enum, value_name = "WAY")]
+    #[arg(long, value_name = "WAY", value_parser = one_of(&Better::CHOICES))]
     pub better: Option<Better>,
     /// Compare cells even if their commands differ, such as two builds of a program; a note shows the difference
     #[arg(long)]
     pub other_commands: bool,
     /// Penalty of a change point in the steady-state analysis (docs/internals/method.md)
-    #[arg(long, value_enum, default_value = "fixed")]
+    #[arg(long, default_value = "fixed", value_parser = one_of(&Penalty::CHOICES))]
     pub penalty: Penalty,
     /// Include disturbed replicates, for workloads whose own processes cause the interference
     #[arg(long)]
@@ -79,7 +64,6 @@ pub struct BenchCompare {
     /// Also write the tables as Markdown to this file (`-`: to stdout, instead of the text)
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// Of devices.
     #[command(flatten)]
     pub measure: MeasureBoth,
 }
@@ -183,7 +167,7 @@ pub struct BenchShow {
     #[arg(value_name = "B.fathom")]
     pub archive: PathBuf,
     /// Penalty of a change point in the steady-state analysis (docs/internals/method.md)
-    #[arg(long, value_enum, default_value = "fixed")]
+    #[arg(long, default_value = "fixed", value_parser = one_of(&Penalty::CHOICES))]
     pub penalty: Penalty,
     /// Print JSON (format: docs/reference/json.md)
     #[arg(long)]

@@ -1,8 +1,8 @@
 //! `fathom bench ab`: commands beside each other.
 
 use super::eta;
-use super::run::INTERRUPTED;
-use crate::{Usage, args, notices, output, progress};
+use crate::output::{self, INTERRUPTED};
+use crate::{Usage, args, notices, progress};
 use analysis::text::shown;
 use anyhow::{Context as _, Result};
 use experiment::ab::contract::Outcome;

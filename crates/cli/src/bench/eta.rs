@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A context that shows what runs now, how much of it is done and the finishing time: as a bar on a terminal, else as a line
-/// every ten seconds. And the handle by which it is told which design runs.
+/// every ten seconds. And a handle to set which design runs.
 pub fn context(quiet: bool, eta: Eta) -> (Context, Arc<Mutex<Eta>>) {
     let inner = progress::context(quiet);
     let eta = Arc::new(Mutex::new(eta));

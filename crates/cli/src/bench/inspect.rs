@@ -10,7 +10,6 @@ use analysis::bench::{self, Benchmark, Penalty, compared, history};
 use anyhow::Result;
 use archive::Archive;
 use model::text::ShownPath as _;
-use stats::verdict::Better;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -20,11 +19,7 @@ pub fn load(path: &Path) -> Result<Bench> {
 }
 
 /// The same, with its processes classified as the user wants it.
-fn classified(path: &Path, penalty: args::Penalty) -> Result<Bench> {
-    let penalty = match penalty {
-        args::Penalty::Fixed => Penalty::Fixed,
-        args::Penalty::Crops => Penalty::Elbow,
-    };
+fn classified(path: &Path, penalty: Penalty) -> Result<Bench> {
     Ok(Bench { penalty, ..load(path)? })
 }
 
@@ -38,7 +33,7 @@ fn compared_one(path: &Path, args: &args::BenchCompare) -> Result<Bench> {
 }
 
 /// Its results; recorded processes are explained.
-fn benchmark(path: &Path, penalty: args::Penalty) -> Result<Benchmark> {
+fn benchmark(path: &Path, penalty: Penalty) -> Result<Benchmark> {
     let context = progress::context(true);
     let bench = classified(path, penalty)?;
     Ok(bench::benchmark(&bench.tables, bench.penalty, &|name| results::explain(path, name, &context)))
@@ -75,13 +70,7 @@ pub fn plan(args: &args::BenchPlan) -> Result<ExitCode> {
 
 pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
     let a = compared_one(&args.a, args)?;
-    let rules = Rules {
-        better: args.better.map(|better| match better {
-            args::Better::Higher => Better::Higher,
-            args::Better::Lower => Better::Lower,
-        }),
-        other_commands: args.other_commands,
-    };
+    let rules = Rules { better: args.better, other_commands: args.other_commands };
     let b = args.b.as_deref().map(|b| compared_one(b, args)).transpose()?;
     let done = runner::archives::compared(&a, b.as_ref(), args.by.as_deref(), &rules)?;
     if let Some(path) = &args.markdown {

@@ -1,11 +1,11 @@
 //! `fathom bench list`: the workloads, what can be varied, and what this machine lacks.
 
-use super::suite;
 use crate::{Usage, args, output};
 use anyhow::Result;
 use experiment::Workload;
 use experiment::catalog::{self, Runnable};
 use experiment::list::{contract, text};
+use runner::run::find;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ pub fn run(args: &args::BenchList) -> Result<ExitCode> {
         catalog::all()?
     } else {
         let named = |word: &String| -> Result<Workload> {
-            match suite::find(word)? {
+            match find(word, false)? {
                 Runnable::Workload(workload) => Ok(workload),
                 Runnable::Comparison(_) => {
                     Err(Usage(format!("{word} is a design: its cells are listed in the file")).into())

@@ -1,23 +1,17 @@
 //! `fathom bench`: a file a verb. The suite's designs are part of the program.
 
-mod ab;
+pub mod ab;
 mod eta;
-mod inspect;
+pub mod inspect;
 mod list;
 pub mod results;
-mod run;
+pub mod run;
 mod selftest;
 mod serve_http;
-mod suite;
 
 use crate::args::{Bench, BenchVerb};
 use anyhow::Result;
 use std::process::ExitCode;
-
-pub use ab::measured;
-pub use inspect::{load, show};
-pub use results::explain;
-pub use run::{INTERRUPTED, run as sweep};
 
 pub fn run(args: &Bench) -> Result<ExitCode> {
     match &args.verb {

@@ -10,7 +10,7 @@ use model::Context;
 use runner::results::{self, markdown, workloads};
 use std::path::{Path, PathBuf};
 
-/// What the log of the archive `dir` says.
+/// The results in the log of the archive `dir`.
 pub fn of(runs: &Runs, dir: &Path) -> Benchmark {
     results::of(runs, dir, &|path| Ok(link::open(path, &Context::silent())?))
 }
@@ -25,7 +25,7 @@ pub fn printed(benchmark: &Benchmark, all: &[Results], dir: &Path, json: bool) -
     Ok(if json { results::json(benchmark, all, dir)? } else { results::text(benchmark, all) })
 }
 
-/// Says where they are kept, and what can be done with them.
+/// Prints where they are kept, and what can be done with them.
 pub fn kept(archive: &Path) {
     let archive = output::word(archive);
     eprintln!("fathom: results are in {archive}");

@@ -1,22 +1,19 @@
 //! `fathom bench run`.
 
-use super::{eta, results, suite};
-use crate::{Usage, args, notices, output, progress};
+use super::{eta, results};
+use crate::output::{self, INTERRUPTED};
+use crate::{Usage, args, notices, progress};
 use anyhow::{Context as _, Result};
 use archive::Meta;
-use clap::Parser as _;
 use device::knobs::Kept;
 use device::remote::detached;
 use experiment::Design;
 use experiment::catalog::{self, Runnable};
 use experiment::selection::Selection;
 use model::text::ShownPath as _;
-use runner::run::{Bench, Measured};
+use runner::run::{Bench, Measured, find};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-/// The exit status of a run that was interrupted.
-pub const INTERRUPTED: u8 = 130;
 
 /// Whatever is the matter with what was asked for is wrong usage.
 fn usage(error: impl Into<anyhow::Error>) -> Usage {
@@ -53,7 +50,8 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     }
     let (context, eta) = eta::context(args.quiet, bench.eta());
     progress::end_on_signal(&context);
-    let Measured { results: all, failed } = bench.measure(&fathom, !args.no_wait, (&context, &eta), &notices::remark);
+    let Measured { results: all, failed } =
+        bench.measure(&fathom, !args.sweep.no_wait, (&context, &eta), &notices::remark);
     let (dir, failed) = (bench.dir.clone(), failed.map(anyhow::Error::from));
     if let Some(Err(failed)) = steady.map(Kept::put_back) {
         failed.iter().for_each(|why| eprintln!("fathom: {}", analysis::text::shown(&why.to_string())));
@@ -66,7 +64,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     recorder::output::give_to_caller(&dir)?;
     let benchmark = results::of(&runs, &dir);
     let files = &args.files;
-    files.print(&results::printed(&benchmark, &all, &dir, args.json)?);
+    files.print(&results::printed(&benchmark, &all, &dir, args.sweep.json)?);
     if let Some(error) = without_tables {
         return Err(cut_off(error, failed, &dir));
     }
@@ -104,14 +102,8 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
 
 /// What was to be run: of a run that goes on, what its archive was made for.
 fn design_names(args: &args::BenchRun, dir: &Path) -> Vec<String> {
-    let words = || {
-        let meta = Meta::read(dir).ok()?;
-        match args::Cli::try_parse_from(meta.command).ok()?.verb {
-            args::Verb::Bench(args::Bench { verb: args::BenchVerb::Run(first) }) => Some(first.what),
-            _ => None,
-        }
-    };
-    if args.resume.is_some() { words().unwrap_or_default() } else { args.what.clone() }
+    let words = || args::asked_run(Meta::read(dir).ok()?.command.get(1..)?).ok();
+    if args.resume.is_some() { words().unwrap_or_default().what } else { args.what.clone() }
 }
 
 /// There was no room for the tables: what that leaves, and what to do. `before` is what had ended the run, if anything did.
@@ -131,19 +123,18 @@ fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<(Vec<Desi
     let runnable: Vec<Runnable> = if args.what.is_empty() {
         catalog::all()?.into_iter().map(Runnable::Workload).collect()
     } else {
-        let find = if args.verb == "net sweep" { suite::find_sweep } else { suite::find };
-        args.what.iter().map(|word| find(word)).collect::<Result<_>>()?
+        args.what.iter().map(|word| find(word, args.verb == "net sweep")).collect::<Result<_, _>>()?
     };
     let selection = Selection {
         runnable,
         named: !args.what.is_empty(),
-        parameters: args.parameters.clone(),
+        parameters: args.sweep.parameters.clone(),
         dirs: dirs.to_vec(),
-        quick: args.quick,
-        blocks: args.blocks,
-        budget: args.budget,
+        quick: args.sweep.quick,
+        blocks: args.sweep.blocks,
+        budget: args.sweep.budget,
         precision: args.precision,
-        seed: args.seed,
+        seed: args.sweep.seed,
     };
     Ok(runner::run::chosen(&selection)?)
 }

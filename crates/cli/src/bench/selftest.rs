@@ -1,10 +1,12 @@
 //! `fathom bench selftest`: the same command under two names, compared again and again.
 
-use super::{INTERRUPTED, eta, suite};
-use crate::{Usage, args, notices, output, progress};
+use super::eta;
+use crate::output::{self, INTERRUPTED};
+use crate::{Usage, args, notices, progress};
 use anyhow::{Context as _, Result};
 use experiment::catalog::{self, Runnable};
 use experiment::eta::{Eta, Limit, Part};
+use runner::run::find;
 use runner::selftest::{self, Request};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use std::time::Duration;
 const ABOUT: Duration = Duration::from_secs(3600);
 
 pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {
-    let workload = match args.what.as_deref().map(suite::find).transpose()? {
+    let workload = match args.what.as_deref().map(|word| find(word, false)).transpose()? {
         None => catalog::selftest()?,
         Some(Runnable::Workload(workload)) => workload,
         Some(Runnable::Comparison(design)) => {

@@ -1,16 +1,18 @@
 //! `fathom bench run --device`: this program measures there, where clocks, sensors and counters are, and what it measured comes here run
 //! by run. Several devices measure at the same time, and this machine only listens; this machine itself and its guests take turns.
 
-use super::each::{Turns, archive, chosen, each};
+use super::each::{archive, chosen, each};
 use super::result::{self, Telling};
 use crate::args::BenchRun;
-use crate::bench::{INTERRUPTED, results};
-use crate::{Usage, notices, output, progress};
+use crate::bench::results;
+use crate::output::{self, INTERRUPTED};
+use crate::{Usage, notices, progress};
 use anyhow::{Context as _, Result};
-use device::remote::{DeviceAddress, Ended};
+use device::remote::{DeviceAddress, Ended, Turns, new_name};
 use model::Context;
 use model::text::ShownPath as _;
 use recorder::incoming::{Incoming, THERE};
+use runner::both::named;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -53,11 +55,6 @@ pub fn run(args: &BenchRun) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// A folder of `--dir`: its name, and where it is.
-pub fn named(dir: &str) -> (&str, &str) {
-    dir.split_once('=').unwrap_or((dir, dir))
-}
-
 /// The bytecode's name in the folder in which the run takes place.
 const DEX_JAR: &str = "fathom-dex.jar";
 
@@ -84,15 +81,15 @@ fn asked(args: &BenchRun) -> Result<Asked> {
         words.push(format!("--param=dex_jar={DEX_JAR}"));
     }
     let mut option = |name: &str, value: String| words.push(format!("{name}={value}"));
-    args.parameters.iter().for_each(|(name, values)| option("--param", format!("{name}={}", values.join(","))));
-    args.blocks.iter().for_each(|n| option("--blocks", n.to_string()));
-    args.seed.iter().for_each(|n| option("--seed", n.to_string()));
-    args.budget.iter().for_each(|d| option("--budget", format!("{}s", d.as_secs().max(1))));
+    args.sweep.parameters.iter().for_each(|(name, values)| option("--param", format!("{name}={}", values.join(","))));
+    args.sweep.blocks.iter().for_each(|n| option("--blocks", n.to_string()));
+    args.sweep.seed.iter().for_each(|n| option("--seed", n.to_string()));
+    args.sweep.budget.iter().for_each(|d| option("--budget", format!("{}s", d.as_secs().max(1))));
     args.precision.iter().for_each(|p| option("--precision", (p * PERCENT).to_string()));
     let mut flag = |on: bool, name: &str| words.extend(on.then(|| name.to_owned()));
-    flag(args.quick, "--quick");
+    flag(args.sweep.quick, "--quick");
     flag(args.why, "--why");
-    flag(args.no_wait, "--no-wait");
+    flag(args.sweep.no_wait, "--no-wait");
     flag(args.fixed_performance, "--fixed-performance");
     Ok((files, words))
 }
@@ -114,7 +111,7 @@ fn one(
     let dirs = if here { &args.dir_here } else { &args.dir };
     let words = [words, &dirs.iter().map(|dir| format!("--dir={dir}")).collect::<Vec<_>>()].concat();
     let words = &words;
-    let name = result::name("run");
+    let name = new_name("run");
     let detached = result::detached(place, &name, &args.devices);
     let incoming = Incoming { place, binaries, files, words, output, detached };
     let telling = Telling { quiet: args.quiet, prefix, ..Telling::default() };
@@ -138,7 +135,7 @@ fn one(
     })
 }
 
-/// Makes the tables of what was fetched, and says what to do with it.
+/// Makes the tables of what was fetched, and prints the next commands.
 pub fn kept(archive: &Path, quiet: bool) -> Result<()> {
     notices::warned(experiment::tables::make(archive)?);
     recorder::output::give_to_caller(archive)?;
@@ -158,7 +155,7 @@ fn shown(args: &BenchRun, archive: &Path, alone: bool) -> Result<()> {
     let benchmark = results::of(&runs, archive);
     let comparisons = experiment::store::comparisons(&runs)?;
     let files = &args.files;
-    files.print(&results::printed(&benchmark, &comparisons, archive, args.json)?);
+    files.print(&results::printed(&benchmark, &comparisons, archive, args.sweep.json)?);
     if benchmark.complete {
         files.write(&benchmark, &comparisons, Some(&args.what))?;
     }

@@ -2,16 +2,16 @@
 //! settings.
 
 use super::each::archive;
-use super::inserts::{self, Load, Outcome};
-use super::{bench, info};
+use super::{bench, info, inserts};
 use crate::args::{self, BenchCompare, MeasureBoth, Which};
-use crate::bench::{INTERRUPTED, load};
-use crate::{Usage, destination, link, output, progress};
+use crate::bench::inspect::load;
+use crate::output::{self, INTERRUPTED};
+use crate::{Usage, destination, link, progress};
 use analysis::bench::apart::{self, Setting};
 use analysis::bench::comparable::Rules;
 use analysis::bench::{compare, compared};
 use analysis::diff;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use device::remote::DeviceAddress;
 use model::Environment;
 use runner::both;
@@ -27,10 +27,9 @@ const FOLDER: &str = "compare";
 
 /// Does it, if A and B are devices.
 pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
-    let b = args.b.as_deref().and_then(place);
-    let (a, b) = match (place(&args.a), b) {
+    let (a, b) = match (both::device(&args.a), args.b.as_deref().and_then(both::device)) {
         (Some(a), Some(b)) => (a, b),
-        // An archive that does not exist, or is no device: whoever opens it says so.
+        // An archive that does not exist, or is no device: opening it fails with the reason.
         (None, None) if unused(&args.measure) => return Ok(None),
         (None, None) => {
             return Err(Usage(
@@ -58,14 +57,12 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
     if code != ExitCode::SUCCESS {
         return Ok(Some(code));
     }
-    let places = (a.clone(), b.clone());
-    let [a, b] = [&a, &b].map(|device| load(&archive(&folder, device)));
-    let (a, b) = (a?, b?);
-    let parts = apart::apart(&a, &b, &settings);
-    let done = compare::archives(&a, &b, &Rules { better: None, other_commands: args.other_commands });
+    let [of_a, of_b] = [&a, &b].map(|device| load(&archive(&folder, device)));
+    let (of_a, of_b) = (of_a?, of_b?);
+    let parts = apart::apart(&of_a, &of_b, &settings);
+    let done = compare::archives(&of_a, &of_b, &Rules { better: None, other_commands: args.other_commands });
     let traced = if args.measure.trace {
-        let [of_a, of_b] = [&settings[0].a, &settings[0].b].map(String::clone);
-        match traced(&args.measure, [(&places.0, of_a), (&places.1, of_b)], &folder)? {
+        match traced(&args.measure, [(&a, &settings[0].a), (&b, &settings[0].b)], &folder)? {
             Some(traced) => Some(traced),
             None => return Ok(Some(ExitCode::from(INTERRUPTED))),
         }
@@ -92,41 +89,16 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
 }
 
 /// Records the papers' INSERTs on both, each with its own journal mode; nothing if somebody interrupted.
-fn traced(measure: &MeasureBoth, sides: [(&DeviceAddress, String); 2], folder: &Path) -> Result<Option<Traced>> {
-    let (rows, scans) = if measure.quick { QUICK } else { LOAD };
-    let (mut figures, mut paths) = (Vec::new(), Vec::new());
-    let names = [sides[0].0.to_string(), sides[1].0.to_string()];
-    for (place, journal_mode) in sides {
-        let path = folder.join(format!("{}-inserts.fathom", place.file_name()));
-        let load = Load { rows, scans, journal_mode };
-        figures.push(match inserts::record_at(place, &load, &path, &measure.binary)? {
-            Outcome::Recorded(path) => {
-                let made = inserts::figures(&path);
-                paths.push(path);
-                made
-            }
-            Outcome::Not(why) => Err(why),
-            Outcome::Interrupted => return Ok(None),
-        });
-    }
-    let diff = match &paths[..] {
-        [a, b] => {
-            let open = |path: &PathBuf| link::open(path, &progress::context(true));
-            Some(diff::diff_archives(&open(a)?, &open(b)?)?)
-        }
+fn traced(measure: &MeasureBoth, sides: [(&DeviceAddress, &str); 2], folder: &Path) -> Result<Option<Traced>> {
+    let load = if measure.quick { QUICK } else { LOAD };
+    let Some(figures) = inserts::record_both(sides, load, folder, &measure.binary)? else { return Ok(None) };
+    let names = sides.map(|(place, _)| place.to_string());
+    let open = |place| link::open(&inserts::path(folder, place), &progress::context(true));
+    let diff = match &figures {
+        [Ok(_), Ok(_)] => Some(diff::diff_archives(&open(sides[0].0)?, &open(sides[1].0)?)?),
         _ => None,
     };
-    let figures: Result<[_; 2], _> = figures.try_into();
-    Ok(figures.ok().map(|figures| Traced { names, figures, diff }))
-}
-
-/// A device, if this is none of an archive.
-fn place(name: &Path) -> Option<DeviceAddress> {
-    match name.to_str()? {
-        _ if name.exists() => None,
-        "host" => Some(DeviceAddress::Local),
-        text => text.parse().ok(),
-    }
+    Ok(Some(Traced { names, figures, diff }))
 }
 
 fn unused(measure: &MeasureBoth) -> bool {
@@ -140,7 +112,7 @@ fn unused(measure: &MeasureBoth) -> bool {
         && !measure.trace
 }
 
-/// SQLite's settings on both; a device that says more of them than nothing is asked.
+/// SQLite's settings on both; an Android device is asked for its own.
 fn settings(args: &BenchCompare, places: [&DeviceAddress; 2]) -> Result<Vec<Setting>> {
     let asked = [&args.measure.a_settings[..], &args.measure.b_settings[..]];
     let mut facts = [Environment::new(), Environment::new()];
@@ -176,8 +148,5 @@ fn measured(
         cells: if is_sqlite { both::cells(settings) } else { Vec::new() },
         workloads,
     };
-    match args::asked(&run.words())? {
-        args::Verb::Bench(args::Bench { verb: args::BenchVerb::Run(run) }) => bench::run(&run),
-        _ => bail!("it cannot be measured"),
-    }
+    bench::run(&args::asked_run(&run.words())?)
 }

@@ -1,84 +1,77 @@
-//! INSERTs recorded on two devices: the papers' load, with the journal mode of each. What it needs of a program is this one, which is
-//! there already.
+//! INSERTs recorded on two machines, this one and a device or two devices: the papers' load, with the journal mode of each. What it needs
+//! of a program is this one, which is there already.
 
 use super::record;
-use crate::{args, bench::INTERRUPTED, link, notices, own_load, progress};
+use crate::output::INTERRUPTED;
+use crate::{Interrupted, args, link, notices, own_load, progress};
+use analysis::papers::Figure;
 use anyhow::{Result, bail};
 use device::remote::{DeviceAddress, PROGRAM};
+use runner::once::Load;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What is recorded.
-pub struct Load {
-    /// INSERTs, each in a transaction of its own.
-    pub rows: u64,
-    /// Full scans afterwards.
-    pub scans: u64,
-    /// SQLite's journal mode.
-    pub journal_mode: String,
+/// The papers' figures of a recording, or why there is none.
+pub type Figures = Result<Vec<Figure>, String>;
+
+/// The recording of a device in the folder of all.
+pub fn path(folder: &Path, place: &DeviceAddress) -> PathBuf {
+    folder.join(format!("{}-inserts.fathom", place.file_name()))
 }
 
-/// What came of it.
-pub enum Outcome {
-    /// A recording.
-    Recorded(PathBuf),
-    /// None, and why.
-    Not(String),
-    /// Somebody asked for an end.
-    Interrupted,
+/// Records INSERTs and scans on each machine in its own journal mode; `binaries` are this program for other processors. Nothing if
+/// somebody interrupted.
+pub fn record_both(
+    sides: [(&DeviceAddress, &str); 2],
+    (rows, scans): (u64, u64),
+    folder: &Path,
+    binaries: &[PathBuf],
+) -> Result<Option<[Figures; 2]>> {
+    let mut both = Vec::new();
+    for (place, journal_mode) in sides {
+        let (path, load) = (path(folder, place), Load { rows, scans, journal_mode, folder: "." });
+        let recorded = match place {
+            DeviceAddress::Local => here(&load, &path),
+            _ => there(place, &load, &path, binaries),
+        };
+        both.push(match recorded {
+            Err(error) if error.is::<Interrupted>() => return Ok(None),
+            Err(why) => Err(crate::sentence(&why)),
+            Ok(()) => figures(&path).map_err(|why| crate::sentence(&why)),
+        });
+    }
+    Ok(both.try_into().ok())
 }
 
-/// Records it there; `binaries` are this program for other processors.
-pub fn record_at(place: &DeviceAddress, load: &Load, path: &Path, binaries: &[PathBuf]) -> Result<Outcome> {
-    match place {
-        DeviceAddress::Local => here(load, path),
-        _ => there(place, load, path, binaries),
+fn here(load: &Load<'_>, path: &Path) -> Result<()> {
+    let context = progress::context(false);
+    progress::end_on_signal(&context);
+    let done = recorder::record(&own_load::recording(load, path)?, &context, &notices::warn);
+    progress::clear(&context);
+    match done {
+        _ if context.cancelled() => Err(Interrupted.into()),
+        Ok(done) if done.status != 0 => bail!("the workload ended with status {}", done.status),
+        done => Ok(done.map(drop)?),
     }
 }
 
-fn here(load: &Load, path: &Path) -> Result<Outcome> {
-    let context = progress::context(false);
-    progress::end_on_signal(&context);
-    let words = args::Demo {
-        rows: load.rows,
-        scans: load.scans,
-        journal_mode: load.journal_mode.clone(),
-        folder: PathBuf::from("."),
-    };
-    let done = recorder::record(&own_load::recording(&words, path)?, &context, &notices::warn);
-    progress::clear(&context);
-    Ok(match done {
-        _ if context.cancelled() => Outcome::Interrupted,
-        Ok(done) if done.status == 0 => Outcome::Recorded(path.to_path_buf()),
-        Ok(done) => Outcome::Not(format!("the workload ended with status {}", done.status)),
-        Err(error) => Outcome::Not(crate::sentence(&anyhow::Error::from(error))),
-    })
-}
-
-fn there(place: &DeviceAddress, load: &Load, path: &Path, binaries: &[PathBuf]) -> Result<Outcome> {
+fn there(place: &DeviceAddress, load: &Load<'_>, path: &Path, binaries: &[PathBuf]) -> Result<()> {
     let mut words: Vec<String> = ["record", "--quiet"].map(String::from).to_vec();
     words.push(format!("--device={place}"));
     words.push(format!("--output={}", path.to_string_lossy()));
     words.extend(binaries.iter().map(|binary| format!("--binary={}", binary.to_string_lossy())));
-    words.extend(["--", PROGRAM, "workload", "demo", "--samples=none", "--dir=."].map(String::from));
-    words.extend([format!("--rows={}", load.rows), format!("--scans={}", load.scans)]);
-    words.push(format!("--journal-mode={}", load.journal_mode));
+    words.extend(["--", PROGRAM, "workload"].map(String::from));
+    words.extend(load.words("none"));
     let args::Verb::Record(request) = args::asked(&words)? else { bail!("it cannot be recorded") };
-    Ok(match record::alone(&request, place) {
-        Ok(done) if done.code == ExitCode::SUCCESS => Outcome::Recorded(path.to_path_buf()),
-        Ok(done) if done.code == ExitCode::from(INTERRUPTED) => Outcome::Interrupted,
-        Ok(record::Recorded { lost: Some(why), .. }) => Outcome::Not(why),
-        Ok(_) => Outcome::Not(format!("it cannot be recorded there: `fathom device check {place}` says why")),
-        Err(error) if error.is::<crate::Interrupted>() => Outcome::Interrupted,
-        Err(error) => Outcome::Not(crate::sentence(&error)),
-    })
+    match record::alone(&request, &words, place)? {
+        done if done.code == ExitCode::SUCCESS => Ok(()),
+        done if done.code == ExitCode::from(INTERRUPTED) => Err(Interrupted.into()),
+        record::Recorded { lost: Some(why), .. } => bail!(why),
+        _ => bail!("it cannot be recorded there: `fathom device check {place}` says why"),
+    }
 }
 
-/// The papers' figures of a recording.
-///
-/// # Errors
-/// It cannot be read, in a sentence.
-pub fn figures(path: &Path) -> Result<Vec<analysis::papers::Figure>, String> {
-    let read = || -> Result<_> { Ok(analysis::summarise_archive(&link::open(path, &progress::context(true))?)?) };
-    read().map(|summary| analysis::papers::compare(&summary)).map_err(|error| crate::sentence(&error))
+fn figures(path: &Path) -> Result<Vec<Figure>> {
+    let archive = link::open(path, &progress::context(true))?;
+    Ok(analysis::papers::compare(&analysis::summarise_archive(&archive)?))
 }

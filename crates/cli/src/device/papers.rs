@@ -2,16 +2,17 @@
 //! compare the two. Both are measured with the same cells at the same time; then 1,000 INSERTs are recorded on each, with the journal
 //! mode that its own system comes with, as the papers ran them.
 
-use super::bench::named;
+use super::bench;
 use super::each::archive;
-use super::info;
-use super::inserts::{self, Load, Outcome};
+use super::{info, inserts};
 use crate::args::{self, Papers, Which};
-use crate::bench::{INTERRUPTED, load, run as measure};
-use crate::{Usage, destination, output};
+use crate::bench::inspect::load;
+use crate::bench::run::run as measure;
+use crate::output::{self, INTERRUPTED};
+use crate::{Usage, destination};
 use analysis::bench::results::Bench;
 use analysis::papers::list::{List, Listed};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use device::remote::DeviceAddress;
 use model::Environment;
 use model::text::ShownPath as _;
@@ -26,7 +27,7 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
         return Err(Usage("--device local is this machine; `fathom papers` makes its figures".into()).into());
     }
     destination::not_both(args.beside.json, args.output.as_deref())?;
-    let folders = folders(args)?;
+    let folders = both::folders(&args.beside.dir, &args.beside.dir_here)?;
     // Asked first: a device that is not there is reported before anything is measured.
     let facts = info::ask(&Which { device: place.clone(), binary: args.beside.binary.clone() })?.facts;
     let folder = args.beside.folder.clone().unwrap_or_else(|| PathBuf::from(format!("papers-{}", place.file_name())));
@@ -49,7 +50,10 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
     }
     let modes = needs.recorded.then(|| both::journal_modes(&device.facts));
     if let Some(modes) = &modes {
-        let Some([a, b]) = recorded(args, place, &folder, modes)? else { return Ok(without_page(args, &folder)) };
+        let [(here, _), (there, _)] = modes;
+        let sides = [(&DeviceAddress::Local, here.as_str()), (place, there.as_str())];
+        let both = inserts::record_both(sides, beside::load(args.quick), &folder, &args.beside.binary)?;
+        let Some([a, b]) = both else { return Ok(without_page(args, &folder)) };
         (host.recorded, device.recorded) = (a, b);
     }
     for (machine, name) in [(&mut host, DeviceAddress::Local), (&mut device, place.clone())] {
@@ -71,21 +75,6 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
     }
     eprintln!("fathom: the archives are in {0}. Draw: fathom report {0}/*.fathom", folder.shown());
     Ok(ExitCode::SUCCESS)
-}
-
-/// Those of `--dir`, each with its counterpart here.
-fn folders(args: &Papers) -> Result<Vec<Folder>> {
-    let (dir, dir_here) = (&args.beside.dir, &args.beside.dir_here);
-    if let Some(stray) = dir_here.iter().find(|here| !dir.iter().any(|there| named(there).0 == named(here).0)) {
-        return Err(Usage(format!("--dir-here {stray}: no --dir of the device has that name")).into());
-    }
-    let of = |there: &String| {
-        let (name, there) = named(there);
-        let here = dir_here.iter().map(|here| named(here)).find(|(n, _)| *n == name).map_or(".", |(_, path)| path);
-        let here = std::fs::canonicalize(here).with_context(|| format!("--dir-here {here}"))?;
-        Ok(Folder { name: name.into(), here: here.to_string_lossy().into_owned(), there: there.into() })
-    };
-    dir.iter().map(of).collect()
 }
 
 /// `fathom bench run` for both.
@@ -113,10 +102,7 @@ fn measured(
         cells: Vec::new(),
         workloads: Vec::new(),
     });
-    match args::asked(&run.words())? {
-        args::Verb::Bench(bench) => measure(&bench),
-        _ => bail!("it cannot be measured"),
-    }
+    bench::run(&args::asked_run(&run.words())?)
 }
 
 /// The networks emulated here, then with the device; nothing if somebody interrupted.
@@ -147,12 +133,10 @@ fn networks(
             both.push(Err(why.into()));
             continue;
         };
-        let args::Verb::Bench(mut bench) = args::asked(&words)? else { bail!("it cannot be measured") };
-        if let args::BenchVerb::Run(run) = &mut bench.verb {
-            // The page has the results.
-            run.files.silent = true;
-        }
-        if measure(&bench)? == ExitCode::from(INTERRUPTED) {
+        let mut run = args::asked_run(&words)?;
+        // The page has the results.
+        run.files.silent = true;
+        if measure(&run)? == ExitCode::from(INTERRUPTED) {
             return Ok(None);
         }
         both.push(of_file(path));
@@ -169,30 +153,6 @@ fn of_file(path: &Path) -> Result<Bench, String> {
         return Err("the run there brought no result".into());
     }
     load(path).map_err(|error| crate::sentence(&error))
-}
-
-/// The figures of a recording, or why there is none.
-type Recorded = Result<Vec<analysis::papers::Figure>, String>;
-
-/// Those of both; nothing if somebody interrupted.
-fn recorded(
-    args: &Papers,
-    place: &DeviceAddress,
-    folder: &Path,
-    modes: &[(String, String); 2],
-) -> Result<Option<[Recorded; 2]>> {
-    let (rows, scans) = beside::load(args.quick);
-    let mut both = Vec::new();
-    for (place, (mode, _)) in [&DeviceAddress::Local, place].into_iter().zip(modes) {
-        let path = folder.join(format!("{}-inserts.fathom", place.file_name()));
-        let load = Load { rows, scans, journal_mode: mode.clone() };
-        both.push(match inserts::record_at(place, &load, &path, &args.beside.binary)? {
-            Outcome::Recorded(path) => inserts::figures(&path),
-            Outcome::Not(why) => Err(why),
-            Outcome::Interrupted => return Ok(None),
-        });
-    }
-    Ok(both.try_into().ok())
 }
 
 fn without_page(args: &Papers, folder: &Path) -> ExitCode {

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long a trace lasts if nothing says so.
+/// The default duration of a trace.
 const DURATION: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Record, place: &DeviceAddress) -> Result<ExitCode> {

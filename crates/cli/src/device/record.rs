@@ -1,24 +1,23 @@
 //! `fathom record --device`: this program records there, and what it recorded is linked here.
 
-use super::each::{Turns, chosen, each};
+use super::each::{chosen, each};
 use super::result::{self, Telling};
-use crate::args::{Backend, Probes, Record, Stacks, Via};
-use crate::bench::INTERRUPTED;
-use crate::{Usage, link, output, progress};
+use crate::args::{self, Record, Via};
+use crate::output::{self, INTERRUPTED};
+use crate::{Usage, link, progress};
 use analysis::host_clock::HostClock;
 use anyhow::{Context as _, Result};
 use archive::Archive;
-use device::remote::{DeviceAddress, Ended};
+use device::remote::{DeviceAddress, Ended, Turns, new_name};
 use model::text::ShownPath as _;
 use model::{Context, counted};
 use recorder::incoming::{Incoming, THERE};
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-pub fn run(args: &Record) -> Result<ExitCode> {
-    if let Some(word) = args.command.iter().find(|word| word.to_str().is_none()) {
-        return Err(Usage(format!("{}: words for a device must be UTF-8", Path::new(word).shown())).into());
-    }
+/// `given`: the words after the program's name.
+pub fn run(args: &Record, given: impl IntoIterator<Item = OsString>) -> Result<ExitCode> {
     let chosen = chosen(&args.devices.device)?;
     let places = &chosen.places;
     if args.via == Some(Via::Perfetto) {
@@ -27,13 +26,14 @@ pub fn run(args: &Record) -> Result<ExitCode> {
             _ => Err(Usage("--via perfetto records one device at a time".into()).into()),
         };
     }
+    let words = words(given)?;
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
     if let Some(place) = chosen.alone() {
-        return Ok(one(args, place, &args.output, "", &context)?.code);
+        return Ok(one(args, &words, place, (&args.output, ""), &context)?.code);
     }
     let all = each(places, Turns::Together, &args.output, "recording", |place, output, prefix| {
-        one(args, place, output, prefix, &context)
+        one(args, &words, place, (output, prefix), &context)
     })?;
     let mut code = ExitCode::SUCCESS;
     for (place, done) in all {
@@ -56,31 +56,36 @@ pub struct Recorded {
     pub lost: Option<String>,
 }
 
-/// Records on one device, for another verb.
-pub fn alone(args: &Record, place: &DeviceAddress) -> Result<Recorded> {
+/// Records on one device, for another verb; `given` as of [`run`].
+pub fn alone(args: &Record, given: &[String], place: &DeviceAddress) -> Result<Recorded> {
+    let words = words(given.iter().map(OsString::from))?;
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
-    one(args, place, &args.output, "", &context)
+    one(args, &words, place, (&args.output, ""), &context)
 }
 
 /// Records on one, and brings it to `output`.
-fn one(args: &Record, place: &DeviceAddress, output: &Path, prefix: &str, context: &Context) -> Result<Recorded> {
-    // Told before anything is copied.
+fn one(
+    args: &Record,
+    words: &[String],
+    place: &DeviceAddress,
+    (output, prefix): (&Path, &str),
+    context: &Context,
+) -> Result<Recorded> {
+    // Reported before anything is copied.
     Archive::has_room(output, true)?;
-    let words = words(args);
-    let name = result::name("run");
+    let name = new_name("run");
     let detached = result::detached(place, &name, &args.devices);
-    let incoming = Incoming { place, binaries: &args.devices.binary, files: &[], words: &words, output, detached };
+    let incoming = Incoming { place, binaries: &args.devices.binary, files: &[], words, output, detached };
     let telling = Telling { quiet: args.quiet, prints: true, prefix };
     let (done, kept) = result::bring(&incoming, telling, context)?;
-    let writes = !matches!(args.backend, Backend::None | Backend::Attached);
     let lost = result::lost(&done, kept, output);
     if kept {
         linked(output, &done.place, args.quiet)?;
     }
     let code = match done.ended {
         _ if lost && context.cancelled() => ExitCode::from(INTERRUPTED),
-        Ended::Exit(status) if kept || status != 0 || !writes => ExitCode::from(status),
+        Ended::Exit(status) if kept || status != 0 || !args.backend.writes() => ExitCode::from(status),
         _ if lost => ExitCode::FAILURE,
         _ => {
             eprintln!("fathom: {} brought no recording back", done.place);
@@ -94,7 +99,7 @@ fn one(args: &Record, place: &DeviceAddress, output: &Path, prefix: &str, contex
     Ok(Recorded { code, clock: result::clock(&done), lost: why })
 }
 
-/// Makes the tables of what came, and says what to do with it.
+/// Makes the tables of what came, and prints the next commands.
 pub fn linked(output: &Path, place: &DeviceAddress, quiet: bool) -> Result<()> {
     recorder::output::give_to_caller(output)?;
     let archive = link::open(output, &Context::silent())?;
@@ -108,87 +113,10 @@ pub fn linked(output: &Path, place: &DeviceAddress, quiet: bool) -> Result<()> {
     Ok(())
 }
 
-/// The same recording, asked of the program there.
-fn words(args: &Record) -> Vec<String> {
-    let mut words: Vec<String> = ["record", "--no-link", "--output", THERE].map(Into::into).to_vec();
-    let mut flag = |on: bool, name: &str| words.extend(on.then(|| name.to_owned()));
-    flag(args.all, "--all");
-    flag(args.keep_sql, "--keep-sql");
-    flag(args.as_root, "--as-root");
-    flag(args.no_probe_cost, "--no-probe-cost");
-    flag(args.quiet, "--quiet");
-    let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
-    args.pid.iter().for_each(|pid| option("--pid", pid.to_string()));
-    args.comm.iter().for_each(|comm| option("--comm", comm.clone()));
-    args.duration.iter().for_each(|d| option("--duration", d.as_secs_f64().to_string()));
-    args.max_size.iter().for_each(|bytes| option("--max-size", bytes.to_string()));
-    args.operations.iter().for_each(|operation| option("--op", operation.to_string()));
-    let probes = match args.probes {
-        Probes::Auto => "auto",
-        Probes::Inside => "inside",
-        Probes::Uprobe => "uprobe",
-    };
-    option("--probes", probes.into());
-    args.without.iter().for_each(|probe| option("--without", probe.into()));
-    option("--stacks", if args.stacks == Stacks::Auto { "auto" } else { "off" }.into());
-    let backend = match args.backend {
-        Backend::Auto => "auto",
-        Backend::Ebpf => "ebpf",
-        Backend::Ftrace => "ftrace",
-        Backend::Attached => "attached",
-        Backend::None => "none",
-    };
-    option("--backend", backend.into());
-    if !args.command.is_empty() {
-        words.push("--".into());
-        words.extend(args.command.iter().map(|w| w.to_string_lossy().into_owned()));
-    }
-    words
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::args::{Cli, Verb};
-    use clap::Parser as _;
-
-    fn parsed(words: &[&str]) -> Record {
-        match Cli::try_parse_from([&["fathom", "record"], words].concat()).unwrap().verb {
-            Verb::Record(args) => args,
-            _ => unreachable!("it is `record`"),
-        }
-    }
-
-    #[test]
-    fn device_gets_same_recording_request() {
-        let asked = [
-            "--device",
-            "adb:X",
-            "--all",
-            "--keep-sql",
-            "--duration",
-            "1.5",
-            "--max-size",
-            "65536",
-            "--op",
-            "libc.so:fsync",
-            "--backend",
-            "ftrace",
-            "-o",
-            "mine.fathom",
-            "--",
-            "sh",
-            "-c",
-            "a b",
-        ];
-        let there = words(&parsed(&asked));
-        let again = parsed(&there.iter().skip(1).map(String::as_str).collect::<Vec<_>>());
-        assert!(again.all && again.keep_sql && again.no_link && again.devices.device.is_empty());
-        assert_eq!(
-            (again.duration.unwrap().as_millis(), again.max_size, again.backend),
-            (1500, Some(65536), Backend::Ftrace)
-        );
-        assert_eq!((again.operations.len(), again.output.to_str()), (1, Some(THERE)));
-        assert_eq!(again.command, ["sh", "-c", "a b"]);
-    }
+/// The same recording, asked of the program there; `given` are the words of this one.
+fn words(given: impl IntoIterator<Item = OsString>) -> Result<Vec<String>, Usage> {
+    let here = ["output", "device", "binary", "reconnect", "no_link"];
+    let mut words = args::forwarded(given, &here)?;
+    words.splice(1..1, ["--no-link", "--output", THERE].map(String::from));
+    Ok(words)
 }

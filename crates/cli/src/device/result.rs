@@ -16,7 +16,7 @@ pub struct Telling<'a> {
     pub quiet: bool,
     /// Whether what it prints is printed here; results are printed by this side.
     pub prints: bool,
-    /// Before each line that the device says, if there are several.
+    /// Before each line of the device, if there are several.
     pub prefix: &'a str,
 }
 
@@ -47,12 +47,6 @@ pub fn bring(incoming: &Incoming<'_>, telling: Telling<'_>, context: &Context) -
         eprintln!("fathom: how the clocks relate was not kept: {}", model::text::error(&error));
     }
     Ok((done, kept))
-}
-
-/// A name there that no other host's has: in containers all have the same few process numbers.
-pub fn name(kind: &str) -> String {
-    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    format!("{kind}-{}-{:04x}", std::process::id(), time.subsec_nanos() >> 10 & 0xffff)
 }
 
 /// What outlives its connection, of this name there: a connection to this machine, or to a guest of its own, does not break.

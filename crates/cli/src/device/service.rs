@@ -1,11 +1,10 @@
 //! `fathom pool node --device` and `fathom net serve --device`: this program serves there until `fathom device stop` ends it.
 
-use crate::args::ServiceDevice;
+use crate::args::{ServiceDevice, forwarded};
 use crate::{Usage, progress};
 use anyhow::{Context as _, Result};
-use device::remote::{DeviceAddress, Note, Service, in_guest};
+use device::remote::{DeviceAddress, Note, Service, in_guest, new_name};
 use model::text::ShownPath as _;
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -20,12 +19,10 @@ pub fn run(kind: &str, at: &ServiceDevice, key: Option<&Path>) -> Result<ExitCod
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
         return Err(Usage(format!("--device {place}: a service of this machine is started without --device")).into());
     }
-    let given: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let words = words(&given);
-    let mut words =
-        words.map_err(|word| Usage(format!("{}: words for a device must be UTF-8", Path::new(&word).shown())))?;
+    let mut words = forwarded(std::env::args_os().skip(1), &["device", "binary", "key"])?;
     let mut files = Vec::new();
     if let Some(key) = key {
+        words.push(format!("--key={KEY}"));
         files.push((KEY.into(), std::fs::read(key).with_context(|| format!("cannot read {}", key.shown()))?));
     }
     let context = progress::context(matches!(place, DeviceAddress::Lab(_)));
@@ -34,7 +31,7 @@ pub fn run(kind: &str, at: &ServiceDevice, key: Option<&Path>) -> Result<ExitCod
         return Ok(ExitCode::from(in_guest::serve(name, &files, &words, &context)?));
     }
     words.push(HOSTED.into());
-    let name = super::result::name(kind);
+    let name = new_name(kind);
     let service = Service { place, binaries: &at.binary, name: &name, files: &files, words: &words };
     let mut said = Vec::new();
     let started = device::remote::serve(&service, &context, &mut |note| match note {
@@ -61,47 +58,4 @@ pub fn run(kind: &str, at: &ServiceDevice, key: Option<&Path>) -> Result<ExitCod
         }
         Err(status) => ExitCode::from(status),
     })
-}
-
-/// The same words, without those that say where, and with the key's name there; the first that is no text.
-fn words(given: &[OsString]) -> Result<Vec<String>, OsString> {
-    let mut words = Vec::new();
-    let mut given = given.iter();
-    while let Some(word) = given.next() {
-        let text = word.to_string_lossy();
-        let (option, value) = text.split_once('=').map_or((&*text, None), |(o, v)| (o, Some(v)));
-        match option {
-            "--device" | "--binary" => drop(value.is_none().then(|| given.next())),
-            "--key" => {
-                let _ = value.is_none().then(|| given.next());
-                words.push(format!("--key={KEY}"));
-            }
-            _ => words.push(word.clone().into_string()?),
-        }
-    }
-    Ok(words)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::ffi::OsStringExt as _;
-
-    #[test]
-    fn words_name_key_and_no_device() {
-        let given = "pool node --device adb:X --backend memory:1M --binary=f --key secret --listen 0.0.0.0:0";
-        let given: Vec<OsString> = given.split(' ').map(Into::into).collect();
-        let there = words(&given).map(|words| words.join(" "));
-        assert_eq!(there.as_deref(), Ok("pool node --backend memory:1M --key=key --listen 0.0.0.0:0"));
-    }
-
-    #[test]
-    fn words_that_are_no_text_are_refused() {
-        let odd = OsString::from_vec(vec![b's', 0xff]);
-        let node = ["pool", "node", "--key"].map(OsString::from);
-        // What stays here may have any name.
-        assert!(words(&[&node[..], std::slice::from_ref(&odd)].concat()).is_ok());
-        let store = [&node[..2], &["--store".into(), odd.clone()]].concat();
-        assert_eq!(words(&store), Err(odd));
-    }
 }

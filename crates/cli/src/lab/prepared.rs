@@ -39,7 +39,7 @@ impl Prepared {
         progress::clear(&context);
         match ended {
             Ok(code) => Ok(code),
-            Err(_) if context.cancelled() => Ok(ExitCode::from(crate::bench::INTERRUPTED)),
+            Err(_) if context.cancelled() => Ok(ExitCode::from(crate::output::INTERRUPTED)),
             Err(NotStarted::Wrong(error)) => Err(usage(error)),
             Err(NotStarted::Lab(error)) => Err(explained(error)),
         }

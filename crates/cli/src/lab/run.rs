@@ -6,9 +6,9 @@ use anyhow::Result;
 use lab::folder;
 use lab::run::{Ending, NotStarted, Options};
 use lab::scenario;
-use lab::show::{Recording, contract, is_well, sentence};
+use lab::show::{contract, is_well, sentence};
 use model::Context;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub fn run(args: &args::LabRun) -> Result<ExitCode> {
@@ -32,11 +32,12 @@ pub fn run(args: &args::LabRun) -> Result<ExitCode> {
         Err(NotStarted::Wrong(error)) => return Err(usage(error)),
         Err(NotStarted::Lab(_)) if context.cancelled() => {
             eprintln!("fathom: interrupted before the guest had booted");
-            return Ok(ExitCode::from(crate::bench::INTERRUPTED));
+            return Ok(ExitCode::from(crate::output::INTERRUPTED));
         }
         Err(NotStarted::Lab(error)) => return Err(explained(error)),
     };
-    let recording = recording(&folder);
+    // Whoever asked for the end of the run gets what there is, and may end this too.
+    let recording = runner::guest::recording(&folder, &|path| Ok(link::open(path, &Context::silent())?));
     let well = is_well(&scenario, &outcome.ending) && recording.as_ref().is_some_and(|r| r.problem.is_none());
     if args.json {
         let line = contract(&name, &folder, &outcome, recording.as_ref(), well);
@@ -50,29 +51,7 @@ pub fn run(args: &args::LabRun) -> Result<ExitCode> {
     }
     Ok(match (well, &outcome.ending) {
         (true, _) => ExitCode::SUCCESS,
-        (false, Ending::Interrupted) => ExitCode::from(crate::bench::INTERRUPTED),
+        (false, Ending::Interrupted) => ExitCode::from(crate::output::INTERRUPTED),
         (false, _) => ExitCode::FAILURE,
     })
-}
-
-/// What was recorded; what a guest left unfinished is linked here.
-fn recording(folder: &Path) -> Option<Recording> {
-    let path = folder.join(lab::run::ARCHIVE);
-    if !archive::log::path(&path).is_file() {
-        return None;
-    }
-    // Whoever asked for the end of the run gets what there is, and may end this too.
-    let read = || -> Result<Recording> {
-        let summary = analysis::summarise_archive(&link::open(&path, &Context::silent())?)?;
-        Ok(Recording {
-            operations: summary.operations.iter().map(|o| o.count).sum(),
-            commands: summary.device_commands.total as u64,
-            complete: summary.trace.complete,
-            blind: summary.blind.iter().map(|blind| blind.means.clone()).collect(),
-            lost: !summary.loss.intervals.is_empty(),
-            problem: None,
-        })
-    };
-    let problem = |error| Recording { problem: Some(crate::sentence(&error)), ..Recording::default() };
-    Some(read().unwrap_or_else(problem))
 }

@@ -3,7 +3,7 @@
 use crate::args::NetLink;
 use crate::progress;
 use ::net::link::LinkReport;
-use ::net::link::test_bed::{CLIENT, SERVER, TestBed};
+use ::net::link::TestBed;
 use anyhow::{Context as _, Result};
 use std::os::fd::AsFd;
 use std::process::{ExitCode, Stdio};
@@ -32,7 +32,7 @@ pub fn run(args: &NetLink) -> Result<ExitCode> {
             Some(child::wait_or_terminate(&mut command, || context.cancelled(), GRACE)?)
         }
         None => {
-            eprint!("{}", usage(&testbed));
+            eprint!("The link is up until Ctrl-C. {}", testbed.usage());
             while !context.cancelled() {
                 std::thread::sleep(LOOK);
             }
@@ -53,14 +53,3 @@ pub fn run(args: &NetLink) -> Result<ExitCode> {
 const GRACE: Duration = Duration::from_secs(1);
 /// How often it is looked whether somebody asked for an end. A poll: the signal's handler may do no more than set a flag.
 const LOOK: Duration = Duration::from_millis(50);
-
-fn usage(testbed: &TestBed) -> String {
-    format!(
-        "The link is up until Ctrl-C. In the client's namespace, {}:\n  {} CMD\nIn the server's namespace, {}:\n  {} \
-         CMD\n",
-        CLIENT.join(" and "),
-        testbed.client().nsenter(false),
-        SERVER.join(" and "),
-        testbed.server().nsenter(false),
-    )
-}

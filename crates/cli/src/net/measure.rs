@@ -27,7 +27,7 @@ pub fn place() -> ClientMachine {
     ClientMachine { facts: runner::facts(&[]), boot: device::boot_id(&device::Local), moment: Moment::now() }
 }
 
-/// Measures; says how far it is.
+/// Measures, with progress.
 pub fn measure(asked: &RunRequest) -> Result<Option<Measured>> {
     Ok(here::measure(asked, |line| eprintln!("{line}"))?)
 }

@@ -19,7 +19,7 @@ pub fn run(args: &Net) -> Result<ExitCode> {
         NetVerb::Measure(args) => measure::run(args),
         NetVerb::Cc(args) => cc::run(args),
         NetVerb::Link(args) => link::run(args),
-        NetVerb::Sweep(args) => crate::bench::sweep(&args.as_bench()),
+        NetVerb::Sweep(args) => crate::bench::run::run(&args.as_bench()),
         NetVerb::Trial(args) => trial::run(args),
     }
 }

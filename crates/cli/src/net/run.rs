@@ -89,7 +89,7 @@ fn conduct(args: &NetRun, spec: &Spec, server: Server<'_>) -> Result<ExitCode> {
     }
 }
 
-/// Keeps it and shows it: also what could not be kept, and says so then.
+/// Stores it and shows it; a run that cannot be stored is shown too, with the error.
 fn finish(args: &NetRun, handed: &Handover, conducted: Option<&Conducted>) -> Result<ExitCode> {
     let link = args.link.as_ref().zip(conducted.and_then(|c| c.link.as_ref()));
     let ends = conducted.map(|c| (c.client.name.as_str(), c.server.as_ref().map(|s| s.name.as_str())));
@@ -144,7 +144,7 @@ fn spec(args: &NetRun) -> Result<Spec, Unasked> {
         (_, true) => Kind::Transactions { request_bytes: args.request, response_bytes: args.response },
         _ => Kind::Tcp,
     };
-    let directions = args.direction.directions();
+    let directions = args.direction.0.to_vec();
     let spec = Spec {
         traffic: asked::traffic(kind, args.rate, &directions)?,
         directions,

@@ -45,7 +45,7 @@ fn request(args: &NetTrial) -> Result<RunRequest, Unasked> {
         None if args.transactions => (Kind::Transactions { request_bytes: 1, response_bytes: 1 }, None),
         None => (Kind::Tcp, None),
     };
-    let directions = if args.transactions { vec![Direction::Up] } else { args.direction.directions() };
+    let directions = if args.transactions { vec![Direction::Up] } else { args.direction.0.to_vec() };
     let spec = Spec {
         traffic: asked::traffic(kind, rate, &directions)?,
         directions,

@@ -1,6 +1,6 @@
 //! `fathom pool attach`: makes a served pool a block device of this machine, with whatever this machine has for that.
 
-use crate::args::{AttachWith, PoolAttach};
+use crate::args::PoolAttach;
 use crate::{Usage, output};
 use anyhow::{Context as _, Result};
 use pool::attach::{Found, Way, choose, commands, place, usual_device};
@@ -10,21 +10,11 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-fn way(with: AttachWith) -> Way {
-    match with {
-        AttachWith::Nbdublk => Way::Nbdublk,
-        AttachWith::Kernel => Way::Kernel,
-        AttachWith::NbdClient => Way::NbdClient,
-        AttachWith::QemuNbd => Way::QemuNbd,
-    }
-}
-
 pub fn run(args: &PoolAttach) -> Result<ExitCode> {
-    let wanted = args.with.map(way);
-    let way = match (choose(Found::look(), wanted), args.dry_run) {
+    let way = match (choose(Found::look(), args.with), args.dry_run) {
         (Ok(way), _) => way,
         // A dry run works anywhere.
-        (Err(_), true) => wanted.unwrap_or(Way::Kernel),
+        (Err(_), true) => args.with.unwrap_or(Way::Kernel),
         (Err(why), false) => {
             let advice = "nbdcopy, fio, qemu and nbdfuse can use a pool that is not attached";
             return Err(Usage(format!("cannot attach a pool on this machine: {why}; {advice}")).into());

@@ -1,8 +1,8 @@
-//! `--config FILE`: what the file says, where the command line does not.
+//! `--config FILE`: options of the file that the command line does not have.
 
-use crate::args::{Order, PoolNode, PoolServe};
+use crate::args::{PoolNode, PoolServe};
 use anyhow::Result;
-use pool::config::{self, Layout};
+use pool::config;
 use pool::listener::Endpoint;
 use pool::quantity::{memory, node_timeout};
 
@@ -18,10 +18,7 @@ pub fn serve(args: &PoolServe) -> Result<PoolServe> {
     let nodes = serve.nodes.iter().map(|node| section.value("nodes", node, wire::address));
     args.node = nodes.collect::<Result<_, _>>()?;
     args.disk.pool = args.disk.pool.or(serve.pool.clone());
-    args.disk.layout = args.disk.layout.or(Some(match serve.layout {
-        Layout::Concat => Order::Concat,
-        Layout::Stripe => Order::Stripe,
-    }));
+    args.disk.layout = args.disk.layout.or(Some(serve.layout));
     args.disk.connections = args.disk.connections.or(serve.connections);
     if let (None, Some(text)) = (args.disk.node_timeout, &serve.node_timeout) {
         args.disk.node_timeout = Some(section.value("node_timeout", text, node_timeout)?);

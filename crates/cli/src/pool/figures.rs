@@ -2,20 +2,18 @@
 
 use crate::args::{self, PoolBench};
 use crate::bench;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub fn run(args: &PoolBench) -> Result<ExitCode> {
     let paper = &args.paper;
-    // As the user would say it.
     let mut words: Vec<OsString> = ["bench", "run", "cluster", "--output"].map(OsString::from).to_vec();
     words.push(paper.output.clone().into());
     words.extend(paper.quick.then(|| "--quick".into()));
     words.extend(args.load.json.then(|| "--json".into()));
     words.extend(paper.budget.map(|budget| format!("--budget={}s", budget.as_secs_f64()).into()));
-    let args::Verb::Bench(bench) = args::asked(&words)? else { bail!("the figures have no bench") };
-    let code = bench::run(&bench)?;
+    let code = bench::run::run(&args::asked_run(&words)?)?;
     if !args.load.json {
         let output = crate::output::word(&paper.output);
         eprintln!(

@@ -16,24 +16,20 @@ mod started;
 mod status;
 mod trial;
 
-use crate::args::{Control, Disk, Order, Pool, PoolVerb};
-use anyhow::{Context as _, Result};
+use crate::args::{Control, Disk, Pool, PoolVerb};
+use anyhow::Result;
 use pool::connect::tcp_with;
-use pool::layout::Arrangement;
 use pool::link::Options;
+use pool::runtime::{self, ended};
 use pool::setting::Setting;
 use pool::volume::Volume;
-use std::future::Future;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::rc::Rc;
-use tokio::signal::unix::{SignalKind, signal};
 use wire::Key;
 
 /// A pool that was given no name.
 const DEFAULT_POOL: &str = "default";
-/// Bytes of a stripe.
-const STRIPE_BYTES: u64 = 64 << 10;
 
 pub fn run(args: &Pool) -> Result<ExitCode> {
     match &args.verb {
@@ -48,27 +44,9 @@ pub fn run(args: &Pool) -> Result<ExitCode> {
     }
 }
 
-/// Runs on one thread, with `workers` beside it for files.
+/// [`runtime::local`].
 fn local<T>(workers: usize, work: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(workers)
-        .on_thread_start(pool::scheduling::inherit_nothing)
-        .build();
-    tokio::task::LocalSet::new().block_on(&runtime.context("cannot start")?, work)
-}
-
-/// From now on Ctrl-C and SIGTERM are heard; ready when one has come. To be called before anybody is told that the program
-/// is there, or who ends it at once ends it in no order.
-fn ended() -> Result<impl Future<Output = ()>> {
-    let mut interrupted = signal(SignalKind::interrupt())?;
-    let mut terminated = signal(SignalKind::terminate())?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupted.recv() => (),
-            _ = terminated.recv() => (),
-        }
-    })
+    runtime::local(workers, work)
 }
 
 /// Trouble that is no end: a line on stderr.
@@ -89,10 +67,7 @@ async fn join(
     control: &pool::link::Control,
     (accept_loss, shared_memory): (bool, bool),
 ) -> Result<Rc<Volume>> {
-    let arrangement = match disk.layout.unwrap_or(Order::Concat) {
-        Order::Concat => Arrangement::Concatenated,
-        Order::Stripe => Arrangement::Striped { stripe_bytes: STRIPE_BYTES },
-    };
+    let arrangement = disk.layout.unwrap_or_default().arrangement();
     let (name, usual) = (disk.pool.as_deref().unwrap_or(DEFAULT_POOL), Options::default());
     let options = Options {
         connections: disk.connections.unwrap_or(usual.connections),

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Opens a store, and says what an unclean end did to it.
+/// Opens a store, and prints what an unclean end did to it.
 fn opened(path: &Path) -> Result<Store> {
     let store = Store::open(path)?;
     if let Some(recovery) = store.recovery() {

@@ -1,19 +1,15 @@
 //! `fathom pool bench --nodes`: nodes that are started for the measurement, which the coordinator that is started among them prints; and
 //! `--compute`, what reads and computing cost each other there.
 
-use crate::args::{LinkTopology, Paper, PaperBench, PoolBench};
+use crate::args::{Paper, PaperBench, PoolBench};
 use anyhow::{Context as _, Result, bail};
-use lab::medium::{Kind, Rate};
+use lab::medium::Rate;
 use pool::show::bench::{slowdown, slowdown_json};
 use pool::started::cluster::PaperNodes;
 use pool::started::{Cluster, Wanted, compute};
 use std::process::ExitCode;
 
 fn start(paper: &PaperBench, count: u32) -> Result<Cluster> {
-    let kind = paper.link.map(|link| match link {
-        LinkTopology::Shared => Kind::Shared,
-        LinkTopology::PerNode => Kind::PerNode,
-    });
     let rate = Rate { packets_per_s: paper.packets_per_s, queue_packets: paper.queue_packets };
     let wanted = Wanted {
         program: std::env::current_exe().context("where this program is")?,
@@ -25,9 +21,9 @@ fn start(paper: &PaperBench, count: u32) -> Result<Cluster> {
             false => PaperNodes::Reading,
         }),
         flash: paper.flash,
-        medium: kind.map(|kind| (kind, rate)),
+        medium: paper.link.map(|kind| (kind, rate)),
     };
-    // What it says is passed on: it is why a measurement fails.
+    // Its stderr is passed on: it has the reason why a measurement fails.
     Ok(Cluster::start(&wanted, |nth, line| eprintln!("node {nth}: {line}"))?)
 }
 

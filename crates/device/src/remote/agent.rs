@@ -457,7 +457,7 @@ fn reply(question: &[String]) -> Result<String, String> {
     }
 }
 
-/// The agent's own folder, only its user's, which goes with it. It is locked (flock) as benchmarks lock theirs: a run that is told to use
+/// The agent's own folder, only its user's, which goes with it. It is locked (flock) as benchmarks lock theirs: a run that is given
 /// the folder around it removes what killed runs left there, which is what has such a name and no lock.
 struct Folder(PathBuf, #[expect(dead_code, reason = "held until the end")] Option<fs::File>);
 
@@ -495,7 +495,7 @@ fn sweep(path: &Path) {
 mod tests {
     use super::*;
 
-    /// Benchmarks remove what is called so and is not locked (`experiment`'s scratch folders), wherever they are told to measure.
+    /// Benchmarks remove what is called so and is not locked (`experiment`'s scratch folders), in whatever folder they measure.
     #[test]
     fn agent_folder_is_locked_until_removed() {
         let within = tempfile::tempdir().unwrap();

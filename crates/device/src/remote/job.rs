@@ -82,7 +82,7 @@ pub struct Done {
     pub place: DeviceAddress,
     /// How it ended.
     pub ended: Ended,
-    /// How its clock related to this machine's when the command was started, if it told.
+    /// How its clock related to this machine's when the command was started, if known.
     pub skew: Option<Skew>,
     /// And when it had ended.
     pub skew_last: Option<Skew>,
@@ -250,7 +250,7 @@ fn start(link: &AgentLink, job: &Job<'_>, deployment: &Deployment) -> io::Result
     link.start(&argv)
 }
 
-/// What was heard of a detached command, so that it is not told again.
+/// What of a detached command was received already, so that it is not shown again.
 #[derive(Debug, Default)]
 struct Heard {
     /// Bytes.

@@ -91,11 +91,11 @@ impl std::fmt::Debug for AgentLink {
 }
 
 impl AgentLink {
-    /// Starts an agent. Everything that it says unasked goes to `told`, from another thread.
+    /// Starts an agent. Everything that it sends unasked goes to `on_event`, from another thread.
     ///
     /// # Errors
     /// It does not start; the sentence holds what ssh, adb or the device said.
-    pub fn open(deployment: &Deployment, told: impl Fn(Event) + Send + 'static) -> Result<Self, Unreachable> {
+    pub fn open(deployment: &Deployment, on_event: impl Fn(Event) + Send + 'static) -> Result<Self, Unreachable> {
         let place = &deployment.place;
         let line =
             format!("exec {} agent {}", transport::quoted(&deployment.program), transport::quoted(&deployment.folder));
@@ -116,14 +116,14 @@ impl AgentLink {
         let life: Alive = Arc::new(Mutex::new(life));
         let closing = Arc::new(AtomicBool::new(false));
         let unanswered = Arc::new(AtomicU32::new(0));
-        let ear = FrameReader {
+        let reader = FrameReader {
             place: place.clone(),
             said,
             answer,
             closing: closing.clone(),
             unanswered: unanswered.clone(),
         };
-        std::thread::spawn(move || ear.listen(from, &greet, &overheard, &told));
+        std::thread::spawn(move || reader.listen(from, &greet, &overheard, &on_event));
         let (beating, stop) = channel();
         let beating = Some(beating);
         let link = Self { deployment: deployment.clone(), life, to, answers: Mutex::new(answers), closing, beating };
@@ -292,23 +292,23 @@ impl FrameReader {
         from: impl Read,
         greet: &Sender<Result<(), Unreachable>>,
         overheard: &Receiver<()>,
-        told: &dyn Fn(Event),
+        on_event: &dyn Fn(Event),
     ) {
         let mut from = BufReader::new(from);
         let greeted = greeting(&mut from);
         if greeted {
             let _ = greet.send(Ok(()));
-            let broke = self.hear(&mut from, told);
+            let broke = self.hear(&mut from, on_event);
             if self.closing.load(Ordering::Relaxed) {
                 return;
             }
-            told(Event::Gone(self.gone(overheard, &broke)));
+            on_event(Event::Gone(self.gone(overheard, &broke)));
         } else {
             let _ = greet.send(Err(self.gone(overheard, &Broke::Other("Fathom did not start on the device".into()))));
         }
     }
 
-    fn hear(&self, from: &mut impl Read, told: &dyn Fn(Event)) -> Broke {
+    fn hear(&self, from: &mut impl Read, on_event: &dyn Fn(Event)) -> Broke {
         loop {
             let frame = match Frame::read(from) {
                 Ok(Some(frame)) => frame,
@@ -317,11 +317,11 @@ impl FrameReader {
             };
             self.unanswered.store(0, Ordering::Relaxed);
             match frame {
-                Frame::Out(bytes) => told(Event::Out(bytes)),
-                Frame::Err(bytes) => told(Event::Err(bytes)),
-                Frame::Exit(status) => told(Event::Exit(status)),
-                Frame::Piece(name, at, bytes) => told(Event::Piece(name, at, bytes)),
-                Frame::Done(done) => told(Event::Done(done)),
+                Frame::Out(bytes) => on_event(Event::Out(bytes)),
+                Frame::Err(bytes) => on_event(Event::Err(bytes)),
+                Frame::Exit(status) => on_event(Event::Exit(status)),
+                Frame::Piece(name, at, bytes) => on_event(Event::Piece(name, at, bytes)),
+                Frame::Done(done) => on_event(Event::Done(done)),
                 // A beat's.
                 Frame::Pong(0, _) => {}
                 Frame::Pong(..) | Frame::Answer(_) => drop(self.answer.send(frame)),

@@ -6,9 +6,9 @@
 //! the same program's business, in a process of its own. Its transport is one pipe into the system's own `ssh`, or one
 //! stream of the local adb server ([`transport`], [`adb`]); no port is opened.
 //!
-//! **The leash.** The agent ends what it started when its input ends, and when nothing has been heard for half a minute. So
+//! **Lifetime.** The agent ends what it started when its input ends, and when nothing was received for half a minute. So
 //! nothing is left running on a device when this program is killed, a cable is pulled or a network is lost. What shall outlive the
-//! connection ([`detached`]: a benchmark on a long leash, a node until it is stopped) is said so, and listed there.
+//! connection ([`detached`]: a benchmark for as long as its lease, a node until it is stopped) is listed there.
 
 pub mod adb;
 mod address;
@@ -29,6 +29,7 @@ pub mod program;
 mod remark;
 pub mod stop;
 mod transport;
+mod turns;
 
 pub use address::{DeviceAddress, NotADevice};
 pub use choice::{Chosen, DeviceNames, OneOrAll};
@@ -37,6 +38,7 @@ pub use job::{Begin, Detached, Done, Ended, Job, Note, PROGRAM, Service, Started
 pub use link::{AgentLink, Event, Skew, Unanswered};
 pub use remark::Remark;
 pub use transport::{Unusable, usable};
+pub use turns::Turns;
 
 /// Why a device could not be worked on, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +48,12 @@ pub struct Unreachable {
     pub place: String,
     /// A sentence.
     pub why: String,
+}
+
+/// A name for a run on a device that no other host's has: in containers all have the same few process numbers.
+pub fn new_name(kind: &str) -> String {
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    format!("{kind}-{}-{:04x}", std::process::id(), time.subsec_nanos() >> 10 & 0xffff)
 }
 
 impl Unreachable {

@@ -173,9 +173,9 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
     }
 }
 
-/// The line for the device's shell. The number of its perfetto comes first, so that it can be told to end: a shell's stream carries no
+/// The line for the device's shell. The number of its perfetto comes first, so that it can be ended: a shell's stream carries no
 /// signals. The shell's input is empty, and ends with the connection or with this program: then nobody fetches the trace, so perfetto is
-/// told to end (it takes SIGTERM as Ctrl-C; in the background a shell has it ignore SIGINT), and what it wrote until its end is removed.
+/// ended (it takes SIGTERM as Ctrl-C; in the background a shell has it ignore SIGINT), and what it wrote until its end is removed.
 /// The configuration is no here-document, for which Android's shell needs a folder for temporary files.
 fn line(config: &Config, there: &str) -> String {
     let (config, there, most) = (transport::quoted(&config.text()), transport::quoted(there), BEYOND.as_secs());

@@ -96,7 +96,7 @@ fn beside(ours: &Path, machine: &str) -> Option<Binary> {
     builds(ours, machine).find_map(|path| Binary::read(&path).ok().filter(|binary| binary.runs_on(machine)))
 }
 
-/// Sees that the program is there: `ours`, or of `others` the one that is for its processor. `told` hears that it is being sent.
+/// Sees that the program is there: `ours`, or of `others` the one that is for its processor. `notify` gets a remark when it is sent.
 ///
 /// # Errors
 /// A sentence that says what to do.
@@ -105,7 +105,7 @@ pub fn put(
     ours: &Path,
     others: &[PathBuf],
     context: &Context,
-    told: &dyn Fn(Remark),
+    notify: &dyn Fn(Remark),
 ) -> Result<Deployment, Unreachable> {
     let place = &transport::there(place)?;
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
@@ -117,7 +117,7 @@ pub fn put(
     }
     if let DeviceAddress::Lab(_) = place {
         // A guest is booted with the program in it; its own folder is in memory, so that the disk has only what is measured.
-        told(Remark::Booting(place.clone()));
+        notify(Remark::Booting(place.clone()));
         return Ok(Deployment { place: place.clone(), program: "/bin/fathom".into(), folder: "/tmp".into() });
     }
     let fail = |why: String| Unreachable::new(place, why);
@@ -147,7 +147,7 @@ pub fn put(
     let name = format!("{folder}/fathom-{}", binary.hash.get(..16).unwrap_or(&binary.hash));
     let there = lines.any(|l| l.split_once(' ').is_some_and(|(hash, file)| hash == binary.hash && file.trim() == name));
     if !there {
-        told(Remark::Copying { place: place.clone(), bytes: binary.bytes });
+        notify(Remark::Copying { place: place.clone(), bytes: binary.bytes });
         send(place, binary, folder, &name, context)?;
     }
     Ok(Deployment { place: place.clone(), program: name, folder: folder.into() })

@@ -1,6 +1,6 @@
 //! What was left on a device, listed and stopped: here at once, elsewhere by this program there.
 
-use super::detached::{self, Left, Shelf, Wanted};
+use super::detached::{self, Action, Left, Shelf, Wanted};
 use super::{DeviceAddress, Unreachable, ask, program};
 use model::Context;
 use serde::{Deserialize, Serialize};
@@ -70,7 +70,7 @@ pub fn stop(
         }
     };
     if remove_program {
-        let gone = document.left.iter().all(|left| left.action == "removed");
+        let gone = document.left.iter().all(|left| left.action == Action::Removed);
         document.program_removed = Some(gone && program::remove(place)?);
     }
     Ok(document)
@@ -113,7 +113,7 @@ mod tests {
             state: "running".into(),
             since_s: None,
             bytes: 0,
-            action: "removed".into(),
+            action: Action::Removed,
             problem: problem.map(Into::into),
         };
         let done = |problem, program_removed| {

@@ -18,7 +18,7 @@ pub enum Error {
     Git {
         /// Its arguments.
         what: String,
-        /// What it says.
+        /// Its message.
         why: String,
     },
     /// A commit cannot be built.

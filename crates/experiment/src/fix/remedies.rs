@@ -4,6 +4,7 @@
 //! last commits with the power but not corrupt the database; with a rollback journal, NORMAL has a small chance of corruption on an
 //! unfortunately timed power failure on older file systems; OFF may corrupt it in either.
 
+use model::quantity::Choices;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -20,6 +21,13 @@ pub enum Durability {
 }
 
 impl Durability {
+    /// As `--allow` takes them: what the best remedy may give up.
+    pub const CHOICES: Choices<Self, 3> = [
+        ("same", "None: every commit survives a power failure as before", Self::Same),
+        ("last-commits", "Also those with which the last commits may be lost when the power fails", Self::LastCommits),
+        ("corruption", "Also those with which the database may be damaged when the power fails", Self::Corruption),
+    ];
+
     /// Its name on the command line and in JSON.
     pub fn name(self) -> &'static str {
         match self {

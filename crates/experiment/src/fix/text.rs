@@ -63,6 +63,24 @@ pub fn text(fixed: &Fixed) -> String {
     out
 }
 
+/// Nothing could be tried, and why.
+pub fn untried(fixed: &Fixed) -> String {
+    let head = match &fixed.findings[..] {
+        [] => "No finding names a remedy.\n".to_owned(),
+        codes => format!("Findings: {}; none of their remedies can be tried here.\n", codes.join(", ")),
+    };
+    fixed.not_tried.iter().fold(head, |text, one| text + &format!("  {}: {}\n", one.name, shown(&one.why)))
+}
+
+/// Remedies, with what each sets and gives up.
+pub fn list(remedies: &[Remedy]) -> String {
+    let one = |remedy: &Remedy| {
+        let settings: String = settings(remedy).iter().map(|setting| format!("  {setting}\n")).collect();
+        format!("{}\n{settings}  gives up: {}\n", remedy.name, remedy.gives_up)
+    };
+    remedies.iter().map(one).collect()
+}
+
 /// What to set, and where.
 pub fn settings(remedy: &Remedy) -> Vec<String> {
     let mut all = Vec::new();

@@ -225,7 +225,7 @@ impl Decoder {
         self.layout.number(data, 0, 2) as u16
     }
 
-    /// What an event says; `None` if it means nothing here.
+    /// An event, decoded; `None` if it means nothing here.
     pub fn decode(&self, time_ns: u64, cpu: u16, data: &[u8]) -> Option<DecodedEvent> {
         let places = self.places.get(&self.id(data))?;
         let number = |field: &Field| self.number(data, field);

@@ -1,4 +1,4 @@
-//! What the kernel says of the layout of its events: `events/*/*/format`, `header_page` and `header_event`.
+//! The kernel's description of the layout of its events: `events/*/*/format`, `header_page` and `header_event`.
 //!
 //! Offsets differ between kernels, and fields come and go, so that nothing is read at a place that the kernel of the
 //! trace did not name itself. A field that is missing is missing ([`Format::field`] is `None`), never zero by accident.
@@ -41,7 +41,7 @@ pub enum Location {
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Format {
-    /// Its subsystem, such as `block`; empty if not told.
+    /// Its subsystem, such as `block`; empty if unknown.
     pub system: String,
     /// Its name.
     pub name: String,

@@ -55,9 +55,9 @@ pub struct Gathered {
     pub members: BTreeMap<u32, u32>,
     /// Threads and their processes, of all; 0: the kernel's.
     pub tasks: BTreeMap<u32, u32>,
-    /// Whose numbers the system calls have, if it says so.
+    /// The architecture of the system call numbers, if known.
     pub machine: Option<Machine>,
-    /// The kernel's release, if it says so.
+    /// The kernel's release, if known.
     pub release: Option<String>,
     /// Events of each CPU that are known to be lost, nobody knows where.
     pub lost: BTreeMap<u16, u64>,

@@ -11,7 +11,7 @@ pub struct Stream<'a> {
     pub cpu: u16,
     /// Its pages.
     pub pages: Pages<'a>,
-    /// The trace's events: those of a second buffer may be told by another kernel.
+    /// The trace's events: those of a second buffer may be of another kernel.
     pub decoder: &'a Decoder,
     /// Turns the trace's clock into ns.
     pub clock: Clock,

@@ -1,7 +1,7 @@
 //! A sub-buffer of the kernel's ring buffer, as `trace_pipe_raw` hands it out and trace.dat keeps it.
 //!
 //! A page begins with the time of its first event; each event has five bits of type or length and 27 bits of time since
-//! the one before (kernel/trace/ring_buffer.c, `enum ring_buffer_type`). What does not fit is told by records of their
+//! the one before (kernel/trace/ring_buffer.c, `enum ring_buffer_type`). What does not fit is in records of their
 //! own: a longer time, an absolute time, a gap. Bits of the page's length say that events were lost before it, and if
 //! there was room, how many (`RB_MISSED_EVENTS`, `RB_MISSED_STORED`).
 //!

@@ -103,7 +103,7 @@ pub fn parts<'a>(trace: &TraceDat<'a>) -> Result<Vec<Part<'a>>, NoClock> {
         .collect()
 }
 
-/// Reads the trace twice and hands on what it tells, in order of time.
+/// Reads the trace twice and hands on its events, in order of time.
 pub fn run(parts: &[Part<'_>], trace_context: &TraceContext, stats: &[Stats], sink: &mut dyn FnMut(&Event)) -> Summary {
     let streams = || {
         let of = |part: &'_ Part<'_>| (part.layout, part.clock);

@@ -11,15 +11,15 @@ pub struct Packet<'a> {
     pub timestamp_ns: Option<u64>,
     /// The sequence, within which interned numbers hold.
     pub sequence: u64,
-    /// Bit set: 1 numbers told before no longer hold, 2 they are needed.
+    /// Bit set: 1 numbers interned before no longer hold, 2 they are needed.
     pub sequence_flags: u64,
-    /// Texts told with this packet: the field of `InternedData`, the number, the text.
+    /// Texts interned by this packet: the field of `InternedData`, the number, the text.
     pub interned: Vec<(u32, u64, String)>,
-    /// What it tells.
+    /// Its content.
     pub body: Body<'a>,
 }
 
-/// What a packet tells.
+/// The content of a packet.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Body<'a> {
     /// Nothing that is known here.

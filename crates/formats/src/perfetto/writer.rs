@@ -72,7 +72,7 @@ pub struct Slice<'a> {
     pub notes: &'a [(&'a str, Note<'a>)],
 }
 
-/// Texts told once, with their numbers.
+/// Interned texts, with their numbers.
 #[derive(Debug, Default)]
 struct Texts(HashMap<String, u64>);
 

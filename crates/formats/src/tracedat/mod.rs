@@ -8,7 +8,7 @@
 //! | this one | what a file holds, whatever its version |
 //! | `cursor` | reads numbers and texts, and stops at the end |
 //! | `sections` | how version 7 is cut up and compressed |
-//! | `options` | what options say |
+//! | `options` | the options |
 
 mod cursor;
 mod options;

@@ -1,4 +1,4 @@
-//! What a trace.dat's options say (trace-cmd-private.h, `TRACECMD_OPTION_…`).
+//! The options of a trace.dat (trace-cmd-private.h, `TRACECMD_OPTION_…`).
 
 use super::cursor::Cursor;
 use super::{Error, Result, Stats};

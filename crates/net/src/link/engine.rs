@@ -353,7 +353,7 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Ends it and says how it went; its devices are closed then.
+    /// Ends it and returns its outcome; its devices are closed then.
     pub fn halt(&mut self) -> Outcome {
         self.stop.store(true, Ordering::Relaxed);
         let Some(thread) = self.thread.take() else { return Outcome::default() };

@@ -32,7 +32,7 @@ impl RoutedLink {
         Ok(Self { detour, emulator, server })
     }
 
-    /// Gives the way back and says how it went. A link that nothing passed is none, and of one whose devices have gone nobody knows what passed:
+    /// Gives the way back and returns the outcome. A link that nothing passed is none, and of one whose devices have gone nobody knows what passed:
     /// [`Outcome::failed`] then says so.
     pub fn finish(mut self) -> Outcome {
         let table = std::fs::read_to_string("/proc/self/net/dev");

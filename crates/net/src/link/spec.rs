@@ -5,6 +5,7 @@
 
 use super::loss::Loss;
 pub use super::spec_error::{QuantityError, SpecError};
+use model::quantity::Choices;
 
 /// One direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -66,6 +67,15 @@ pub enum Gso {
     On,
     /// Never: each packet for itself, as on a wire.
     Off,
+}
+
+impl Gso {
+    /// As `--gso` takes them.
+    pub const CHOICES: Choices<Self, 3> = [
+        ("auto", "Where it changes nothing but speed", Self::Auto),
+        ("on", "Always", Self::On),
+        ("off", "Never", Self::Off),
+    ];
 }
 
 /// A link.

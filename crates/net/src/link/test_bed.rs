@@ -62,7 +62,15 @@ impl TestBed {
         &self.server
     }
 
-    /// A command on the client's side, told the addresses by the variables FATHOM_LINK_CLIENT, FATHOM_LINK_SERVER, and
+    /// How to run a command in either namespace, for people.
+    pub fn usage(&self) -> String {
+        let one = |end: &str, addresses: [&str; 2], namespace: &Namespace| {
+            format!("In the {end}'s namespace, {}:\n  {} CMD\n", addresses.join(" and "), namespace.nsenter(false))
+        };
+        one("client", CLIENT, &self.client) + &one("server", SERVER, &self.server)
+    }
+
+    /// A command on the client's side, with the addresses in the variables FATHOM_LINK_CLIENT, FATHOM_LINK_SERVER, and
     /// how to run something on the server's side by FATHOM_LINK_ENTER_SERVER.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = self.client.command(program);
@@ -73,7 +81,7 @@ impl TestBed {
         command
     }
 
-    /// Ends the emulator and says how it went.
+    /// Ends the emulator and returns its outcome.
     ///
     /// # Errors
     /// The devices' counters cannot be read.

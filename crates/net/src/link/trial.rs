@@ -57,7 +57,7 @@ pub fn run(testbed: &TestBed, mut asked: RunRequest) -> Result<Handover, Error> 
     let mut client = testbed.command(&program);
     client.args(["net", "measure", &format!("/proc/self/fd/{}", asked.as_raw_fd())]);
     let output = client.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output();
-    // It may wait for another client; nothing is left of it to be told.
+    // It may wait for another client; its result is known already.
     let _ = serve.kill();
     serve.wait()?;
     let output = output?;

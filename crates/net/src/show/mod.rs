@@ -14,7 +14,7 @@ use crate::measure::Measured;
 pub struct RunView<'a> {
     /// The run.
     pub measured: &'a Measured,
-    /// The names of the client and, if it was started too, of the server, where both were told where to run.
+    /// The names of the client and, if it was started too, of the server, where both were started from here.
     pub ends: Option<(&'a str, Option<&'a str>)>,
     /// The emulated link that it went over.
     pub link: Option<LinkReport<'a>>,

@@ -1,4 +1,4 @@
-//! A run for people. What the other end told, such as a setting, may not look like a line of ours.
+//! A run for people. Texts of the other end, such as a setting, cannot look like a line of ours.
 
 use super::RunView;
 use crate::estimate::Throughput;

@@ -81,7 +81,7 @@ impl Role {
 }
 
 /// What has come through so far, for whoever watches a run: bytes of the direction, or transactions. At the receiving end
-/// what arrived; at the sending end what TCP was told of as arrived, or of UDP what was handed over.
+/// what arrived; at the sending end what TCP knows to be acknowledged, or of UDP what was handed over.
 #[derive(Debug, Default)]
 pub struct LiveCounters {
     up: AtomicU64,

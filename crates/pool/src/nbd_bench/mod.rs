@@ -14,6 +14,7 @@ mod uri;
 
 pub use uri::{To, Uri, UriError, escaped};
 
+use crate::bench::Latency;
 use hdrhistogram::Histogram;
 use nbd::wire::command;
 use processor::Spent;
@@ -60,15 +61,6 @@ pub struct Load {
     pub seed: u64,
     /// The process whose CPU time is reported, with its children and all their threads.
     pub server: Option<u32>,
-}
-
-/// Nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Latency {
-    /// Half were faster.
-    pub p50: f64,
-    /// 99 of 100 were.
-    pub p99: f64,
 }
 
 /// What was measured.

@@ -23,7 +23,7 @@ pub fn table(status: &Status) -> String {
             out,
             "{:<22}{:<11}{:>10}  {:>6}{:>7}{:>9.0}{:>8}{:>6}{:>11}{:>10.0}{:>14.0}{:>9.0}{:>17.0}{:>6.0}",
             shown(address),
-            shown(state),
+            state.name(),
             size(node.size_bytes),
             node.window,
             node.batch,

@@ -1,7 +1,7 @@
 //! Whether SQLite's statements were seen; and if not, what shows that a process uses SQLite all the same.
 
 use model::table::{Coverage, File, Operation, Process, Shape, Span};
-use model::{Absence, Layer};
+use model::{Absence, Layer, ShapeKind};
 use sqlite::FileClass;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -30,8 +30,9 @@ impl SqliteCoverage {
     }
 
     pub fn shape(&mut self, row: &Shape) {
-        if let "statement" | "transaction" = &*row.kind {
-            self.shapes.insert(row.id, row.kind == "statement");
+        let statement = row.is(ShapeKind::Statement);
+        if statement || row.is(ShapeKind::Transaction) {
+            self.shapes.insert(row.id, statement);
         }
     }
 

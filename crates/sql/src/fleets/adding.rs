@@ -1,9 +1,10 @@
 //! `fathom fleet add`: adds archives of this machine and of devices, and reports what was skipped.
 
+use super::add;
 use super::devices::{self, Fetched};
 use super::log::Fleet;
-use super::{add, say};
 use crate::open;
+use crate::output::print;
 use anyhow::{Context as _, Result, anyhow};
 use fleet::args::Add;
 use fleet::devices::Source;
@@ -59,7 +60,7 @@ pub async fn run(args: &Add) -> Result<bool> {
     known += added.known;
     let known = if known > 0 { format!(", {known} already there") } else { String::new() };
     let others = if skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
-    say(&format!(
+    print(&format!(
         "{} added ({} rows in {}){known}{others}\n",
         model::counted(added.added, "archive"),
         added.rows,

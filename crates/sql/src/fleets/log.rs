@@ -168,7 +168,7 @@ impl Fleet {
     /// # Errors
     /// The store fails.
     pub async fn discard(&self, files: &[DataFile]) -> Result<()> {
-        // Their names were never told; should one be in the fleet all the same, it stays.
+        // Their names were never published; should one be in the fleet all the same, it stays.
         for file in files.iter().filter(|file| !self.state.files.contains_key(&file.path)) {
             self.store.delete(&file.path).await?;
         }

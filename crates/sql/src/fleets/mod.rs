@@ -11,6 +11,7 @@ pub mod rows;
 pub mod store;
 
 use crate::engine::{Engine, Settings};
+use crate::output::print;
 use anyhow::{Context as _, Result, bail};
 use fleet::args::{Fleet as Arguments, FleetVerb, Init};
 use fleet::commits::{FORMAT, Info, VERSION};
@@ -41,7 +42,7 @@ pub fn run(args: &Arguments) -> Result<bool> {
 pub fn serve(args: &fleet::args::Serve) -> Result<bool> {
     crate::ask::runtime(0)?.block_on(async {
         tokio::select! {
-            done = crate::serve::run(args, say) => done.map(|()| true),
+            done = crate::serve::run(args, print) => done.map(|()| true),
             () = crate::stop::stopped() => Ok(true),
         }
     })
@@ -51,7 +52,7 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
     match verb {
         FleetVerb::Init(args) => {
             Fleet::init(&args.fleet, info(args)?).await?;
-            say(&format!("{}: an empty fleet; `fathom fleet add` adds archives\n", args.fleet))?;
+            print(&format!("{}: an empty fleet; `fathom fleet add` adds archives\n", args.fleet))?;
         }
         FleetVerb::Add(args) => {
             return adding::run(args).await;
@@ -63,14 +64,14 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
                 for file in &damaged {
                     writeln!(std::io::stderr(), "fathom: {}", model::text::shown(file))?;
                 }
-                say(&format!(
+                print(&format!(
                     "{} checked, {} damaged\n",
                     model::counted(fleet.state.files.len(), "file"),
                     damaged.len()
                 ))?;
                 return Ok(damaged.is_empty());
             }
-            say(&match (&args.files, args.json) {
+            print(&match (&args.files, args.json) {
                 (Some(table), _) => {
                     let table = Some(table.as_str()).filter(|table| !table.is_empty());
                     if let Some(table) = table.filter(|table| fleet::tables().all(|known| known.name != *table)) {
@@ -98,7 +99,7 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
             });
             written.await.map_err(anyhow::Error::from)?;
             if !to_stdout {
-                say(&format!("{}\n", args.output.display()))?;
+                print(&format!("{}\n", args.output.display()))?;
             }
         }
         FleetVerb::Gc(args) => {
@@ -108,7 +109,7 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
                 0 => String::new(),
                 n => format!("; {} will be removed later", model::counted(n, "file")),
             };
-            say(&format!(
+            print(&format!(
                 "{} merged into {}; {} removed ({}){waiting}\n",
                 model::counted(collected.merged, "file"),
                 collected.into,
@@ -171,9 +172,4 @@ fn info(args: &Init) -> Result<Info> {
         keep_raw: args.keep_raw,
         file_bytes: args.file_size,
     })
-}
-
-fn say(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?)
 }

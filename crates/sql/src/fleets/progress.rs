@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// A line that says how far work has come.
+/// A line of progress.
 pub struct Progress {
     shown: bool,
     last: Option<Instant>,

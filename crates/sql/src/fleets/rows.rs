@@ -26,7 +26,7 @@ const BUFFERED: usize = 8192;
 /// Rows of a row group.
 const GROUP_ROWS: usize = 128 << 10;
 
-/// A table as a fleet has it: with the columns that tell rows of several archives apart, but for the date, which is in the path.
+/// A table as a fleet has it: with the columns that identify rows of several archives, but for the date, which is in the path.
 pub fn in_fleet(table: &TableInfo) -> TableInfo {
     use std::sync::{Mutex, PoisonError};
     static KNOWN: Mutex<BTreeMap<&str, &[ColumnInfo]>> = Mutex::new(BTreeMap::new());

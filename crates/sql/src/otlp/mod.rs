@@ -74,7 +74,7 @@ fn decoded(mut text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What a collector says.
+/// A collector's answer.
 enum Said {
     /// It took them but for so many.
     Took(u64),
@@ -118,18 +118,18 @@ impl Exporter {
     }
 
     /// Sends for ever.
-    pub async fn run(&self, place: &str, say: fn(&str) -> Result<()>) {
+    pub async fn run(&self, place: &str, print: fn(&str) -> Result<()>) {
         let mut done = BTreeSet::new();
         let mut distance = LOOK;
         loop {
-            match self.look(place, &mut done, say).await {
+            match self.look(place, &mut done, print).await {
                 Ok(()) => distance = LOOK,
                 Err((error, after)) => {
                     self.count(|sent| sent.failures += 1);
                     let next = after.unwrap_or(distance * 2).clamp(LOOK, LONGEST);
                     distance = next;
                     let text = model::text::shown(&format!("{error:#}"));
-                    let _ = say(&format!("{text}; retrying in {} s\n", next.as_secs()));
+                    let _ = print(&format!("{text}; retrying in {} s\n", next.as_secs()));
                 }
             }
             tokio::time::sleep(distance).await;
@@ -141,7 +141,7 @@ impl Exporter {
         &self,
         place: &str,
         done: &mut BTreeSet<String>,
-        say: fn(&str) -> Result<()>,
+        print: fn(&str) -> Result<()>,
     ) -> Result<(), (anyhow::Error, Option<Duration>)> {
         let plain = |error: anyhow::Error| (error.context("spans were not sent"), None);
         let fleet = Fleet::open(place).await.map_err(plain)?;
@@ -165,7 +165,7 @@ impl Exporter {
                     }),
                     Said::Never(why) => {
                         self.count(|sent| sent.rejected += count as u64);
-                        let _ = say(&format!("{} rejected {count} spans: {}\n", self.url, model::text::shown(&why)));
+                        let _ = print(&format!("{} rejected {count} spans: {}\n", self.url, model::text::shown(&why)));
                     }
                     Said::Later(why, after) => {
                         return Err((

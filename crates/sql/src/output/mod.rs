@@ -24,6 +24,15 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+/// Prints a text on standard output, at once.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?)
+}
+
 /// Takes the rows of an answer, some at a time.
 trait Sink {
     /// Some rows.

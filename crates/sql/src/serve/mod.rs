@@ -48,7 +48,7 @@ struct Shared {
 ///
 /// # Errors
 /// The address is others' too and there is no key, or it is taken; the fleet cannot be opened.
-pub async fn run(args: &fleet::args::Serve, say: fn(&str) -> Result<()>) -> Result<()> {
+pub async fn run(args: &fleet::args::Serve, print: fn(&str) -> Result<()>) -> Result<()> {
     let (place, listen) = (&args.fleet, args.listen);
     let key = match &args.key_file {
         Some(path) => {
@@ -64,10 +64,10 @@ pub async fn run(args: &fleet::args::Serve, say: fn(&str) -> Result<()>) -> Resu
     Fleet::open(place).await?;
     let listener = TcpListener::bind(listen).await.with_context(|| format!("listening on {listen}"))?;
     let exporter = args.otlp.as_deref().map(otlp::Exporter::new).transpose()?.map(Arc::new);
-    say(&format!("http://{}/ and /metrics; Ctrl-C stops the server\n", listener.local_addr()?))?;
+    print(&format!("http://{}/ and /metrics; Ctrl-C stops the server\n", listener.local_addr()?))?;
     if let Some(exporter) = exporter.clone() {
         let place = place.clone();
-        tokio::spawn(async move { exporter.run(&place, say).await });
+        tokio::spawn(async move { exporter.run(&place, print).await });
     }
     let shared =
         Arc::new(Shared { place: place.clone(), key, page: Mutex::default(), archives: Mutex::default(), exporter });
@@ -86,7 +86,7 @@ pub async fn run(args: &fleet::args::Serve, say: fn(&str) -> Result<()>) -> Resu
         let shared = shared.clone();
         tokio::spawn(async move {
             if let Err(error) = serve(client, &shared).await {
-                let _ = say(&format!("{}\n", model::text::shown(&format!("{error:#}"))));
+                let _ = print(&format!("{}\n", model::text::shown(&format!("{error:#}"))));
             }
             drop(place);
         });

@@ -70,7 +70,7 @@ pub fn parse(head: &str, key: Option<&Key>) -> Request {
         }
         _ => {}
     }
-    // No page takes parameters, and a scraper may be told to send some.
+    // No page takes parameters, and a scraper may be configured to send some.
     let path = path.split('?').next().unwrap_or_default();
     match (method, path) {
         ("GET", "/") => Request::Page,

@@ -18,7 +18,7 @@ mod scimark;
 mod series;
 
 use crate::options::{Options, Spec};
-use crate::{Error, Unproven, clock, sample};
+use crate::{Error, Unproven, clock, sample, uninterrupted};
 use crate::{art, jvm};
 use model::Context;
 use native::Level;
@@ -318,9 +318,7 @@ impl<'a> Series<'a> {
         }
         let units: Vec<u64> = series::shares(&self.loads).iter().map(|share| share * self.inner).collect();
         for _ in 0..self.parameters.iterations {
-            if context.cancelled() {
-                return Err(Error::Interrupted);
-            }
+            uninterrupted(context)?;
             let each = self.loads.iter_mut().zip(&units);
             let times: Result<Vec<_>, _> = each.map(|(load, units)| load.run(*units, &mut now)).collect();
             self.times.push(times?);

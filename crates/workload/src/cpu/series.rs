@@ -3,7 +3,7 @@
 //! The clock is read right before a piece of work and right after it, and nothing else happens in between: two readings
 //! a piece are all that the harness adds to what it measures. Checks, fresh inputs and output lie outside.
 
-use crate::Error;
+use crate::{Error, uninterrupted};
 use model::Context;
 
 /// What one iteration must last at least, if its size is not given: well above the clock's resolution (a nanosecond
@@ -104,9 +104,7 @@ pub fn size(
     let shares = shares(loads);
     let (mut inner, mut long_enough) = (1, 0);
     while long_enough < CONFIRMATIONS {
-        if context.cancelled() {
-            return Err(Error::Interrupted);
-        }
+        uninterrupted(context)?;
         let mut shortest = u64::MAX;
         for (load, share) in loads.iter_mut().zip(&shares) {
             shortest = shortest.min(load.run(inner * share, clock)?.ns);

@@ -117,7 +117,7 @@ fn series(check: u32, run: u32) -> Result<String, Error> {
 fn changed_result_is_failure() {
     assert_eq!(series(9, 9).unwrap(), "1; the same before and after the iterations");
     assert!(matches!(series(9, 3), Err(Error::Failed(text)) if text == Wrong::ZeroPivot("load").to_string()));
-    // The second check tells 0 where the first told 1.
+    // The second check prints 0 where the first printed 1.
     assert!(
         matches!(series(2, 9), Err(Error::Failed(text)) if text.contains("before and after the iterations differ"))
     );

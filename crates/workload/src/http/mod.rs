@@ -23,7 +23,7 @@ pub use response::{Malformed, Response};
 pub use server::Server;
 
 use crate::options::{Options, Spec};
-use crate::{Error, clock, sample};
+use crate::{Error, clock, sample, uninterrupted};
 use client::Outcome;
 use connection::{Connection, Plan, Step};
 use hdrhistogram::Histogram;
@@ -179,9 +179,7 @@ fn measure(p: &Parameters, url: &Url, target: &str, context: &Context, out: &mut
     let schedule = Schedule::new(p.rate, p.until(inner), inner, p.max_errors);
     let seen = client::run(&plan, &schedule, p.connections, p.threads, context)?;
     let (done, errors, first) = schedule.counts();
-    if context.cancelled() {
-        return Err(Error::Interrupted);
-    }
+    uninterrupted(context)?;
     let body = plan.body.as_ref().map_or(0, Vec::len);
     let by = format!(
         "{done} responses with status {} and a body the same as the first, of {body} byte(s); {errors} errors",
@@ -300,9 +298,7 @@ fn size_iteration(p: &Parameters, plan: &Plan, context: &Context) -> Result<u64,
         let schedule = Schedule::new(0.0, StopAt::Requests(inner * TRIES), inner, p.max_errors);
         client::run(plan, &schedule, p.connections, p.threads, context)?;
         let (_, errors, first) = schedule.counts();
-        if context.cancelled() {
-            return Err(Error::Interrupted);
-        }
+        uninterrupted(context)?;
         if errors > p.max_errors {
             return Err(Error::Failed(first.map_or_else(String::new, |why| why.to_string())));
         }

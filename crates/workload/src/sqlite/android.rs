@@ -47,7 +47,7 @@ impl Android {
     pub(super) fn start(framework: &Framework, p: &Parameters, context: &Context) -> Result<Self, Error> {
         let mut words = vec!["sqlite".to_owned()];
         for (name, value) in [
-            ("op", p.op.to_owned()),
+            ("op", p.op.name().to_owned()),
             ("rows", p.rows.to_string()),
             ("scans", p.scans.to_string()),
             ("per-transaction", p.per_transaction.to_string()),

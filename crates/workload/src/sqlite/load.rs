@@ -5,10 +5,10 @@ use super::contents::{Contents, Texts, text_of, verify};
 use super::files::Files;
 use super::shell::Shell;
 use super::timing::{Latencies, SAMPLED, Timing, rate};
-use super::{EngineChoice, Parameters, failed};
-use crate::Error;
+use super::{EngineChoice, Op, Parameters, failed};
 use crate::marks::Writer;
 use crate::storage::{Account, Directory, Lines};
+use crate::{Error, uninterrupted};
 use model::Context;
 use rusqlite::{Connection, Statement, params};
 use std::cell::RefCell;
@@ -26,7 +26,7 @@ impl Load<'_> {
     /// All iterations; the lines to be written.
     pub(super) fn run(&self) -> Result<Vec<u8>, Error> {
         let p = self.parameters;
-        if p.op == "demo" {
+        if p.op == Op::Demo {
             return self.demo();
         }
         // A silent run leaves the disk's statistics alone: nobody would see them.
@@ -34,7 +34,7 @@ impl Load<'_> {
         let counters = || place.as_ref().and_then(Directory::counters);
         let mut head = Lines::default();
         place.iter().for_each(|place| place.marks(&mut head));
-        let (unit, amount) = if p.op == "select" { ("scan", p.scans) } else { ("row", p.rows) };
+        let (unit, amount) = if p.op == Op::Select { ("scan", p.scans) } else { ("row", p.rows) };
         head.work(unit, amount);
         let (journal, sync) = (p.journal_mode, p.synchronous);
         head.mark("settings", format!("journal_mode {journal}, synchronous {sync}, page_size {}", p.page_size));
@@ -43,17 +43,17 @@ impl Load<'_> {
         let framework = self.framework()?;
         let mut database = Database::new(self, framework.as_ref())?;
         for nth in 0..p.warmup.saturating_add(p.iterations) {
-            if nth > 0 && p.op != "select" {
+            if nth > 0 && p.op != Op::Select {
                 database = Database::new(self, framework.as_ref())?;
             }
-            if p.op == "select" && p.cold {
+            if p.op == Op::Select && p.cold {
                 database = database.made_cold(self)?;
             }
             let before = counters();
             let (begin, end) = match &mut database.engine {
                 Engine::Bundled(connection) => self.load(connection, &mut latencies, &mut lines)?,
-                Engine::System(shell) => rated(&mut lines, p.op, shell.run(p, self.context)?)?,
-                Engine::Android(android) => rated(&mut lines, p.op, android.borrow_mut().run()?)?,
+                Engine::System(shell) => rated(&mut lines, p.op.name(), shell.run(p, self.context)?)?,
+                Engine::Android(android) => rated(&mut lines, p.op.name(), android.borrow_mut().run()?)?,
             };
             if nth < p.warmup {
                 lines.clear();
@@ -71,7 +71,7 @@ impl Load<'_> {
         if let Some(android) = framework.and_then(Rc::into_inner) {
             head.mark("mode", android.into_inner().end()?);
         }
-        account.append_to(p.op != "select", &mut head);
+        account.append_to(p.op != Op::Select, &mut head);
         latencies.append_to(&mut lines)?;
         writeln!(lines, "{}", serde_json::json!({"verified": true, "by": by}))?;
         Ok([head.bytes(), &lines].concat())
@@ -113,8 +113,8 @@ impl Load<'_> {
         let p = self.parameters;
         let files = database.close()?;
         let (rows, raised) = match p.op {
-            "update" => (p.rows, 1),
-            "delete" => (0, 0),
+            Op::Update => (p.rows, 1),
+            Op::Delete => (0, 0),
             _ => (p.rows, 0),
         };
         verify(&files.connect(p)?, rows, raised)
@@ -127,9 +127,9 @@ impl Load<'_> {
         lines: &mut Vec<u8>,
     ) -> Result<(u64, u64), Error> {
         match self.parameters.op {
-            "insert" => self.insert(connection, latencies, lines),
-            "select" => self.select(connection, latencies, lines),
-            "update" => {
+            Op::Insert => self.insert(connection, latencies, lines),
+            Op::Select => self.select(connection, latencies, lines),
+            Op::Update => {
                 let sql = "UPDATE t SET n = n + 1 WHERE rowid = ?1";
                 self.each_row(connection, "UPDATE", sql, |s, n| s.execute([n as i64]), latencies, lines)
             }
@@ -168,9 +168,7 @@ impl Load<'_> {
         let grouped = p.per_transaction > 1;
         let mut timing = Timing::new(self.marks.as_ref(), name, p.rows, grouped, p.each);
         for n in 1..=p.rows {
-            if self.context.cancelled() {
-                return Err(Error::Interrupted);
-            }
+            uninterrupted(self.context)?;
             if grouped && (n - 1).is_multiple_of(p.per_transaction) {
                 connection.execute_batch("BEGIN").map_err(&failed)?;
             }
@@ -203,9 +201,7 @@ impl Load<'_> {
         let expected = Contents::expected(p.rows);
         let mut timing = Timing::new(self.marks.as_ref(), "SELECT", p.scans, false, p.each);
         for n in 1..=p.scans {
-            if self.context.cancelled() {
-                return Err(Error::Interrupted);
-            }
+            uninterrupted(self.context)?;
             let found = timing.around(latencies, || Contents::scan(&mut statement)).map_err(&failed)?;
             if found != expected {
                 return Err(Error::Wrong(format!("scan {n} found {found:?} instead of {expected:?}")));
@@ -244,7 +240,7 @@ impl Database {
     fn new(load: &Load<'_>, framework: Option<&SharedAndroid>) -> Result<Self, Error> {
         let p = load.parameters;
         let database = Self::open(Files::new(&p.dir)?, p, framework.cloned())?;
-        let fill = matches!(p.op, "select" | "update" | "delete");
+        let fill = matches!(p.op, Op::Select | Op::Update | Op::Delete);
         let create = "CREATE TABLE t (n INTEGER, s TEXT);";
         match database.engine {
             Engine::Bundled(mut connection) => {

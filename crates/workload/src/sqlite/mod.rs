@@ -79,9 +79,34 @@ enum EngineChoice {
     Android(Framework),
 }
 
+/// What the statements do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Op {
+    Insert,
+    Select,
+    Update,
+    Delete,
+    /// INSERTs, then scans.
+    Demo,
+}
+
+impl Op {
+    const NAMES: [(&'static str, Self); 5] = [
+        ("insert", Self::Insert),
+        ("select", Self::Select),
+        ("update", Self::Update),
+        ("delete", Self::Delete),
+        ("demo", Self::Demo),
+    ];
+
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, op)| *op == self).map_or("", |(name, _)| name)
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Parameters {
-    op: &'static str,
+    op: Op,
     rows: u64,
     scans: u64,
     per_transaction: u64,
@@ -106,7 +131,7 @@ impl Parameters {
         let journal = match self.journal_mode {
             "memory" | "off" => 0,
             "wal" => (1000 * (u64::from(self.page_size) + 24)).saturating_add(table),
-            _ if self.op == "insert" => 64 << 10,
+            _ if self.op == Op::Insert => 64 << 10,
             _ => table,
         };
         table.saturating_add(journal)
@@ -130,7 +155,8 @@ impl Parameters {
         if rows == 0 || i64::try_from(rows).is_err() {
             return Err(Error::Usage("--rows must be at least 1".into()));
         }
-        let op = options.one_of("op", &["insert", "select", "update", "delete", "demo"])?;
+        let name = options.one_of("op", &Op::NAMES.map(|(name, _)| name))?;
+        let op = Op::NAMES.iter().find(|(known, _)| *known == name).map_or(Op::Insert, |(_, op)| *op);
         let samples = options.one_of("samples", &["total", "each", "none"])?;
         let (dex_jar, folder) = (options.text("dex-jar").into(), options.text("robolectric").into());
         let name = options.one_of("engine", &["bundled", "system", "android", robolectric::MODE])?;
@@ -140,13 +166,13 @@ impl Parameters {
             "android" => EngineChoice::Android(Framework::Art(options.text("art").into(), dex_jar)),
             _ => EngineChoice::Android(Framework::Robolectric(options.text("java").into(), folder)),
         };
-        if name != "bundled" && (op == "demo" || samples == "each") {
+        if name != "bundled" && (op == Op::Demo || samples == "each") {
             return Err(Error::Usage(format!(
                 "--engine {name} supports neither --op demo nor --samples each: it cannot time single statements"
             )));
         }
         let warmup: u64 = options.get("warmup")?;
-        if op == "demo" && warmup > 0 {
+        if op == Op::Demo && warmup > 0 {
             return Err(Error::Usage("--op demo does not support --warmup".into()));
         }
         Ok(Self {

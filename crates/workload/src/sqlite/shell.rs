@@ -6,10 +6,10 @@
 //! result: a few microseconds a statement, which is little beside a synced INSERT and much beside a scan. Beginning and
 //! end are seen through the pipe, tens of microseconds once an iteration.
 
-use super::Parameters;
 use super::contents::text_of;
 use super::files::{Files, journal_is};
-use crate::{Error, clock};
+use super::{Op, Parameters};
+use crate::{Error, clock, uninterrupted};
 use model::Context;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -101,30 +101,28 @@ impl Shell {
     /// Executes the load; begin, end (CLOCK_BOOTTIME) and how many statements.
     pub(super) fn run(&mut self, p: &Parameters, context: &Context) -> Result<(u64, u64, u64), Error> {
         let statement: &dyn Fn(u64) -> String = match p.op {
-            "insert" => &|n| format!("INSERT INTO t VALUES ({n}, '{}');\n", text_of(n)),
-            "update" => &|n| format!("UPDATE t SET n = n + 1 WHERE rowid = {n};\n"),
-            "delete" => &|n| format!("DELETE FROM t WHERE rowid = {n};\n"),
+            Op::Insert => &|n| format!("INSERT INTO t VALUES ({n}, '{}');\n", text_of(n)),
+            Op::Update => &|n| format!("UPDATE t SET n = n + 1 WHERE rowid = {n};\n"),
+            Op::Delete => &|n| format!("DELETE FROM t WHERE rowid = {n};\n"),
             _ => &|_| "SELECT * FROM t;\n".to_owned(),
         };
-        let (count, group) = if p.op == "select" { (p.scans, 0) } else { (p.rows, p.per_transaction) };
-        if p.op == "select" {
+        let (count, group) = if p.op == Op::Select { (p.scans, 0) } else { (p.rows, p.per_transaction) };
+        if p.op == Op::Select {
             // Not asked: the answer would go there too.
             self.execute(".output /dev/null\n")?;
         }
         let begin = clock::now_ns();
         for n in 1..=count {
-            if context.cancelled() {
-                return Err(Error::Interrupted);
-            }
+            uninterrupted(context)?;
             let first = group > 1 && (n - 1).is_multiple_of(group);
             let last = group > 1 && (n.is_multiple_of(group) || n == count);
             let (before, after) = (if first { "BEGIN;\n" } else { "" }, if last { "COMMIT;\n" } else { "" });
             self.execute(&format!("{before}{}{after}", statement(n)))?;
             if n.is_multiple_of(64) {
-                context.progress(p.op, n, count);
+                context.progress(p.op.name(), n, count);
             }
         }
-        self.query(if p.op == "select" { ".output stdout" } else { "" })?;
+        self.query(if p.op == Op::Select { ".output stdout" } else { "" })?;
         Ok((begin, clock::now_ns(), count))
     }
 

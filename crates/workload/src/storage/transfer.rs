@@ -15,8 +15,8 @@ use super::lines::Lines;
 use super::machine::{Jvm, Machine};
 use super::pattern::{PAGE, Pattern, Template};
 use super::state::{Cache, State, evict, open};
-use crate::Error;
 use crate::marks::{Series, Writer};
+use crate::{Error, uninterrupted};
 use model::Context;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -192,7 +192,7 @@ impl Run<'_> {
         for (nth, path) in paths.iter().enumerate() {
             let file = open(&options, state, path)?;
             for at in self.offsets() {
-                self.go_on()?;
+                uninterrupted(self.context)?;
                 let block = template.at(nth as u64 * self.what.length() + at);
                 match file.write_at(block, at).map_err(on("write", path))? {
                     n if n == block.len() => {}
@@ -232,7 +232,7 @@ impl Run<'_> {
             let first = nth as u64 * self.what.length();
             let file = open(options, state, path)?;
             for at in self.offsets() {
-                self.go_on()?;
+                uninterrupted(self.context)?;
                 let got = file.read_at(&mut block, at).map_err(on("read", path))?;
                 if got < block.len() {
                     file.read_exact_at(&mut block, at).map_err(|e| match e.kind() {
@@ -252,11 +252,6 @@ impl Run<'_> {
     fn offsets(&self) -> impl Iterator<Item = u64> + use<> {
         let block = self.what.block as u64;
         (0..self.what.blocks).map(move |n| n * block)
-    }
-
-    /// Fails once somebody asked for an end.
-    fn go_on(&self) -> Result<(), Error> {
-        if self.context.cancelled() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
     /// Brings everything to the disk: one file by its own sync, many by that of their file system, since a flush for each

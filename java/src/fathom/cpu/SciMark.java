@@ -59,7 +59,7 @@ final class SciMark {
         final long known;
         private final String name;
 
-        /** The name is told and not taken from the class: dexing leaves no simple names of inner classes. */
+        /** The name is passed and not taken from the class: dexing leaves no simple names of inner classes. */
         Kernel(String name, long known) {
             this.name = name;
             this.known = known;

@@ -12,7 +12,7 @@ import java.util.Arrays;
 /**
  * The statements of `fathom workload sqlite` through a database API of Java.
  *
- * <p>The other side makes the file, checks what is in it by an engine of its own and removes it; this side is told
+ * <p>The other side makes the file, checks what is in it by an engine of its own and removes it; this side gets
  * `open PATH`, `create`, `fill`, `run` and `close`, a line each, and answers `fathom: done BEGIN NS COUNT`, `fathom:
  * text …` or `fathom: failed …`. Other lines on the output are not its own. See crates/workload/src/sqlite/android.rs.
  */

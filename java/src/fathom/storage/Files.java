@@ -13,7 +13,7 @@ import java.io.PrintStream;
 /**
  * Files written and read whole, as the papers' program did (000, section 4.5.2): streams and an array, nothing newer.
  *
- * <p>`fathom workload file` makes the folders, the state of the cache and the account of the disk; this side is told
+ * <p>`fathom workload file` makes the folders, the state of the cache and the account of the disk; this side gets
  * `write FOLDER` or `read FOLDER`, does that, and answers with begin and duration in ns. See
  * crates/workload/src/storage/machine.rs.
  */

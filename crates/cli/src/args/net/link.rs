@@ -1,9 +1,10 @@
 //! Command line of `fathom net link`, and the options of the emulated links that other commands make.
 
+use crate::args::one_of;
 use ::net::link::Spec;
 use ::net::link::loss::Loss;
 use ::net::link::spec::{self, Gso, Pair, QuantityError, SpecError, UnknownPreset};
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, Parser};
 use std::ffi::OsString;
 use std::str::FromStr;
 
@@ -30,7 +31,6 @@ status. With --json, statistics go to stdout and CMD's output to stderr.
 
 Needs root or user namespaces, iproute2, and /dev/net/tun.")]
 pub struct NetLink {
-    /// Properties of the link.
     #[command(flatten)]
     pub link: LinkOptions,
     /// Print JSON (format: docs/guide/net-link.md)
@@ -78,23 +78,11 @@ pub struct LinkOptions {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
     pub mtu: Option<u32>,
     /// Segmentation offload: pass packets of up to 64 KiB whole; auto: where this affects only the emulator's speed
-    #[arg(long, value_enum, default_value_t = GsoWish::Auto)]
-    pub gso: GsoWish,
+    #[arg(long, default_value = "auto", value_parser = one_of(&Gso::CHOICES))]
+    pub gso: Gso,
     /// Seed of loss and jitter
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-}
-
-/// Whether large packets pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
-pub enum GsoWish {
-    /// Where it changes nothing but speed.
-    #[default]
-    Auto,
-    /// Always.
-    On,
-    /// Never.
-    Off,
 }
 
 impl LinkOptions {
@@ -123,11 +111,7 @@ impl LinkOptions {
         (up.reorder, down.reorder) = (self.reorder, self.reorder);
         spec.half_duplex |= self.half_duplex;
         spec.mtu = self.mtu.unwrap_or(spec.mtu);
-        spec.gso = match self.gso {
-            GsoWish::Auto => Gso::Auto,
-            GsoWish::On => Gso::On,
-            GsoWish::Off => Gso::Off,
-        };
+        spec.gso = self.gso;
         spec.seed = self.seed;
         spec.check()?;
         Ok(spec)

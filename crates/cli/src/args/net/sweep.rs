@@ -1,13 +1,11 @@
 //! Command line of `fathom net trial` and `fathom net sweep`.
 
-use super::Directions;
 use super::link::LinkOptions;
-use crate::args::{BenchRun, ResultFiles};
+use crate::args::{BenchRun, ResultFiles, Sweep, one_of};
 use crate::destination::folder_parser;
-use ::net::quantity::{Buffer, UdpRate};
+use ::net::quantity::{Buffer, Directions, UdpRate};
 use clap::Args;
-use model::quantity::{long_time, seconds};
-use runner::quantity::parameter;
+use model::quantity::seconds;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,14 +21,13 @@ Examples:
 
 Up is from the client to the server. What the lines mean: docs/guide/designs.md.")]
 pub struct NetTrial {
-    /// Properties of the link.
     #[command(flatten)]
     pub link: LinkOptions,
     /// Duration of the measurement
     #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
     pub duration: Duration,
     /// Direction of the data
-    #[arg(long, value_enum, default_value_t = Directions::Down)]
+    #[arg(long, default_value = "down", value_parser = one_of(&Directions::CHOICES))]
     pub direction: Directions,
     /// Connections in each direction
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -76,30 +73,11 @@ pub struct NetSweep {
     /// Designs by name or file [default: net-delay]
     #[arg(value_name = "NAME|DESIGN.toml")]
     pub what: Vec<String>,
-    /// Set the values of a factor (repeatable)
-    #[arg(short = 'p', long = "param", value_name = "NAME=VALUE,…", value_parser = parameter)]
-    pub parameters: Vec<(String, Vec<String>)>,
-    /// Smoke test: few blocks and values; results are marked as quick
-    #[arg(long)]
-    pub quick: bool,
-    /// Run exactly this many blocks, however wide the intervals are
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub blocks: Option<u64>,
-    /// Seed of the randomised order
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
-    /// Total time (suffixes s, m, h); the minimum number of blocks is run in any case
-    #[arg(long, value_name = "TIME", value_parser = long_time)]
-    pub budget: Option<Duration>,
-    /// Start at once even if the machine is hot or busy; the results are marked
-    #[arg(long)]
-    pub no_wait: bool,
+    #[command(flatten)]
+    pub sweep: Sweep,
     /// Archive to write; an existing one is kept as NAME.fathom.old
     #[arg(short, long, value_name = "N.fathom", default_value = "net.fathom", value_parser = folder_parser())]
     pub output: PathBuf,
-    /// Print JSON (format: docs/reference/json.md)
-    #[arg(long)]
-    pub json: bool,
     /// Also write the tables as Markdown to this file (`-`: to stdout, instead of the text)
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
@@ -119,14 +97,8 @@ impl NetSweep {
         };
         BenchRun {
             what,
-            parameters: self.parameters.clone(),
-            quick: self.quick,
-            blocks: self.blocks,
-            seed: self.seed,
-            budget: self.budget,
-            no_wait: self.no_wait,
+            sweep: self.sweep.clone(),
             output: self.output.clone(),
-            json: self.json,
             files: ResultFiles { markdown: self.markdown.clone(), ..ResultFiles::default() },
             resume: self.resume.clone(),
             verb: "net sweep",

@@ -40,7 +40,7 @@ pub fn open(server: &AdbServer, serial: &str, line: &str) -> Result<Pipe, Failur
 /// Hands on what the command says until it ends, or the connection does. Both outputs are open as long as this runs.
 fn listen(mut from: TcpStream, mut out: impl Write, mut err: impl Write) -> Ending {
     loop {
-        // Who does not listen any more is not told; the command goes on.
+        // A closed pipe is no error; the command goes on.
         match Packet::read(&mut from) {
             Ok(Some(Packet::Stdout(bytes))) => drop(out.write_all(&bytes)),
             Ok(Some(Packet::Stderr(bytes))) => drop(err.write_all(&bytes)),

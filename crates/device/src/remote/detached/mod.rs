@@ -11,7 +11,7 @@
 pub mod keeper;
 mod stop;
 
-pub use stop::{Left, Wanted};
+pub use stop::{Action, Left, Wanted};
 
 use super::frame::below;
 use crate::knobs::began;

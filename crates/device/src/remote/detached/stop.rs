@@ -14,6 +14,32 @@ pub struct Wanted<'a> {
     pub discard: bool,
 }
 
+/// What was done with one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// Nothing: it was only asked for.
+    Listed,
+    /// It was ended and removed.
+    Removed,
+    /// It was ended; its results can be fetched.
+    Kept,
+    /// It could not be ended or removed.
+    Failed,
+}
+
+impl Action {
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Listed => "listed",
+            Self::Removed => "removed",
+            Self::Kept => "kept",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// One of them, and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {
@@ -29,8 +55,8 @@ pub struct Left {
     pub since_s: Option<u64>,
     /// What it wrote into its folder, bytes.
     pub bytes: u64,
-    /// `listed`, `removed`, `kept` (ended, with results that can be fetched), or `failed`.
-    pub action: String,
+    /// What was done.
+    pub action: Action,
     /// Why it failed.
     pub problem: Option<String>,
 }
@@ -54,7 +80,7 @@ impl Shelf {
         let about = found.about.as_ref();
         let run = about.is_some_and(|about| about.lease_s > 0);
         let words = about.map_or_else(String::new, |about| about.argv.get(1..).unwrap_or_default().join(" "));
-        let done = if wanted.list { Ok("listed") } else { self.end(found, run && !wanted.discard) };
+        let done = if wanted.list { Ok(Action::Listed) } else { self.end(found, run && !wanted.discard) };
         Left {
             name: found.name.clone(),
             kind: if run { "run" } else { "service" }.into(),
@@ -62,18 +88,18 @@ impl Shelf {
             state: found.state.name().into(),
             since_s: about.map(|about| about.since_s),
             bytes: found.bytes,
-            action: done.as_ref().map_or("failed", |action| *action).into(),
+            action: *done.as_ref().unwrap_or(&Action::Failed),
             problem: done.err().map(|error| error.to_string()),
         }
     }
 
-    fn end(&self, found: &Found, keep: bool) -> Result<&'static str, Error> {
+    fn end(&self, found: &Found, keep: bool) -> Result<Action, Error> {
         if found.state == State::Running {
             self.stop(&found.name)?;
         }
         if keep && found.bytes > 0 {
-            return Ok("kept");
+            return Ok(Action::Kept);
         }
-        self.remove(&found.name).map(|()| "removed")
+        self.remove(&found.name).map(|()| Action::Removed)
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn is(kind: Kind) -> bool {
         || matches!(kind, K::MmcStart | K::MmcDone | K::NvmeSetup | K::NvmeDone)
 }
 
-/// Fills in what a text says; `None` if it cannot be understood.
+/// Fills in the fields of a text; `None` if it cannot be understood.
 pub(super) fn fill(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     match seen.kind {
         Kind::MmcStart | Kind::MmcDone => mmc(seen, text),

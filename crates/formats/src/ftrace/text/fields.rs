@@ -4,7 +4,7 @@
 
 use crate::ftrace::decoder::{DecodedEvent, Kind};
 
-/// Fills in what a text says; `None` if it cannot be understood.
+/// Fills in the fields of a text; `None` if it cannot be understood.
 pub fn fill(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     use Kind as K;
     match seen.kind {

@@ -21,7 +21,7 @@ pub struct Line<'a> {
     pub seconds: bool,
     /// The event, without its system.
     pub event: &'a str,
-    /// What it says.
+    /// Its text.
     pub rest: &'a str,
 }
 

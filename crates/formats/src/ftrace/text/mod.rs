@@ -1,6 +1,6 @@
 //! A trace as text: what tracefs's `trace` file holds, what `trace-cmd report` and `perf script` print.
 //!
-//! A text tells less than the pages that it was made of: times in microseconds, unless the tool was asked for more, no machine, no
+//! A text contains less than the pages that it was made of: times in microseconds, unless the tool was asked for more, no machine, no
 //! record of what was lost before its first line but the count in its head. What a line says is read from the kernel's own words
 //! ([`fields`]); a line that has another form is counted, and left out.
 //!

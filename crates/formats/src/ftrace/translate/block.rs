@@ -90,7 +90,7 @@ struct Request {
     commands: u32,
 }
 
-/// What a driver's command says of the request that it is for.
+/// A driver's command, of the request that it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
     /// What it does.
@@ -203,7 +203,7 @@ impl Block {
         self.starts.get(&dev).copied().unwrap_or(0)
     }
 
-    /// Partitions known, told or found.
+    /// Partitions, as given or as found.
     pub fn partitions(&self) -> impl Iterator<Item = (u32, u32)> {
         self.partitions.iter().map(|(partition, (disk, _))| (*partition, *disk))
     }

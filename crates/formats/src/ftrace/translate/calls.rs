@@ -1,12 +1,12 @@
 //! System calls: what a thread is inside of, and which file a descriptor means.
 //!
-//! ftrace tells numbers of descriptors and, from within the file system, inodes. Which inode a descriptor means is learnt
+//! ftrace records numbers of descriptors and, from within the file system, inodes. Which inode a descriptor means is learnt
 //! from any call with it that the file system said something of, also a later one: the trace is read twice, and the first
 //! time only learns ([`Learned`]). A descriptor is itself from its opening to its closing.
 //!
 //! *Uncertainty*: of a descriptor that never reached a file system whose events were recorded nothing is known, and its
 //! calls are left out, like those on pipes and sockets. Where a read or write without a position happened is known if the
-//! trace saw the file's position move from the start, or the file system told.
+//! trace saw the file's position move from the start, or an event of the file system had it.
 
 use super::extents::File;
 use crate::ftrace::calls::{DescriptorChange, Machine, Shape};
@@ -127,7 +127,7 @@ pub fn entered(machine: Machine, number: u64, args: [u64; 6]) -> (Option<Shape>,
     (machine.call(number), machine.other(number).map(|other| DescriptorCall { other, args }))
 }
 
-/// What a read or write says of itself, as bits of a record's context.
+/// The flags of a read or write, as bits of a record's context.
 pub fn own_mode(shape: Shape, args: [u64; 6]) -> u16 {
     // RWF_DSYNC and RWF_SYNC of uapi/linux/fs.h, on every machine.
     const SYNCED: u64 = 0x2 | 0x4;
@@ -135,7 +135,7 @@ pub fn own_mode(shape: Shape, args: [u64; 6]) -> u16 {
     if shape.call.writes() && given & SYNCED != 0 { flags::SYNC_FILE } else { 0 }
 }
 
-/// What the flags of an opening say: whether it appends, and bits of a record's context.
+/// The flags of an open: whether it appends, and bits of a record's context.
 pub fn mode(machine: Machine, given: u64) -> (bool, u16) {
     // The numbers of amd64 (asm-generic/fcntl.h) and of arm64 (its uapi/asm/fcntl.h); O_SYNC is O_DSYNC and one bit more.
     let (append, dsync) = (0o2000, 0o10000);

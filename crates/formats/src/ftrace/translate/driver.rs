@@ -5,10 +5,10 @@
 //! thread that issued its request, right after it, so that of several the latest of that thread is meant. Which disk a SCSI device or a
 //! controller's queue is, is learnt from the first command that fits one disk only.
 //!
-//! An NVMe command is made just before its request is issued: it is kept until then. A UFS host's commands are SCSI's; they are told by
+//! An NVMe command is made just before its request is issued: it is kept until then. A UFS host's commands are SCSI's; they are distinguished by
 //! the host's own event where SCSI's are not recorded.
 //!
-//! *Uncertainty*: that a UFS device's blocks have 4096 bytes is JEDEC's usual value, not told by the event. A bare tag is the device's, not the disk's: a command whose end was lost is found again when its tag is given anew.
+//! *Uncertainty*: that a UFS device's blocks have 4096 bytes is JEDEC's usual value; the event does not contain it. A bare tag is the device's, not the disk's: a command whose end was lost is found again when its tag is given anew.
 
 use super::Translator;
 use super::block::Wanted;

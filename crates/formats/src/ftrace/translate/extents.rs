@@ -1,4 +1,4 @@
-//! Where the blocks of a file are, so that a bio, of which ftrace tells no page, can be told to carry some.
+//! Where the blocks of a file are, so that a bio, whose pages ftrace does not record, gets those of a file.
 //!
 //! ext4 says it whenever it looks a block up or remembers one (`ext4_es_…`). What it said last of an address holds: a block
 //! that is freed and taken by another file is reported again before it is written.

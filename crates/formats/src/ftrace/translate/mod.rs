@@ -1,8 +1,8 @@
-//! What a trace of ftrace tells, as the events of the eBPF backend ([`model::event`]).
+//! Events of ftrace as those of the eBPF backend ([`model::event`]).
 //!
-//! From there on everything is the same: the log, the linker, the tables. But two things an event of ftrace does not tell:
+//! From there on everything is the same: the log, the linker, the tables. But two things are not in an event of ftrace:
 //! the kernel's objects by their addresses, and what else a thread was doing. The first is found by place ([`block`],
-//! [`extents`]), the second by what the same thread told just before ([`calls`], [`operations`]). The linker is told so
+//! [`extents`]), the second by the events of the same thread just before ([`calls`], [`operations`]). The linker knows
 //! (`causal::Config::by_place`), and calls the one kind of link `address` and the other `interval`; none is `exact`.
 //!
 //! A trace is read twice, the first time to learn ([`Translator::learn`]).

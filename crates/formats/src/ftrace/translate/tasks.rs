@@ -1,7 +1,7 @@
 //! Who a thread is: its process, its name, whether it is the kernel's.
 //!
-//! *Uncertainty*: ftrace tells threads, not processes. Of a thread that was made before the trace began its process is
-//! known only if the recorder told it; else the thread stands for itself. Whether a thread is the kernel's is known from
+//! *Uncertainty*: ftrace records threads, not processes. Of a thread that was made before the trace began its process is
+//! known only if the recorder gave it; else the thread stands for itself. Whether a thread is the kernel's is known from
 //! the recorder, else from its name and from its making no system call.
 
 use std::collections::{HashMap, HashSet};

@@ -1,4 +1,4 @@
-//! What the events of threads become: calls, sleeps, tasks, and what the file system says from within.
+//! What the events of threads become: calls, sleeps, tasks, and events from within the file system.
 
 use super::Translator;
 use super::calls::{self, Call, DescriptorCall};

@@ -5,7 +5,7 @@ use super::super::directory::Directory;
 use super::super::io_error::{self, on};
 use super::super::pattern::Pattern;
 use super::super::state::State;
-use crate::Error;
+use crate::{Error, uninterrupted};
 use model::Context;
 use model::text::ShownPath as _;
 use std::fs::{File, OpenOptions};
@@ -35,9 +35,7 @@ fn fill(path: &Path, file: &File, size: u64, context: &Context) -> Result<(), Er
     let mut chunk = Buffer::new(CHUNK as usize);
     let pattern = pattern();
     for at in (0..size).step_by(CHUNK as usize) {
-        if context.cancelled() {
-            return Err(Error::Interrupted);
-        }
+        uninterrupted(context)?;
         let part = &mut chunk[..(size - at).min(CHUNK) as usize];
         pattern.fill(at, part);
         let whole = part.len() == CHUNK as usize;
@@ -98,9 +96,7 @@ pub(super) fn warm(path: &Path, context: &Context) -> Result<(), Error> {
     let mut chunk = vec![0; CHUNK as usize];
     let mut at = 0;
     loop {
-        if context.cancelled() {
-            return Err(Error::Interrupted);
-        }
+        uninterrupted(context)?;
         match file.read_at(&mut chunk, at).map_err(on("read", path))? {
             0 => return Ok(()),
             n => at += n as u64,

@@ -18,8 +18,8 @@ use super::iterations::{self, INNER, SHORTEST};
 use super::lines::Lines;
 use super::pattern::Pattern;
 use super::state::{Cache, State, evict};
-use crate::Error;
 use crate::options::{Options, Spec};
+use crate::{Error, uninterrupted};
 use engine::Engine;
 use hdrhistogram::Histogram;
 use model::Context;
@@ -329,9 +329,7 @@ impl Run<'_> {
         places.dedup();
         let mut block = vec![0; plan.block];
         for place in &places {
-            if self.context.cancelled() {
-                return Err(Error::Interrupted);
-            }
+            uninterrupted(self.context)?;
             file.read_exact_at(&mut block, *place).map_err(on("read back", self.path))?;
             if let Some(at) = plan.pattern.wrong(*place, &block) {
                 return Err(io_error::wrong(self.path, at));

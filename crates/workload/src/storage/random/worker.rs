@@ -15,7 +15,7 @@ use super::super::state::{State, open};
 use super::engine::{self, Engine};
 use super::queue::{Queue, Transfer};
 use crate::marks::{Series, Writer};
-use crate::{Error, clock};
+use crate::{Error, clock, uninterrupted};
 use hdrhistogram::Histogram;
 use model::Context;
 use stats::random::Random;
@@ -310,7 +310,7 @@ impl<'a> Worker<'a> {
         for nth in 0..n {
             // Of what waits for a disk each, so that an interrupt is not waited for.
             if self.plan.every == 1 || nth.is_multiple_of(LOOK) {
-                self.go_on()?;
+                uninterrupted(self.context)?;
             }
             let place = self.place();
             let timed = nth.is_multiple_of(self.plan.every);
@@ -354,7 +354,7 @@ impl<'a> Worker<'a> {
         let (mut batch, mut done) = (Vec::with_capacity(plan.depth), Vec::with_capacity(plan.depth));
         let mut left = n;
         while left > 0 || free.len() < plan.depth {
-            self.go_on()?;
+            uninterrupted(self.context)?;
             batch.clear();
             while let Some(slot) = free.pop_if(|_| left > 0) {
                 left -= 1;
@@ -386,10 +386,6 @@ impl<'a> Worker<'a> {
             }
         }
         Ok(())
-    }
-
-    fn go_on(&self) -> Result<(), Error> {
-        if self.context.cancelled() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
     /// What a transaction moved: all of the block, and the right bytes.

@@ -17,7 +17,7 @@ use tokio::task::{LocalSet, spawn_local};
 const MOST: usize = 16;
 
 /// All of them.
-pub(super) struct Crew {
+pub(super) struct Threads {
     node: Arc<Node>,
     /// What went wrong, for the thread that listens.
     log: mpsc::UnboundedSender<String>,
@@ -49,7 +49,7 @@ impl Drop for Counted {
     }
 }
 
-impl Crew {
+impl Threads {
     pub fn new(node: Arc<Node>, log: mpsc::UnboundedSender<String>) -> Self {
         let most = available_parallelism().map_or(1, usize::from).min(MOST);
         Self { node, log, here: Arc::default(), others: Vec::new(), most }

@@ -1,7 +1,7 @@
 //! The recording that comes with the program: what `fathom demo` leaves, made once by `make sample` on the machine named here,
 //! so that a user who may not trace sees a real result, and sees that it is not his own.
 
-use anyhow::{Context as _, Result};
+use crate::{Doing as _, Result};
 use archive::{Archive, Meta};
 use model::text::ShownPath as _;
 use std::path::Path;
@@ -14,11 +14,14 @@ const META: &[u8] = include_bytes!("../sample/meta.json");
 const EVENTS: &[u8] = include_bytes!("../sample/events.log");
 
 /// Writes it to `to`, replacing an archive that stands there.
+///
+/// # Errors
+/// It cannot be written.
 pub fn unpack(to: &Path) -> Result<()> {
     let meta = Meta::parse(Path::new("sample"), META)?;
     Archive::create(to, &meta, true)?;
     let log = to.join("events.log");
-    std::fs::write(&log, EVENTS).with_context(|| format!("writing {}", log.shown()))
+    std::fs::write(&log, EVENTS).doing(|| format!("writing {}", log.shown()))
 }
 
 #[cfg(test)]
@@ -30,7 +33,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("sample.fathom");
         unpack(&to).unwrap();
-        let linked = recorder::link::link(&to, &model::Context::silent(), &|_| ()).unwrap();
+        let linked = crate::link::link(&to, &model::Context::silent(), &|_| ()).unwrap();
         assert!(linked.operations > 100, "{linked:?}");
         let summary = analysis::summarise_archive(&Archive::open(&to).unwrap()).unwrap();
         assert!(analysis::show::text(&summary).contains("\nNo losses"));

@@ -1,0 +1,36 @@
+//! The thread that a node or a coordinator runs on, and what ends it.
+
+use crate::scheduling::inherit_nothing;
+use std::future::Future;
+use std::io;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::LocalSet;
+
+/// Runs on one thread, with `workers` beside it for files.
+///
+/// # Errors
+/// Those of the work, or the thread cannot start.
+pub fn local<T, E: From<io::Error>>(workers: usize, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(workers)
+        .on_thread_start(inherit_nothing)
+        .build()?;
+    LocalSet::new().block_on(&runtime, work)
+}
+
+/// From now on Ctrl-C and SIGTERM are handled; ready when one has come. To be called before the program announces that it is
+/// ready: a signal right after that must end it in order.
+///
+/// # Errors
+/// The signals cannot be handled.
+pub fn ended() -> io::Result<impl Future<Output = ()>> {
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupted.recv() => (),
+            _ = terminated.recv() => (),
+        }
+    })
+}

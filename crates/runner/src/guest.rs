@@ -1,0 +1,28 @@
+//! What a guest of the lab recorded.
+
+use crate::Open;
+use archive::table_maker::Failure;
+use lab::show::Recording;
+use std::path::Path;
+
+/// The recording in the folder of a run, if there is one; what a guest left unfinished gets its tables here.
+pub fn recording(folder: &Path, open: Open<'_>) -> Option<Recording> {
+    let path = folder.join(lab::run::ARCHIVE);
+    if !archive::log::path(&path).is_file() {
+        return None;
+    }
+    let read = || -> Result<Recording, Failure> {
+        let summary = analysis::summarise_archive(&open(&path)?)?;
+        Ok(Recording {
+            operations: summary.operations.iter().map(|o| o.count).sum(),
+            commands: summary.device_commands.total as u64,
+            complete: summary.trace.complete,
+            blind: summary.blind.iter().map(|blind| blind.means.clone()).collect(),
+            lost: !summary.loss.intervals.is_empty(),
+            problem: None,
+        })
+    };
+    let problem =
+        |error: Failure| Recording { problem: Some(model::text::error(error.as_ref())), ..Recording::default() };
+    Some(read().unwrap_or_else(problem))
+}

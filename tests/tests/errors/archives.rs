@@ -1,0 +1,244 @@
+//! Archives for which there is no room, and archives that are damaged, foreign or newer.
+
+use super::{messages, out};
+use anyhow::{Context as _, Result, ensure};
+use fathom_tests::tmpfs::Tmpfs;
+use fathom_tests::{ext4, fathom, near, number, record, run, shape, show, until};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A tmpfs of its own for the archive; the mount goes before its folder.
+struct Small(Tmpfs, #[expect(dead_code, reason = "it is for its end")] tempfile::TempDir);
+
+impl Small {
+    fn new(size: &str) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        Ok(Self(Tmpfs::new(folder.path().join("small"), size)?, folder))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0.0
+    }
+}
+
+/// Many INSERTs by one process.
+fn many(database: &Path, rows: u32) -> String {
+    format!(
+        "sqlite3 {0} 'create table t(i)'; for i in $(seq {rows}); do echo 'insert into t values (1);'; done | sqlite3 {0}",
+        database.display()
+    )
+}
+
+pub fn full_disk() -> Result<()> {
+    let disk = ext4()?;
+    // A limit that was not reached excuses nothing.
+    for (database, limit) in [("t.db", &[][..]), ("u.db", &["--max-size", "1G"])] {
+        full_disk_with(&disk.path().join(database), limit).with_context(|| format!("{limit:?}"))?;
+    }
+    Ok(())
+}
+
+fn full_disk_with(database: &Path, limit: &[&str]) -> Result<()> {
+    let small = Small::new("2m")?;
+    let archive = small.path().join("t.fathom");
+    let script = many(database, 8000);
+    let mut command = Command::new(fathom());
+    command.args(["record", "-o"]).arg(&archive).args(limit).args(["--", "sh", "-c", &script]);
+    let output = out(&mut command)?;
+    let messages = messages(&output);
+    ensure!(messages.contains("full") || messages.contains("No space"), "{messages}");
+    // The command ended well, and the recording did not.
+    ensure!(output.status.code() == Some(1), "{}: {messages}", output.status);
+    ensure!(messages.contains("is incomplete") && messages.contains("CMD ended with status 0"), "{messages}");
+    // The tables do not fit beside the log; on a disk with more space everything that was kept can be seen.
+    let roomy = tempfile::tempdir()?;
+    run(Command::new("cp").arg("-r").arg(&archive).arg(roomy.path()))?;
+    let summary = show(&roomy.path().join("t.fathom"))?;
+    ensure!(number(shape(&summary, "INSERT")?, "/count")? >= 100.0, "what fitted was not kept");
+    Ok(())
+}
+
+/// The recorder leaves room on its disk, and the command takes that too, to the last byte. What was recorded is known all the same.
+pub fn filled_disk() -> Result<()> {
+    let (small, ext4) = (Small::new("16m")?, ext4()?);
+    for disk in [small.path(), ext4.path()] {
+        let archive = disk.join("t.fathom");
+        let fill = format!(
+            "sqlite3 {0}/db 'create table t(i)'; dd if=/dev/zero of={0}/filler bs=1M; dd if=/dev/zero of={0}/rest bs=1k; exit 0",
+            disk.display()
+        );
+        let mut command = Command::new(fathom());
+        command.args(["record", "--no-probe-cost", "-o"]).arg(&archive).args(["--", "sh", "-c", &fill]);
+        let said = messages(&out(&mut command)?);
+        let roomy = tempfile::tempdir()?;
+        run(Command::new("cp").arg("-r").arg(&archive).arg(roomy.path()))?;
+        let names: Vec<_> = fs::read_dir(&archive)?.flatten().map(|entry| entry.file_name()).collect();
+        ensure!(!names.iter().any(|name| name == "meta.json.tmp"), "{names:?}");
+        let shown = show(&roomy.path().join("t.fathom"))?;
+        let probes = shown["coverage"].as_array().map_or(0, Vec::len);
+        ensure!(probes > 20, "{probes} probes are known: {said}");
+        ensure!(shown["environment"]["trace.end"]["value"].is_string(), "the facts are lost: {said}");
+    }
+    Ok(())
+}
+
+pub fn no_room_for_tables() -> Result<()> {
+    let disk = ext4()?;
+    // What tables take: half of it is left when the log is stored. How long logs are differs too much to say it before.
+    let roomy = tempfile::tempdir()?;
+    let whole = record(roomy.path(), &[], &["sh", "-c", &many(&disk.path().join("u.db"), 200)])?;
+    let size = |path: &Path| fs::metadata(path).map_or(0, |about| about.len());
+    let tables: u64 = fs::read_dir(whole.join("tables"))?.flatten().map(|entry| size(&entry.path())).sum();
+    let small = Small::new("64m")?;
+    let archive = small.path().join("t.fathom");
+    // It waits at its stdin, which makes no events, until the log is stored and the disk filled.
+    let done = roomy.path().join("done");
+    let script = format!("{}; : > {}; read x; exit 3", many(&disk.path().join("t.db"), 200), done.display());
+    let mut command = Command::new(fathom());
+    command.args(["record", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    until("the end of the INSERTs", || {
+        ensure!(child.try_wait()?.is_none(), "the recording ended before its command");
+        Ok(done.exists())
+    })?;
+    // The recorder stores what it has once a second. Others' device commands may still come in; for a few of them there is room.
+    let (mut stored, mut since) = (0, Instant::now());
+    until("a log that grows no more", || {
+        let now = size(&archive.join("events.log"));
+        if now.saturating_sub(stored) > 32 << 10 {
+            (stored, since) = (now, Instant::now());
+        }
+        Ok(now > 0 && since.elapsed() > Duration::from_secs(4))
+    })?;
+    let fill = format!(
+        "fallocate -l $(($(stat -f -c '%a * %S' {0}) - {1})) {0}/filler",
+        small.path().display(),
+        tables / 2 + (80 << 10)
+    );
+    run(Command::new("sh").args(["-c", &fill]))?;
+    // Closes its stdin.
+    let output = child.wait_with_output()?;
+    let messages = messages(&output);
+    ensure!(output.status.code() == Some(3), "not the command's status: {:?}: {messages}", output.status);
+    ensure!(
+        messages.contains("a disk with more space") && messages.contains("not linked") && !messages.contains("next:"),
+        "{messages}"
+    );
+    run(Command::new("cp").arg("-r").arg(&archive).arg(roomy.path().join("copy.fathom")))?;
+    near("INSERTs", number(shape(&show(&roomy.path().join("copy.fathom"))?, "INSERT")?, "/count")?, 200.0)
+}
+
+pub fn max_size() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let archive = folder.path().join("t.fathom");
+    let script = many(&disk.path().join("t.db"), 3000);
+    let mut command = Command::new(fathom());
+    command.args(["record", "-q", "--max-size", "200K", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]);
+    let output = run(&mut command)?;
+    ensure!(
+        messages(&output).contains("ended early"),
+        "nothing says that the limit was reached: {}",
+        messages(&output)
+    );
+    let size = fs::metadata(archive.join("events.log"))?.len();
+    ensure!(size <= 200 << 10, "the log has {size} bytes");
+    let count = number(shape(&show(&archive)?, "INSERT")?, "/count")?;
+    ensure!((1.0..3000.0).contains(&count), "{count} INSERTs of 3,000");
+    Ok(())
+}
+
+fn recorded(folder: &Path) -> Result<std::path::PathBuf> {
+    let disk = ext4()?;
+    record(folder, &[], &["sh", "-c", &many(&disk.path().join("t.db"), 200)])
+}
+
+pub fn cut_short() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let archive = recorded(folder.path())?;
+    let whole = number(shape(&show(&archive)?, "INSERT")?, "/count")?;
+    let log = archive.join("events.log");
+    let bytes = fs::read(&log)?;
+    fs::write(&log, &bytes[..bytes.len() - 7])?;
+    run(Command::new(fathom()).arg("reindex").arg(&archive))?;
+    let summary = show(&archive)?;
+    let left = shape(&summary, "INSERT").and_then(|s| number(s, "/count")).unwrap_or(0.0);
+    ensure!(left <= whole, "a shorter log shows more");
+    ensure!(
+        !summary["loss"]["intervals"].as_array().context("intervals")?.is_empty(),
+        "the cut is not reported as a loss"
+    );
+    // Cut at the edge of a chunk, the log itself shows nothing.
+    let all = number(&summary, "/loss/events")?;
+    fs::write(&log, [])?;
+    run(Command::new(fathom()).arg("reindex").arg(&archive))?;
+    let none = number(&show(&archive)?, "/loss/events")?;
+    ensure!(none > all && none > 1000.0, "of an empty log {none} events are told as lost");
+    Ok(())
+}
+
+pub fn damaged_table() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let archive = recorded(folder.path())?;
+    let table = archive.join("tables/spans.parquet");
+    let mut bytes = fs::read(&table)?;
+    let end = bytes.len() - 40;
+    bytes[end..].fill(0xff);
+    fs::write(&table, bytes)?;
+    let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
+    let messages = messages(&output);
+    ensure!(
+        output.status.code() == Some(1) && messages.contains("spans") && messages.contains("fathom reindex"),
+        "{messages}"
+    );
+    run(Command::new(fathom()).arg("reindex").arg(&archive))?;
+    run(Command::new(fathom()).arg("show").arg(&archive))?;
+    // A single bit must not become a number.
+    let mut bytes = fs::read(&table)?;
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&table, bytes)?;
+    let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
+    ensure!(output.status.code() == Some(1), "a flipped bit was not seen: {:?}", output.status);
+    Ok(())
+}
+
+pub fn newer_archive() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let archive = recorded(folder.path())?;
+    let meta = archive.join("meta.json");
+    let mut value: serde_json::Value = serde_json::from_slice(&fs::read(&meta)?)?;
+    value["version"] = 999.into();
+    fs::write(&meta, value.to_string())?;
+    let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
+    ensure!(output.status.code() == Some(1) && messages(&output).contains("999"), "{}", messages(&output));
+    // The name of the maker is untrusted text.
+    value["made_by"] = "Fathom \u{1b}[31m9".into();
+    fs::write(&meta, value.to_string())?;
+    let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
+    ensure!(!output.stderr.contains(&0x1b), "an escape sequence of an archive reaches the terminal");
+    Ok(())
+}
+
+pub fn foreign_folder() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let precious = folder.path().join("photos.fathom");
+    fs::create_dir(&precious)?;
+    fs::write(precious.join("wedding.jpg"), "precious")?;
+    let output = out(Command::new(fathom()).args(["record", "-o"]).arg(&precious).args(["--", "true"]))?;
+    ensure!(output.status.code() == Some(1), "{:?}", output.status);
+    ensure!(fs::read_to_string(precious.join("wedding.jpg"))? == "precious", "the folder was touched");
+    Ok(())
+}
+
+pub fn removed_meanwhile() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut command = Command::new(fathom());
+    command.args(["record", "-o", "t.fathom", "--", "rm", "-r", "t.fathom"]).current_dir(folder.path());
+    let output = out(&mut command)?;
+    let messages = messages(&output);
+    ensure!(output.status.code() == Some(1), "{:?}: {messages}", output.status);
+    ensure!(messages.contains("was removed while it was being written") && !messages.contains("kept"), "{messages}");
+    Ok(())
+}
