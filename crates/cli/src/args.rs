@@ -193,7 +193,7 @@ pub struct Record {
     pub stacks: Stacks,
     /// How SQLite's functions are probed: inside CMD's processes, at a fraction of the cost of uprobes, or by uprobes
     /// (docs/internals/inside.md)
-    #[arg(long, value_enum, default_value_t = Probes::Uprobe)]
+    #[arg(long, value_enum, default_value_t = Probes::Auto)]
     pub probes: Probes,
     /// Leave out this probe of the kernel, to measure what it costs (repeatable); what only it sees is missing
     #[arg(long, value_name = "PROBE", value_parser = kernel_probe)]
@@ -233,7 +233,7 @@ pub enum Stacks {
 /// How SQLite's functions are probed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Probes {
-    /// Inside where no data would be lost, otherwise uprobes.
+    /// Inside for a command on x86-64, where no data would be lost, otherwise uprobes.
     Auto,
     /// Inside only; fail otherwise.
     Inside,

@@ -81,7 +81,7 @@ impl Request {
             as_root: false,
             price: true,
             stacks: true,
-            probes: Probes::Uprobe,
+            probes: Probes::Auto,
             without: Vec::new(),
             control: None,
             link: true,
