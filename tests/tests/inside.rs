@@ -886,8 +886,9 @@ fn reasons() -> Result<()> {
     };
     let sqlite = ["sqlite3", ":memory:", "select 1"];
     for (options, says) in [
-        (&["--probes", "auto"][..], "inside"),
-        (&[], "uprobes: uprobes were selected"),
+        (&[][..], "inside"),
+        (&["--probes", "auto"], "inside"),
+        (&["--probes", "uprobe"], "uprobes: uprobes were selected"),
         (&["--probes", "auto", "--op", "libc.so.6:fsync"], "inside"),
         (
             &["--probes", "auto", "--op", "libc.so.6:dlopen"],

@@ -271,7 +271,7 @@ fn unnamed() -> Result<()> {
     let line: Vec<&str> = line.iter().map(String::as_str).collect();
     for backend in ["ebpf", "ftrace"] {
         let inner = tempfile::tempdir_in(folder.path())?;
-        let summary = show(&record(inner.path(), &["--backend", backend], &line)?)?;
+        let summary = show(&record(inner.path(), &["--backend", backend, "--probes", "uprobe"], &line)?)?;
         let count = shape(&summary, "INSERT").and_then(|insert| number(insert, "/count")).unwrap_or(0.0);
         let rows = summary["coverage"].as_array().context("coverage[]")?;
         let reported = |row: &Value| {

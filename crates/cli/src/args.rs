@@ -199,7 +199,7 @@ pub struct Record {
     pub stacks: bool,
     /// How SQLite's functions are probed: inside CMD's processes, at a fraction of the cost of uprobes, or by uprobes
     /// (docs/internals/inside.md)
-    #[arg(long, default_value = "uprobe", value_parser = one_of(&Probes::CHOICES))]
+    #[arg(long, default_value = "auto", value_parser = one_of(&Probes::CHOICES))]
     pub probes: Probes,
     /// Leave out this probe of the kernel, to measure what it costs (repeatable); what only it sees is missing
     #[arg(long, value_name = "PROBE", value_parser = kernel_probe)]

@@ -33,6 +33,9 @@ pub fn prepare(
     if request.probes == Probes::Uprobe {
         return Err("uprobes were selected (--probes)".into());
     }
+    if request.probes == Probes::Auto && cfg!(target_arch = "aarch64") {
+        return Err("on aarch64 probes inside have run under emulators only; --probes inside selects them".into());
+    }
     if !matches!(request.target, Target::Command(_)) {
         return Err("only processes of a command that Fathom starts can load its object".into());
     }

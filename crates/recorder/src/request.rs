@@ -38,7 +38,7 @@ pub enum Probes {
 impl Probes {
     /// As `--probes` takes them.
     pub const CHOICES: Choices<Self, 3> = [
-        ("auto", "Inside where no data would be lost, otherwise uprobes", Self::Auto),
+        ("auto", "Inside for a command on x86-64, where no data would be lost, otherwise uprobes", Self::Auto),
         ("inside", "Inside only; fail otherwise", Self::Inside),
         ("uprobe", "By uprobes", Self::Uprobe),
     ];
@@ -91,7 +91,7 @@ impl Request {
             as_root: false,
             price: true,
             stacks: true,
-            probes: Probes::Uprobe,
+            probes: Probes::Auto,
             without: Vec::new(),
             control: None,
             link: true,
