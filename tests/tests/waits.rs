@@ -93,7 +93,8 @@ os._exit(0)
 fn syncs() -> Result<()> {
     let disk = ext4()?;
     let folder = tempfile::tempdir()?;
-    let archive = record(folder.path(), &[], &["python3", "-c", SYNCS, &disk.path().display().to_string()])?;
+    let options = ["--probes", "uprobe"];
+    let archive = record(folder.path(), &options, &["python3", "-c", SYNCS, &disk.path().display().to_string()])?;
     let summary = show(&archive)?;
     let all = operations(&summary)?;
     let own = |statement: &str| all.iter().find(|o| o["statement"] == statement);

@@ -172,7 +172,9 @@ impl Lodger {
         let argv = [by, &[&program, place, &library]].concat();
         let archive = record(self.folder.path(), &["--op", &format!("{program}:run")], &argv)?;
         let rows: Vec<StackRow> = Archive::open(&archive)?.rows()?;
+        // When the library is mapped, Fathom's object asks what to probe in it, and waits for the answer: on a busy machine that is longer.
         let own = rows.iter().filter(|row| row.kind == "program" && row.operation.is_some());
+        let own = own.filter(|row| !row.places.contains("/fathom-inside.so"));
         let longest = own.max_by_key(|row| row.end_ns - row.start_ns).cloned();
         let longest = longest.with_context(|| format!("{place}: no sleep in {rows:#?}"))?;
         ensure!(longest.end_ns - longest.start_ns > 20_000_000, "{place}: {longest:?}");
