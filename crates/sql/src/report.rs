@@ -5,7 +5,7 @@
 //! as equally far apart, and devices and statements are looked at one by one.
 //!
 //! Of many series without any change, some show one all the same. Which of them chance does not explain, `stats::changes` decides; how
-//! often it is wrong, and what it misses, is simulated (docs/results/fleet-changes.md).
+//! often it is wrong, and what it misses, is simulated (docs/results/fleet-changes.md). Where the bound does not hold, the page says so.
 
 use crate::engine::Engine;
 use anyhow::Result;
@@ -268,9 +268,10 @@ fn changes(page: &mut String, all: &All, archives: &Sources, looked: Looked, lin
     let _ = writeln!(
         page,
         "<h2>Changes</h2>\n<p>A change is a day from which on the median is another, which explains the days better than that each depends \
-         on the day before, and which the same days in another order do not show. {} series had enough days (at least {DAYS}); {} showed a \
+         on the day before, and which the same noise in another order does not show. {} series had enough days (at least {DAYS}); {} showed a \
          change, {} of them one that stands out among all series. Of those that are listed, one in twenty may be chance, also where days \
-         depend on the day before.</p>",
+         depend on the day before. The exception are series that jump now and then and then take longer than three days to come halfway \
+         back: most changes that they have here may be such jumps.</p>",
         looked.at, looked.found, looked.listed
     );
     if found.is_empty() {

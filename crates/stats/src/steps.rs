@@ -12,7 +12,7 @@
 //! distinguished from chance.)
 //!
 //! **Uncertainty.** The noise e is normal in [`CHANCES`]. Dependent days with heavy tails have larger gains by chance, as one large e that
-//! days keep is a step that decays: docs/results/fleet-changes.md says how much larger.
+//! days keep is a step that decays: docs/results/fleet-changes.md says how much larger, and [`crate::changes`] what is done about it.
 
 use crate::pelt::{Sums, standardised};
 
