@@ -112,7 +112,7 @@ for i in range(setting("rows", 0)):
 if db.in_transaction:
     run("COMMIT")
 for i in range(setting("selects", 0)):
-    run("SELECT s FROM t WHERE i = ?", (i * 7 % max(1, setting("table_rows", 1)),))
+    run("SELECT s FROM t WHERE i = ?", (i * setting("stride", 7) % max(1, setting("table_rows", 1)),))
 for i in range(setting("lookups", 0)):
     run("SELECT s FROM t WHERE rowid = ?", (i * 7 % max(1, setting("table_rows", 1)) + 1,))
 for i in range(setting("aggregates", 0)):

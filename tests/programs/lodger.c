@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Sleeps 30 ms at places of which a chain of functions is hard to tell: argv: where (library, unlinked, replaced, thread, deep, wide, made,
- * handler, endless), and a library that has `work` (sleeper.c). `run` is around all of it.
+ * Sleeps 30 ms at places of which a chain of functions is hard to tell: argv: where (library, unlinked, replaced, closed, thread, deep, wide,
+ * made, handler, vdso, endless), and a library that has `work` (sleeper.c). `run` is around all of it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -10,8 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define KEPT __attribute__((noinline, noclone))
@@ -47,6 +50,8 @@ KEPT void call_library(const char *where, const char *path)
 	}
 	work("timer", NULL);
 	done++;
+	if (!strcmp(where, "closed") && dlclose(library))
+		exit(3);
 }
 
 KEPT void go_down(int left)
@@ -103,6 +108,36 @@ static void handle(int signal)
 	done++;
 }
 
+#if defined(__x86_64__)
+/* Sleeps in the handler of a signal that came while the kernel's own code for programs told the time. */
+static void handle_in_vdso(int signal, siginfo_t *info, void *context)
+{
+	unsigned long vdso = getauxval(AT_SYSINFO_EHDR);
+	unsigned long ip = ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+
+	(void)signal;
+	(void)info;
+	if (done || ip - vdso >= 8192)
+		return;
+	sleep_here();
+	done++;
+}
+
+KEPT void tell_time(void)
+{
+	const struct itimerval often = { { 0, 500 }, { 0, 500 } }, never = { { 0, 0 }, { 0, 0 } };
+	struct sigaction action = { .sa_sigaction = handle_in_vdso, .sa_flags = SA_SIGINFO };
+	struct timespec now;
+
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &often, NULL);
+	while (!done)
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	setitimer(ITIMER_REAL, &never, NULL);
+	done++;
+}
+#endif
+
 KEPT void *run(void *arguments)
 {
 	char **argv = arguments;
@@ -113,6 +148,10 @@ KEPT void *run(void *arguments)
 		go_down_wide(30);
 	else if (!strcmp(argv[1], "made"))
 		call_made();
+#if defined(__x86_64__)
+	else if (!strcmp(argv[1], "vdso"))
+		tell_time();
+#endif
 	else if (!strcmp(argv[1], "endless"))
 		sleep_endlessly_described();
 	else if (!strcmp(argv[1], "handler")) {

@@ -37,6 +37,12 @@ fn main() -> ExitCode {
             needs().and_then(|()| installed("cc")),
             stacks::of_stripped_library,
         ),
+        ("closed_library_keeps_its_names", needs().and_then(|()| installed("cc")), stacks::of_closed_library),
+        (
+            "program_with_own_root_has_names",
+            needs().and_then(|()| installed("cc")).and_then(|()| installed("ldd")),
+            stacks::of_own_root,
+        ),
         ("stacks_of_odd_places_are_whole", needs().and_then(|()| installed("cc")), stacks::of_odd_places),
         ("endless_stack_ends_and_says_why", needs().and_then(|()| installed("cc")), stacks::of_endless_stack),
         ("hostile_function_name_steers_nothing", needs().and_then(|()| installed("objcopy")), stacks::of_hostile_name),

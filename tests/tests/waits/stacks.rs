@@ -169,17 +169,21 @@ impl Lodger {
     /// The program's functions of the longest sleep in `run`; the program is run by some words.
     fn slept(&self, by: &[&str], place: &str) -> Result<StackRow> {
         let [program, library] = [&self.program, &self.library].map(|path| path.display().to_string());
-        let argv = [by, &[&program, place, &library]].concat();
-        let archive = record(self.folder.path(), &["--op", &format!("{program}:run")], &argv)?;
-        let rows: Vec<StackRow> = Archive::open(&archive)?.rows()?;
-        // When the library is mapped, Fathom's object asks what to probe in it, and waits for the answer: on a busy machine that is longer.
-        let own = rows.iter().filter(|row| row.kind == "program" && row.operation.is_some());
-        let own = own.filter(|row| !row.places.contains("/fathom-inside.so"));
-        let longest = own.max_by_key(|row| row.end_ns - row.start_ns).cloned();
-        let longest = longest.with_context(|| format!("{place}: no sleep in {rows:#?}"))?;
-        ensure!(longest.end_ns - longest.start_ns > 20_000_000, "{place}: {longest:?}");
+        let rows = self.sleeps(&[by, &[&program, place, &library]].concat())?;
+        let longest = rows.into_iter().max_by_key(|row| row.end_ns - row.start_ns);
+        longest.with_context(|| format!("{place}: no sleep of 20 ms"))
+    }
+
+    /// The program's functions of the sleeps of more than 20 ms in `run`, in their order.
+    fn sleeps(&self, argv: &[&str]) -> Result<Vec<StackRow>> {
+        let archive = record(self.folder.path(), &["--op", &format!("{}:run", self.program.display())], argv)?;
+        let mut rows: Vec<StackRow> = Archive::open(&archive)?.rows()?;
         std::fs::remove_dir_all(&archive)?;
-        Ok(longest)
+        rows.retain(|row| row.kind == "program" && row.operation.is_some() && row.end_ns - row.start_ns > 20_000_000);
+        // When the library is mapped, Fathom's object asks what to probe in it, and waits for the answer: on a busy machine that is longer.
+        rows.retain(|row| !row.places.contains("/fathom-inside.so"));
+        rows.sort_by_key(|row| row.start_ns);
+        Ok(rows)
     }
 }
 
@@ -202,6 +206,38 @@ pub fn of_lost_library() -> Result<()> {
         let row = lodger.slept(by, place)?;
         ensure!(holds(&row, &IN_LIBRARY) && row.ended.is_none(), "{by:?} {place}: {row:#?}");
     }
+    Ok(())
+}
+
+/// A library that is closed right after it was slept in: it has its names all the same.
+pub fn of_closed_library() -> Result<()> {
+    let lodger = Lodger::new()?;
+    let row = lodger.slept(&[], "closed")?;
+    ensure!(holds(&row, &IN_LIBRARY) && row.ended.is_none(), "{row:#?}");
+    Ok(())
+}
+
+/// A program that has another root than the recorder, with libraries that only lie there.
+pub fn of_own_root() -> Result<()> {
+    let lodger = Lodger::new()?;
+    let root = lodger.folder.path().join("root");
+    let shown = |path: &Path| path.display().to_string();
+    let said = run(Command::new("ldd").arg(&lodger.program))?.stdout;
+    let said = String::from_utf8(said)?;
+    let mut files: Vec<&str> = said.split_whitespace().filter(|word| word.starts_with('/')).collect();
+    let (program, library) = (shown(&lodger.program), shown(&lodger.library));
+    files.extend([&*program, &*library]);
+    for file in files {
+        let to = root.join(file.trim_start_matches('/'));
+        std::fs::create_dir_all(to.parent().context("a folder")?)?;
+        std::fs::copy(file, to)?;
+    }
+    // Nothing outside has these names.
+    let (inner, hidden) = (root.join(library.trim_start_matches('/')), root.join("of-its-own.so"));
+    std::fs::rename(inner, hidden)?;
+    let own = Lodger { program: root.join(program.trim_start_matches('/')), ..lodger };
+    let rows = own.sleeps(&["chroot", &shown(&root), &program, "library", "/of-its-own.so"])?;
+    ensure!(rows.iter().any(|row| holds(row, &IN_LIBRARY) && row.ended.is_none()), "{rows:#?}");
     Ok(())
 }
 
@@ -229,6 +265,11 @@ pub fn of_odd_places() -> Result<()> {
             all[made - 1] == "sleep_here" && all[made + 1..].starts_with(&["call_made", "run", "main"]),
             "{row:#?}"
         );
+    }
+    if cfg!(target_arch = "x86_64") {
+        let row = lodger.slept(&[], "vdso")?;
+        ensure!(holds(&row, &["sleep_here", "handle_in_vdso"]), "{row:#?}");
+        ensure!(row.functions.contains("\ntell_time\nrun\nmain") || row.ended.is_some(), "{row:#?}");
     }
     let row = lodger.slept(&[], "handler")?;
     ensure!(holds(&row, &["sleep_here", "handle"]), "{row:#?}");

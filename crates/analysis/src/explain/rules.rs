@@ -70,6 +70,14 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
+    /// A remedy of SQLite's where the operations are its statements or transactions, else another one.
+    fn remedy(&self, of_sqlite: &'static str, otherwise: &'static str) -> &'static str {
+        match &*self.index.rows.shapes[self.statement.shape].kind {
+            "statement" | "transaction" => of_sqlite,
+            _ => otherwise,
+        }
+    }
+
     fn each(&self, value: impl Fn(u32) -> u64) -> Vec<u64> {
         self.statement.executions.iter().map(|&at| value(at)).collect()
     }
@@ -190,7 +198,10 @@ impl Case<'_> {
                 "in {having} of {} an fdatasync waited for a commit of the file system's journal, as an fsync does: the file's size or blocks had changed",
                 counted(self.count(), "execution")
             );
-            let remedy = "let files keep their size: PRAGMA journal_mode = WAL (a WAL that has its size is overwritten) or PERSIST; preallocate the database (SQLITE_FCNTL_CHUNK_SIZE)";
+            let remedy = self.remedy(
+                "let files keep their size: PRAGMA journal_mode = WAL (a WAL that has its size is overwritten) or PERSIST; preallocate the database (SQLITE_FCNTL_CHUNK_SIZE)",
+                "overwrite files that have their size and blocks already (a log that is written full of zeros in advance, or reused), instead of appending",
+            );
             self.found("J03", "fdatasync turned into a full commit", Of::DataCommit, claim, remedy)
         })
     }
@@ -219,7 +230,12 @@ impl Case<'_> {
                 saving_ns: Some(total(&time)),
                 time,
                 beside: None,
-                remedy: "PRAGMA journal_mode = WAL (one sync a commit, none with synchronous = NORMAL); fewer, larger transactions".into(),
+                remedy: self
+                    .remedy(
+                        "PRAGMA journal_mode = WAL (one sync a commit, none with synchronous = NORMAL); fewer, larger transactions",
+                        "one file to sync for each commit, or syncs that several commits share; overwrite files that have their size and blocks, so that the file system's journal need not commit as well",
+                    )
+                    .into(),
                 evidence: self.evidence(Of::Sync),
                 slow_waits: Vec::new(),
             }
@@ -249,8 +265,10 @@ impl Case<'_> {
                 duration(sync as f64),
                 duration(flush as f64)
             );
-            let remedy =
-                "fewer syncs (WAL, larger transactions), or a device with power-loss protection or cheaper flushes";
+            let remedy = self.remedy(
+                "fewer syncs (WAL, larger transactions), or a device with power-loss protection or cheaper flushes",
+                "fewer syncs (several changes to each), or a device with power-loss protection or cheaper flushes",
+            );
             self.found("F03", "flush dominates", Of::Flush, claim, remedy)
         })
     }
@@ -440,11 +458,14 @@ impl Case<'_> {
         let factor = device / written;
         (factor.is_finite() && factor >= AMPLIFICATION).then(|| {
             let claim = format!(
-                "the device writes {} for {} that the statement writes to files: x {factor:.1}",
+                "the device writes {} for {} that it writes to files: x {factor:.1}",
                 bytes(device),
                 bytes(written)
             );
-            let remedy = "fewer, larger transactions; WAL; a page size that fits the rows";
+            let remedy = self.remedy(
+                "fewer, larger transactions; WAL; a page size that fits the rows",
+                "fewer, larger writes before each sync; blocks as large as what is written",
+            );
             let found = self.found("R01", "write amplification", Of::Device, claim, remedy);
             // What is written once has to be written all the same.
             Found { saving_ns: found.saving_ns.map(|ns| (ns as f64 * (1.0 - 1.0 / factor)) as u64), ..found }
@@ -494,9 +515,15 @@ impl Case<'_> {
             duration(self.sum(Of::Forced) as f64)
         );
         let remedy = if let Culprit::Checkpoint { is_of_folders: true, .. } = reason {
-            "do not create, link or sync folders in each transaction: PRAGMA journal_mode = WAL, or TRUNCATE or PERSIST, which keep the file"
+            self.remedy(
+                "do not create, link or sync folders in each transaction: PRAGMA journal_mode = WAL, or TRUNCATE or PERSIST, which keep the file",
+                "do not create, link or sync folders each time: write into files that stay",
+            )
         } else {
-            "a journal that stays (WAL, TRUNCATE, PERSIST); free space, so that f2fs can roll forward; look at its mount options (fastboot, active_logs)"
+            self.remedy(
+                "a journal that stays (WAL, TRUNCATE, PERSIST); free space, so that f2fs can roll forward; look at its mount options (fastboot, active_logs)",
+                "files that stay; free space, so that f2fs can roll forward; look at its mount options (fastboot, active_logs)",
+            )
         };
         Some(self.found("C01", "f2fs checkpoint forced", Of::Forced, claim, remedy))
     }
@@ -511,7 +538,10 @@ impl Case<'_> {
         );
         let remedy = match culprit {
             Culprit::Lock { wait: Wait::Fcntl | Wait::Flock, .. } => {
-                "shorter transactions in the holder; WAL, so that readers and a writer do not wait for each other; one writer, to which the others hand their work"
+                self.remedy(
+                    "shorter transactions in the holder; WAL, so that readers and a writer do not wait for each other; one writer, to which the others hand their work",
+                    "hold the lock for less time; one writer, to which the others hand their work",
+                )
             }
             Culprit::Lock { wait: Wait::KernelLock, .. } => {
                 "do not write one file from several threads; a file each, or one thread that writes"

@@ -32,7 +32,7 @@ pub fn text(explanation: &Explanation) -> String {
                 &mut out,
                 "  ",
                 &format!(
-                    "time: {}, {:.0} % of the statement's{range}; {executions}",
+                    "time: {}, {:.0} % of the operation's{range}; {executions}",
                     duration(time as f64),
                     100.0 * share
                 ),

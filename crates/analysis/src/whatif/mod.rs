@@ -245,11 +245,14 @@ fn unknown(
         }
     }
     if let Some(delays) = change.delays {
-        said.push("how a command's time depends on the number at the device is a straight line through the recorded ones; the scheduler's order and the driver's own limit are not replayed".into());
+        said.push(match delays.serial == delays.commands {
+            true => "the device serves one command after the other, as the order and the distances of their ends tell: so it is taken to do at any depth; the scheduler's order and the driver's own limit are not replayed".into(),
+            false => "how a command's time depends on the number at the device is a straight line through the recorded ones; the scheduler's order and the driver's own limit are not replayed".into(),
+        });
         // One in a hundred changes little.
         if delays.extrapolated * 100 > delays.commands {
             said.push(format!(
-                "{} of {} commands would be at the device with a number of others that hardly any recorded one was: their times are a guess, far off where it serves one after the other",
+                "{} of {} commands would be at the device with a number of others that hardly any recorded one was: their times are a guess",
                 delays.extrapolated, delays.commands
             ));
         }

@@ -253,6 +253,41 @@ fn queue_of_one_changes_nothing_at_serial_device() {
     assert_eq!(of(100_000), 100_000);
 }
 
+/// Many threads that flush without a pause, at a disk that serves one after the other, which they never leave alone: with fewer at the disk the
+/// others wait before it for as long. What the recording has no depth of is no guess then.
+#[test]
+fn serial_disk_is_told_by_its_ends_and_serves_any_queue_alike() {
+    const THREADS: usize = 4;
+    let mut random = stats::random::Random::new(3);
+    let flush = Execution { outside_ns: 0, calls: vec![("fdatasync", DATABASE, 200_000, 0)] };
+    let mut rows = with_commands(&vec![flush; 200]);
+    let ends: Vec<u64> = (0..200 + THREADS as u64)
+        .scan(10_000_000, |end, _| {
+            *end += 80_000 + random.below(40_000);
+            Some(*end)
+        })
+        .collect();
+    for at in 0..200 {
+        // Each begins as its thread's last one ends, behind those of the other threads.
+        let (start, end) = (ends[at], ends[at + THREADS]);
+        let operation = &mut rows.operations[at];
+        operation.tid += (at % THREADS) as u32;
+        (operation.start_ns, operation.end_ns) = (start, Some(end));
+        let id = operation.id;
+        rows.slices.retain(|slice| slice.operation != id || slice.reason == Reason::Flush);
+        let slice = rows.slices.iter_mut().find(|slice| slice.operation == id).unwrap();
+        (slice.start_ns, slice.end_ns) = (start, end);
+        let command = slice.span.unwrap();
+        let span = rows.spans.iter_mut().find(|s| s.id == command).unwrap();
+        (span.start_ns, span.end_ns) = (start, Some(end));
+    }
+    for servers in [1, 2, 16] {
+        let prediction = whatif(&rows, &Asked { queue: Some(servers), ..Asked::default() }).unwrap();
+        assert_eq!(prediction.total.predicted_ns, prediction.total.recorded_ns, "{servers}");
+        assert!(!prediction.unknown.iter().any(|said| said.contains("a guess")), "{:?}", prediction.unknown);
+    }
+}
+
 #[test]
 fn execution_without_sleeps_takes_warm_cpu_time() {
     // After each sync the first write of a kind takes 40 us, those after it 10 us.

@@ -9,8 +9,9 @@
 //!
 //! *Uncertainty*: a record behind one that is still being copied into the log waits for the next flush although it came in time; its commit
 //! then syncs by itself, and is left out therefore, unless it is still running one horizon after the flush. One that was held up between
-//! its record and its wait, until the leader wrote, looks as if it came too late, and has no flush. Two databases in one process are not
-//! distinguished; of processes, only those with the same parent are of one database.
+//! its record and its wait, until the leader wrote, looks as if it came too late, and has no flush. MariaDB's commits do not wait for another's
+//! sync (since 10.6 they return, and the connection waits): they are over before it, and look like those that wrote nothing. Two databases in
+//! one process are not distinguished; of processes, only those with the same parent are of one database.
 
 use crate::names::Names;
 use model::Call;

@@ -396,3 +396,26 @@ fn held_back(count: usize, waits: impl Fn(usize) -> bool, asleep_ns: u64) -> Row
     }
     rows
 }
+
+/// A program without SQL has no PRAGMAs: whatever is found of it, its remedy is one that it can try.
+#[test]
+fn remedies_of_programs_without_sql_name_nothing_of_sqlite() {
+    for kind in ["call", "function", "mark"] {
+        let mut seen: Vec<String> = Vec::new();
+        for reason in [Reason::Flush, Reason::Journal, Reason::Device] {
+            let mut rows = recording(&vec![insert(); 40]);
+            rows.shapes[0].kind = kind.into();
+            rows.files[0].path = Some("/m/log".into());
+            rows.files[1].path = Some("/m/data".into());
+            turn(&mut rows, Reason::Flush, (Layer::Driver, reason));
+            waiting(&mut rows, 90_000, |slice| (slice.wait, slice.by_tgid) = (Some(Wait::Fcntl), Some(77)));
+            for finding in explain(&rows).findings {
+                let of_sqlite =
+                    ["PRAGMA", "WAL", "synchronous", "SQLITE"].iter().find(|w| finding.remedy.contains(**w));
+                assert_eq!(of_sqlite, None, "{kind}: {} {}", finding.code, finding.remedy);
+                seen.push(finding.code);
+            }
+        }
+        assert!(["F01", "F03", "J03", "L01"].iter().all(|code| seen.iter().any(|s| s == code)), "{kind}: {seen:?}");
+    }
+}
