@@ -191,8 +191,8 @@ pub struct Record {
     /// program's memory is read for it, and nothing but the functions' names and places is stored
     #[arg(long, value_enum, default_value_t = Stacks::Auto)]
     pub stacks: Stacks,
-    /// How SQLite's functions are probed: inside CMD's processes, at a fraction of the cost of uprobes, or by uprobes
-    /// (docs/internals/inside.md)
+    /// How SQLite's functions are probed: inside CMD's processes, at a fraction of the cost of uprobes, or by uprobes; processes of --pid
+    /// only with `inside`, which changes their code while they run (docs/internals/inside.md)
     #[arg(long, value_enum, default_value_t = Probes::Uprobe)]
     pub probes: Probes,
     /// Leave out this probe of the kernel, to measure what it costs (repeatable); what only it sees is missing
@@ -235,7 +235,7 @@ pub enum Stacks {
 pub enum Probes {
     /// Inside where no data would be lost, otherwise uprobes.
     Auto,
-    /// Inside only; fail otherwise.
+    /// Inside only; fail otherwise. With --pid: inside where possible, otherwise uprobes.
     Inside,
     /// By uprobes.
     Uprobe,

@@ -28,7 +28,7 @@ pub enum Probes {
     /// Inside the command's processes where that sees all that uprobes see, else by uprobes.
     #[default]
     Auto,
-    /// Inside, or the recording fails.
+    /// Inside, or the recording fails. Processes that already run are probed inside only with this, and otherwise by uprobes.
     Inside,
     /// By uprobes.
     Uprobe,
