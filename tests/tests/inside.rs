@@ -2,6 +2,8 @@
 
 #[path = "inside/known.rs"]
 mod known;
+#[path = "inside/running.rs"]
+mod running;
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::{
@@ -54,6 +56,15 @@ fn main() -> ExitCode {
         ("probe_that_is_left_out_is_told", with("sqlite3"), left_out),
         ("unprobed_programs_say_why", with("sqlite3"), reasons),
         ("object_calls_are_left_out_and_its_price_is_told", with("python3"), own_part),
+        ("running_python_matches_uprobes", with("python3"), running::python),
+        ("running_sqlite3_shell_matches_uprobes", with("sqlite3"), running::shell),
+        ("running_threads_match_uprobes", with("cc").and_then(|()| header()), running::threads),
+        ("busy_process_is_attached_to_and_left", with("cc").and_then(|()| header()), || running::busy(4)),
+        ("long::busy_process_is_attached_to_many_times", with("cc").and_then(|()| header()), || running::busy(100)),
+        ("recorder_killed_while_attaching_harms_nobody", with("cc").and_then(|()| header()), || running::killed(12)),
+        ("long::recorder_killed_many_times_harms_nobody", with("cc").and_then(|()| header()), || running::killed(600)),
+        ("running_programs_left_to_uprobes_say_why", with("python3").and_then(|()| archive()), running::reasons),
+        ("running_process_is_recorded_among_others", with("python3").and_then(|()| header()), running::others),
         ("long::php_matches_uprobes", with("php").and_then(|()| php_has_sqlite()), known::php),
         ("long::svn_matches_uprobes", with("svn"), known::svn),
         ("long::go_program_matches_uprobes", root().and_then(|()| built(known::GO)), known::go),

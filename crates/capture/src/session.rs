@@ -422,8 +422,10 @@ impl Session {
         if let Some(inside) = self.inside.as_mut().filter(|inside| inside.is_used() && !self.traps.is_empty()) {
             costs.extend(inside.costs());
         }
+        let tracked = self.tracked();
         if let Some(mut inside) = self.inside.take() {
             inside.close();
+            inside.take_out(&tracked);
         }
         let rows = self.waiting.rows();
         self.cover(rows);

@@ -197,8 +197,8 @@ pub struct Record {
     /// program's memory is read for it, and nothing but the functions' names and places is stored
     #[arg(long, default_value = "auto", action = ArgAction::Set, value_parser = one_of(&STACKS))]
     pub stacks: bool,
-    /// How SQLite's functions are probed: inside CMD's processes, at a fraction of the cost of uprobes, or by uprobes
-    /// (docs/internals/inside.md)
+    /// How SQLite's functions are probed: inside CMD's processes, at a fraction of the cost of uprobes, or by uprobes; processes of --pid
+    /// only with `inside`, which changes their code while they run (docs/internals/inside.md)
     #[arg(long, default_value = "auto", value_parser = one_of(&Probes::CHOICES))]
     pub probes: Probes,
     /// Leave out this probe of the kernel, to measure what it costs (repeatable); what only it sees is missing

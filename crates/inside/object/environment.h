@@ -207,6 +207,8 @@ static s32 pass_on(const char *path, char **words, char **variables, const struc
 	return real(path, words, all);
 }
 
+typedef s32 (*execve_hook)(const char *, char **, char **, const struct site *);
+
 /* In a child of vfork too, on its parent's memory: nothing is kept but on the stack. */
 __attribute__((used)) hidden s32 fathom_hook_execve(const char *path, char **words, char **variables, const struct site *site)
 {
@@ -214,6 +216,9 @@ __attribute__((used)) hidden s32 fathom_hook_execve(const char *path, char **wor
 	long connection;
 	s32 result;
 
+	/* What a process executes that was attached to has uprobes; and nothing comes back here. */
+	if (fathom_attached.pid)
+		__attribute__((musttail)) return ((execve_hook)site->real)(path, words, variables, site);
 	if (sealed || !path || !could_load(path))
 		return real(path, words, variables);
 	connection = announce(path);

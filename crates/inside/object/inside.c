@@ -17,6 +17,7 @@
  *   patch.h     puts the jumps into the libraries' code
  *   load.h      finds the libraries, now and when more are loaded
  *   static.h    begins in a program that has no loader
+ *   attach.h    begins in a process that runs (attach_thread.h, attach_code.h: what differs there)
  */
 #include "layout.h"
 #include "system.h"
@@ -38,6 +39,9 @@
 #include "patch.h"
 #include "load.h"
 #include "static.h"
+#if defined(__x86_64__)
+#include "attach.h"
+#endif
 
 __attribute__((constructor)) static void begin(void)
 {

@@ -86,6 +86,25 @@ typedef long s64;
 #define LIBRARY_NO_ROOM 3 /* no memory near enough for a jump */
 #define LIBRARY_FORBIDDEN 4 /* its code may not be changed */
 #define LIBRARY_SHADOWED 5 /* the processor compares returns with a shadow stack */
+#define LIBRARY_ACROSS 6 /* a jump would lie across two pages, which cannot be written at once */
+
+/* A process that the object was brought into while it ran: jumps and mappings that are kept account of. */
+#define ATTACHED_MAGIC 0x3161686374416846UL
+#define JUMPS 160
+#define MAPPINGS 80
+#define JUMP_BYTES 24
+/* Bytes of a mapping that holds the code which jumps lead to. No other has as many. */
+#define ROOM 8192UL
+/* A jump of no library: the loader's, which reports what it loads. */
+#define NO_LIBRARY 0xffffffffU
+/* What became of it; 0: nothing yet. */
+#define ATTACH_DONE 1
+#define ATTACH_UNFIT 2 /* what it needs of the kernel or the program is not there */
+#define ATTACH_BUSY 3 /* the loader is at work */
+#define ATTACH_NO_LIBC 4 /* the C library's functions cannot be hooked, so that a filter of system calls would not be noticed */
+#define ATTACH_NO_ARENA 5
+#define ATTACH_NO_MEMORY 6
+#define ATTACH_FULL 7
 
 /*
  * A displacement within the trampoline that leads out of it: at `at`, counted from `end`, to the function's start plus `target`; or that
@@ -174,6 +193,37 @@ struct arena {
 	struct ring_control ring[RINGS];
 };
 
+/* Code that was changed: at a function's begin, `first` bytes of it as they were, behind them the jump. */
+struct jump {
+	u64 at;
+	u32 library; /* its place in the plan, or NO_LIBRARY */
+	u8 first;
+	u8 bytes; /* all of them; 0: it is not used */
+	u16 pad;
+	u8 now[JUMP_BYTES];
+	u8 original[JUMP_BYTES];
+};
+
+struct mapping {
+	u64 at;
+	u64 size;
+};
+
+/* In the object's memory, for the recorder, which reads and writes it while the process is stopped. */
+struct attached {
+	u64 magic;
+	u64 pid; /* the process; 0: the loader brought the object in */
+	u64 thread_at; /* from the thread pointer to where the C library keeps the thread's number */
+	u64 outcome; /* written last */
+	u64 arena;
+	u64 preparing; /* calls under way that the arena does not tell of */
+	u64 untold; /* mappings there was no room for: what is mapped then stays */
+	u32 jumps;
+	u32 mappings;
+	struct mapping mapping[MAPPINGS];
+	struct jump jump[JUMPS];
+};
+
 #define ARENA_SIZE (RINGS_AT + RINGS * RING_WORDS * 8UL)
 
 _Static_assert(sizeof(struct plan_fixup) == 8, "layout");
@@ -182,6 +232,7 @@ _Static_assert(sizeof(struct plan_library) == 32 + 12 * 136, "layout");
 _Static_assert(sizeof(struct plan) == 40 + 24 * 1664, "layout");
 _Static_assert(sizeof(struct question) == 24 + ASK_PATH, "layout");
 _Static_assert(sizeof(struct ring_control) == 64, "layout");
+_Static_assert(sizeof(struct jump) == 64, "layout");
 _Static_assert(sizeof(struct arena) == 4096 + 128 * 64 && sizeof(struct arena) <= RINGS_AT, "layout");
 
 #endif

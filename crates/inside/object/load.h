@@ -123,6 +123,9 @@ static void look_at(const char *file, u64 bias)
 		if (status == LIBRARY_UNSEEN)
 			return;
 		status = hook_library(&plan->library[i], bias);
+		/* Else whoever writes the jumps says so. */
+		if (status == LIBRARY_HOOKED && deferred)
+			continue;
 		if (status == LIBRARY_HOOKED)
 			fathom_inside_hooked(i);
 		set_status(i, status);
@@ -183,9 +186,10 @@ static int follow_loader(void)
 	synchronise_code((u64)room, 16);
 	if (call3(SYS_mprotect, room, ROOM, PROT_READ | PROT_EXEC) || !reaches(at, (u64)room))
 		return 0;
+	note_mapping(room, ROOM);
 	put_jump(jump, at, (u64)room);
 	memcpy(loader_original, (const u8 *)at, JUMP);
-	if (!write_code(at, jump, JUMP))
+	if (!change_code(at, jump, loader_original, 0, NO_LIBRARY))
 		return 0;
 	loader_jump = at;
 	return 1;

@@ -13,7 +13,6 @@
 #define FATHOM_INSIDE_PATCH_H
 
 #define PAGE 4096UL
-#define ROOM (2 * PAGE)
 #define NEAR_STEP SITES_ALIGNED
 
 static u8 *map_near(u64 place)
@@ -105,6 +104,8 @@ static int is_original(const u8 *entry, const struct plan_function *f)
 	return 1;
 }
 
+#include "attach_code.h"
+
 /* Hooked libraries, and where they stand. */
 #define HOOKED 64
 static struct {
@@ -145,8 +146,12 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 		if (!is_original((const u8 *)(bias + f->address), f))
 			return is_hooked(library, bias) ? LIBRARY_HOOKED : LIBRARY_CHANGED;
 	}
-	if (!library->functions || hooked_count == HOOKED)
+	if (!library->functions || hooked_count == HOOKED || !has_room_for_jumps(library->functions))
 		return LIBRARY_NO_ROOM;
+	for (i = 0; fathom_attached.pid && i < library->functions; i++) {
+		if (lies_across(bias + library->function[i].address, library->function[i].first + JUMP))
+			return LIBRARY_ACROSS;
+	}
 	if (shadowed && moves_calls(library))
 		return LIBRARY_SHADOWED;
 	if (library->function[0].kind == FUNCTION_NAMED && !prepare_stubs())
@@ -174,6 +179,7 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 		call2(SYS_munmap, room, ROOM);
 		return LIBRARY_FORBIDDEN;
 	}
+	note_mapping(room, ROOM);
 	for (i = 0; i < library->functions; i++) {
 		const struct plan_function *f = &library->function[i];
 		u64 entry = bias + f->address;
@@ -182,7 +188,7 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 		memcpy(bytes, f->original, f->first);
 		put_jump(bytes + f->first, entry + f->first, stubs[i]);
 		/* The first refusal leaves nothing behind. One of a later function, whose page is like the first one's, is not met. */
-		if (!write_code(entry, bytes, f->first + JUMP))
+		if (!change_code(entry, bytes, f->original, f->first, (u32)(library - plan->library)))
 			return LIBRARY_FORBIDDEN;
 	}
 	hooked[hooked_count].library = library;

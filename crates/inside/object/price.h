@@ -39,6 +39,8 @@ static s32 say_done(void *stmt)
 /* As if it were hooked. */
 static __attribute__((noinline)) s32 tried_step(void *stmt, const struct site *site)
 {
+	if (unlikely(!begin_step(&trial.thread, stmt, HOOK_STACK)))
+		LEAVE_TO(site, stmt);
 	return record_step(&trial.thread, stmt, site);
 }
 

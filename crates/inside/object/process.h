@@ -88,8 +88,30 @@ static int (*vdso_clock_gettime)(int, s64 *);
 static int (*vdso_getcpu)(u32 *, u32 *, void *);
 #endif
 
-static const struct program_header *headers;
+/* As long as it is null, nothing of the object has run: the recorder looks. */
+hidden const struct program_header *fathom_headers;
+#define headers fathom_headers
 static u64 header_count;
+
+/* See attach.h. */
+hidden struct attached fathom_attached __attribute__((used));
+/* While the object is brought into a process that runs, in which the recorder writes what code is to be changed. */
+static u32 deferred;
+
+/* Keeps account of what is mapped, to be unmapped by the recorder. */
+static void note_mapping(const void *at, u64 size)
+{
+	struct attached *all = &fathom_attached;
+
+	if (!all->pid)
+		return;
+	if (all->mappings == MAPPINGS) {
+		all->untold++;
+		return;
+	}
+	all->mapping[all->mappings].at = (u64)at;
+	all->mapping[all->mappings++].size = size;
+}
 
 /* Its list of what is loaded; null in a program that has none. */
 static struct debug *find_loader(void)
@@ -248,6 +270,8 @@ static int map_plan(void)
 		return 0;
 	plan = map(0, sizeof(struct plan), PROT_READ, MAP_PRIVATE, fd);
 	call1(SYS_close, fd);
+	if (plan)
+		note_mapping(plan, sizeof(struct plan));
 	return plan && plan->magic == PLAN_MAGIC && plan->size == sizeof(struct plan);
 }
 
@@ -261,6 +285,8 @@ static int read_plan(void)
 	if (plan->time_namespace && !same_namespace("/proc/self/ns/time", plan->time_namespace))
 		return 0;
 	process = map(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	if (process)
+		note_mapping(process, 4096);
 #ifdef FATHOM_EMULATED
 	return process != 0;
 #endif
@@ -373,6 +399,7 @@ static struct arena *make_arena(u64 tgid)
 		return 0;
 	}
 	call3(SYS_madvise, a, ARENA_SIZE, MADV_DONTDUMP);
+	note_mapping(a, ARENA_SIZE);
 	a->tgid = tgid;
 	a->size = ARENA_SIZE;
 	__atomic_store_n(&a->magic, ARENA_MAGIC, __ATOMIC_RELEASE);

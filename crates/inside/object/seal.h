@@ -15,13 +15,13 @@
 
 static void seal(void)
 {
-	struct thread *t = &self;
+	struct thread *t = own_thread();
 	struct ring_control *ring;
 
 	if (sealed)
 		return;
 	/* Threads without a ring get none any more. */
-	if (process->arena && ready(t)) {
+	if (t && process->arena && ready(t)) {
 		ring = t->ring;
 		if (!call3(SYS_madvise, t->words, RING_WORDS * 8, MADV_POPULATE_WRITE))
 			ring->populated = RING_WORDS;

@@ -76,18 +76,25 @@ static inline struct op *op_of_step(struct thread *t, void *stmt, const struct s
 	return begin_op(t, (u64)stmt, OP_STATEMENT);
 }
 
+/* Whether a step is recorded, which has begun then. */
+static inline __attribute__((always_inline)) int begin_step(struct thread *t, const void *stmt, u64 sp)
+{
+	return t && stmt && ready(t) && begin_change(t, sp);
+}
+
+/* What calls that are not followed are left by: nothing comes back here, so that the object can be taken out of the process. */
+typedef s32 (*hook_function)(void *, const struct site *);
+#define LEAVE_TO(site, stmt) __attribute__((musttail)) return ((hook_function)(site)->real)(stmt, site)
+
 static inline __attribute__((always_inline)) s32 record_step(struct thread *t, void *stmt, const struct site *site)
 {
 	s32 (*real)(void *) = (s32(*)(void *))site->real;
 	u64 sp = HOOK_STACK;
-	u64 generation;
+	u64 generation = t->generation;
 	struct op *op;
 	u32 depth;
 	s32 result;
 
-	if (!stmt || !ready(t) || !begin_change(t, sp))
-		return real(stmt);
-	generation = t->generation;
 	settle_left(t, sp);
 	/* Its own return address stands above its frame's begin. */
 	if (unlikely(t->functions))
@@ -129,7 +136,11 @@ static inline __attribute__((always_inline)) s32 record_step(struct thread *t, v
 
 __attribute__((used)) hidden s32 fathom_hook_step(void *stmt, const struct site *site)
 {
-	return record_step(&self, stmt, site);
+	struct thread *t = own_thread();
+
+	if (unlikely(!begin_step(t, stmt, HOOK_STACK)))
+		LEAVE_TO(site, stmt);
+	return record_step(t, stmt, site);
 }
 
 /* A statement is reset or finalised. */
@@ -151,35 +162,48 @@ static void abandon(struct thread *t, u64 stmt)
 
 __attribute__((used)) hidden s32 fathom_hook_reset(void *stmt, const struct site *site)
 {
-	s32 (*real)(void *) = (s32(*)(void *))site->real;
 	u64 sp = HOOK_STACK;
-	struct thread *t = &self;
+	struct thread *t = own_thread();
 
-	if (t->open && ready(t) && begin_change(t, sp)) {
+	if (t && t->open && ready(t) && begin_change(t, sp)) {
 		settle_left(t, sp);
 		abandon(t, (u64)stmt);
 		end_change(t);
 	}
-	return real(stmt);
+	LEAVE_TO(site, stmt);
+}
+
+typedef s32 (*prepare_function)(u64, u64, u64, u64, u64, u64);
+
+/* So that who takes the object out of the process knows that this call comes back here, on whichever stack that is. */
+static inline s32 prepare_within(prepare_function real, const u64 *a)
+{
+	u64 *count = &fathom_attached.preparing;
+	s32 result;
+
+	__atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
+	result = real(a[0], a[1], a[2], a[3], a[4], a[5]);
+	__atomic_fetch_sub(count, 1, __ATOMIC_RELAXED);
+	return result;
 }
 
 __attribute__((used)) hidden s32 fathom_hook_prepare(u64 a, u64 b, u64 c, u64 d, u64 e, u64 f, const struct site *site)
 {
-	s32 (*real)(u64, u64, u64, u64, u64, u64) = (s32(*)(u64, u64, u64, u64, u64, u64))site->real;
+	prepare_function real = (prepare_function)site->real;
 	const struct plan_function *function = site->function;
 	u64 arguments[6] = { a, b, c, d, e, f };
-	struct thread *t = &self;
+	struct thread *t = own_thread();
 	void **out = (void **)arguments[function->stmt_arg % 6];
 	u64 start_ns, generation, most = 0;
 	const char *text;
 	void *stmt;
 	s32 result;
 
-	if (!out || !ready(t))
-		return real(a, b, c, d, e, f);
+	if (!out || !t || !ready(t))
+		return prepare_within(real, arguments);
 	generation = t->generation;
 	start_ns = clock_ns();
-	result = real(a, b, c, d, e, f);
+	result = prepare_within(real, arguments);
 	stmt = *out;
 	/* An empty text or an error prepares nothing. */
 	if (!stmt || !is_same(t, generation) || !begin_change(t, HOOK_STACK))

@@ -72,6 +72,8 @@ static int has_ended(u64 tgid, u32 tid)
 	return call3(SYS_tgkill, tgid, tid, 0) == -ESRCH;
 }
 
+#include "attach_thread.h"
+
 static struct ring_control *find_ring(struct arena *a, u64 tgid, u32 tid)
 {
 	u32 i, owner;

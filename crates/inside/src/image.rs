@@ -45,6 +45,21 @@ pub struct Image {
     tls: (u64, u64),
     start: u64,
     words: u64,
+    /// What is needed for a process that runs; not on every processor.
+    pub attach: Option<Attach>,
+}
+
+/// What brings it into a process that runs (`object/attach.h`): places from the object's begin.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Attach {
+    /// Code for a stopped thread ([`crate::piece`]).
+    pub piece: Vec<u8>,
+    /// The function that prepares the jumps.
+    pub begin: u64,
+    /// `struct attached`.
+    pub account: u64,
+    /// A word that is 0 as long as nothing of the object has run.
+    pub began: u64,
 }
 
 impl Image {
@@ -92,6 +107,12 @@ impl Image {
             symbols.iter().find(is_it).map(|s| s.st_value.get(LE))
         };
         (image.start, image.words) = (find(START)?, find(WORDS)?);
+        if let [Some(from), Some(to), Some(begin), Some(account), Some(began)] = ATTACH.map(find) {
+            let holds = |s: &&Segment| s.address <= from && from <= to && to <= s.address + s.file_size;
+            let code = image.segments.iter().find(holds)?;
+            let at = |address: u64| usize::try_from(address - code.address + code.offset).ok();
+            image.attach = Some(Attach { piece: file.get(at(from)?..at(to)?)?.to_vec(), begin, account, began });
+        }
         Some(image)
     }
 
@@ -121,6 +142,9 @@ impl Image {
 /// Symbols of `object/static.h`.
 const START: &str = "fathom_start_implanted";
 const WORDS: &str = "fathom_implant";
+/// Symbols of `object/attach.h`.
+const ATTACH: [&str; 5] =
+    ["fathom_piece", "fathom_piece_end", "fathom_begin_attached", "fathom_attached", "fathom_headers"];
 
 /// How a program's thread-local memory makes room for the object's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -380,6 +404,10 @@ mod tests {
         assert!(image.segments.len() >= 3 && image.size <= 1 << 17);
         let code = image.segments.iter().find(|s| s.protection == 5).unwrap();
         assert!((code.address..code.address + code.size).contains(&image.start(0)));
+        if cfg!(target_arch = "x86_64") {
+            let attach = image.attach.as_ref().unwrap();
+            assert!(attach.piece.starts_with(&[0xfc]) && attach.piece.ends_with(&[0xc2, 128, 0]), "{attach:x?}");
+        }
         // One for the constructor, one for the thread's own.
         assert!(!image.relative.is_empty() && image.thread_local.len() == 1);
         assert!(image.tls().0 > 1000 && image.tls().1 <= 16);

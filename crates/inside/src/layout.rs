@@ -56,6 +56,22 @@ pub const TAIL_AT: usize = 8;
 /// See [`CONTROL_SIZE`].
 pub const DROPPED_AT: usize = 16;
 
+/// Where a ring's control has the thread's state, and what of that are steps under way.
+pub const STATE_AT: usize = 24;
+/// See [`STATE_AT`].
+pub const STEPS_MASK: u64 = 0xffff_ffff;
+
+/// `struct attached`: its first word, when it is in use.
+pub const ATTACHED_MAGIC: u64 = 0x3161_6863_7441_6846;
+/// Jumps and mappings that it has room for, and bytes of a jump's code.
+pub const JUMPS: usize = 160;
+/// See [`JUMPS`].
+pub const MAPPINGS: usize = 80;
+/// See [`JUMPS`].
+pub const JUMP_BYTES: usize = 24;
+/// Bytes of a mapping that holds the code which jumps lead to. No other has as many.
+pub const ROOM: u64 = 8192;
+
 /// The longest text of a record, in bytes.
 pub const LONGEST_TEXT: u64 = 4095;
 
@@ -84,6 +100,7 @@ impl Status {
             3 => Self::Refused("no free memory is within reach of a jump"),
             4 => Self::Refused("the kernel does not permit patching its code"),
             5 => Self::Refused("the processor compares its returns with a shadow stack"),
+            6 => Self::Refused("a jump would lie across two pages, which cannot be written at once"),
             _ => Self::Unseen,
         }
     }
@@ -170,6 +187,19 @@ mod tests {
             ("LIBRARY_NO_ROOM", 3),
             ("LIBRARY_FORBIDDEN", 4),
             ("LIBRARY_SHADOWED", 5),
+            ("LIBRARY_ACROSS", 6),
+            ("ATTACHED_MAGIC", ATTACHED_MAGIC),
+            ("ROOM", ROOM),
+            ("JUMPS", JUMPS as u64),
+            ("MAPPINGS", MAPPINGS as u64),
+            ("JUMP_BYTES", JUMP_BYTES as u64),
+            ("ATTACH_DONE", crate::account::DONE),
+            ("ATTACH_UNFIT", 2),
+            ("ATTACH_BUSY", crate::account::BUSY),
+            ("ATTACH_NO_LIBC", 4),
+            ("ATTACH_NO_ARENA", 5),
+            ("ATTACH_NO_MEMORY", 6),
+            ("ATTACH_FULL", 7),
             ("RECORD_KIND_SHIFT", crate::ring::KIND_SHIFT.into()),
             ("RECORD_FLAGS_SHIFT", crate::ring::FLAGS_SHIFT.into()),
             ("RECORD_CPU_SHIFT", crate::ring::CPU_SHIFT.into()),
@@ -201,12 +231,20 @@ mod tests {
         }
         assert!(size == HEADER_SIZE && size as u64 <= RINGS_AT);
         let (control, size) = members("ring_control");
-        for (name, at) in [("head", HEAD_AT), ("tail", TAIL_AT), ("dropped", DROPPED_AT)] {
+        for (name, at) in [("head", HEAD_AT), ("tail", TAIL_AT), ("dropped", DROPPED_AT), ("state", STATE_AT)] {
             assert_eq!(control[name], at, "ring_control.{name}");
         }
         assert_eq!(size, CONTROL_SIZE);
         let (question, size) = members("question");
         assert_eq!((question["path"], size), (QUESTION_HEADER, crate::question::SIZE));
+        let (attached, size) = members("attached");
+        assert_eq!(
+            [attached["thread_at"], attached["outcome"], attached["jumps"], attached["mapping"]],
+            [16, 24, 56, 64]
+        );
+        assert_eq!(size, crate::account::SIZE);
+        let (jump, _) = members("jump");
+        assert_eq!([jump["library"], jump["first"], jump["bytes"], jump["now"], jump["original"]], [8, 12, 13, 16, 40]);
         let (_, size) = members("plan");
         assert_eq!(size, crate::plan::SIZE);
     }

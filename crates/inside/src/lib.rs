@@ -11,11 +11,15 @@
 //! | [`hook`] | how a function's code makes room for a jump, by processor |
 //! | [`plan`] | the object's instructions: which functions of which files |
 //! | [`question`] | what a process asks about a file that the plan may not have |
+//! | [`piece`] | what a stopped thread is made to do, so that it goes on by itself |
+//! | [`account`] | what was changed in a process that ran already |
 //! | [`ring`] | reads what it recorded, as hostile input |
 
+pub mod account;
 pub mod hook;
 pub mod image;
 pub mod layout;
+pub mod piece;
 pub mod plan;
 pub mod question;
 pub mod ring;

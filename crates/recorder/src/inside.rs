@@ -36,11 +36,15 @@ pub fn prepare(
     if request.probes == Probes::Auto && cfg!(target_arch = "aarch64") {
         return Err("on aarch64 probes inside have run under emulators only; --probes inside selects them".into());
     }
-    if !matches!(request.target, Target::Command(_)) {
-        return Err("only processes of a command that Fathom starts can load its object".into());
-    }
     if request.also_all {
         return Err("--all records processes that Fathom did not start".into());
+    }
+    match &request.target {
+        Target::Command(_) => {}
+        Target::Pids(pids) => return prepare_for(request, pids, functions),
+        Target::Comm(_) | Target::All => {
+            return Err("only processes of a command that Fathom starts, or of --pid, are given its object".into());
+        }
     }
     let words = request.command();
     let program = words.first().and_then(|name| launch::resolve(name, var_os("PATH").as_deref()).ok());
@@ -58,6 +62,24 @@ pub fn prepare(
         inside.implant_into(&first);
     }
     Ok((inside, refused))
+}
+
+/// As above, for processes that run: they are changed while others rely on them, and so only if that is asked for.
+fn prepare_for(
+    request: &Request,
+    pids: &[u32],
+    functions: &mut [capture::request::Function],
+) -> Result<(Inside, Vec<(PathBuf, NotPlanned)>), String> {
+    if request.probes != Probes::Inside {
+        return Err("the code of processes that already run is changed only with --probes inside".into());
+    }
+    if !functions.is_empty() {
+        return Err("functions of --op have uprobes in processes that already run".into());
+    }
+    let mut finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
+    let mut found: Vec<Found> = finder.system().found;
+    found.extend(pids.iter().flat_map(|pid| finder.process(*pid).found));
+    Inside::prepare(&found, functions, false).map_err(|why| why.to_string())
 }
 
 /// Whether the object can be brought into a program.
@@ -120,6 +142,8 @@ pub struct Watch {
     unused: Option<String>,
     /// Processes that were to be given the object at their exec, and why that could not be done.
     implanted: BTreeMap<u32, Option<String>>,
+    /// Processes that ran already, and why the object could not be brought into one.
+    attached: BTreeMap<u32, Option<String>>,
     /// Why the command is not followed, if it was to be.
     not_followed: Option<String>,
 }
@@ -133,6 +157,24 @@ impl Watch {
     /// A program that is linked statically was given the object, or could not be, for this reason.
     pub fn implanted(&mut self, pid: u32, outcome: std::result::Result<(), NotImplanted>) {
         self.implanted.insert(pid, outcome.err().map(|why| why.to_string()));
+    }
+
+    /// Whether anything can be probed inside.
+    pub fn is_possible(&self) -> bool {
+        self.unused.is_none()
+    }
+
+    /// A process that ran already was given the object, or could not be, for this reason.
+    pub fn attached(&mut self, pid: u32, outcome: std::result::Result<(), NotImplanted>) {
+        self.attached.insert(pid, outcome.err().map(|why| why.to_string()));
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let inodes: BTreeSet<u64> =
+            maps.lines().filter_map(|line| line.split_whitespace().nth(4)?.parse().ok()).collect();
+        for (library, known) in self.libraries.iter().enumerate() {
+            if inodes.contains(&known.planned.library.ino) && self.seen.insert((pid, library)) {
+                self.loading.push(Loading { tgid: pid, library, since: Instant::now(), late: true });
+            }
+        }
     }
 
     /// The command begins with a program that cannot ask, and is not followed, for this reason.
@@ -218,6 +260,9 @@ impl Watch {
             Status::Refused(why) => return Standing::Outside(why.into()),
             Status::Unseen => {}
         }
+        if let Some(Some(why)) = self.attached.get(&process.tgid) {
+            return Standing::Outside(why.clone());
+        }
         let in_time = !last && process.since.elapsed() < LOADING;
         let implanted = self.implanted.get(&process.tgid);
         if let Some(Some(why)) = implanted {
@@ -272,8 +317,12 @@ impl Watch {
 
     /// Which way the command's SQLite was probed, and why, as a fact.
     pub fn fact(&self) -> Fact {
+        let refused = self.attached.values().flatten().next();
         let value = match &self.unused {
             Some(why) => format!("uprobes: {why}"),
+            None if !self.attached.is_empty() && self.attached.values().all(Option::is_some) => {
+                format!("uprobes: {}", refused.map_or("", String::as_str))
+            }
             None if !self.rows.is_empty() || !self.outside.is_empty() => {
                 "inside; uprobes where listed in the coverage".into()
             }

@@ -42,12 +42,21 @@ impl Libraries {
     pub fn attach(session: &mut Session, request: &Request, inside: Watch) -> Result<Self, LaunchError> {
         let finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
         let mut libraries = Self::new(finder, inside);
+        // Uprobes pass over who is about to be probed inside.
+        if let Some(inside) = session.inside().filter(|_| libraries.inside.is_possible()) {
+            request.pids().iter().for_each(|pid| inside.expect(*pid));
+        }
         libraries.add(session, Finder::system);
         if request.also_all || matches!(request.target, Target::Comm(_) | Target::All) {
             libraries.add(session, Finder::every_process);
         }
         for pid in request.pids() {
             libraries.add_process(session, *pid);
+        }
+        for pid in request.pids() {
+            if let Some(inside) = session.inside().filter(|_| libraries.inside.is_possible()) {
+                libraries.inside.attached(*pid, inside.attach_to(*pid));
+            }
         }
         if let Some(first) = request.command().first() {
             let path = var_os("PATH");

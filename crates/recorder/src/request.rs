@@ -29,7 +29,7 @@ pub enum Probes {
     /// Inside the command's processes where that sees all that uprobes see, else by uprobes.
     #[default]
     Auto,
-    /// Inside, or the recording fails.
+    /// Inside, or the recording fails. Processes that already run are probed inside only with this, and otherwise by uprobes.
     Inside,
     /// By uprobes.
     Uprobe,
@@ -39,7 +39,7 @@ impl Probes {
     /// As `--probes` takes them.
     pub const CHOICES: Choices<Self, 3> = [
         ("auto", "Inside for a command on x86-64, where no data would be lost, otherwise uprobes", Self::Auto),
-        ("inside", "Inside only; fail otherwise", Self::Inside),
+        ("inside", "Inside only; fail otherwise. With --pid: inside where possible, otherwise uprobes", Self::Inside),
         ("uprobe", "By uprobes", Self::Uprobe),
     ];
 }

@@ -121,6 +121,9 @@ pub enum NotImplanted {
     /// A system call in the stopped program failed; what it had done is undone.
     #[error("{}", crate::error::chain(.0))]
     System(#[from] std::io::Error),
+    /// Not now; it may be possible a moment later.
+    #[error("{0}")]
+    Busy(&'static str),
     /// It is something that is left alone.
     #[error("{0}")]
     Unsupported(&'static str),

@@ -7,6 +7,11 @@
 
 pub mod arenas;
 pub mod asks;
+#[cfg(target_arch = "x86_64")]
+mod attach;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "attach/none.rs"]
+mod attach;
 pub mod error;
 mod folder;
 mod implant;
@@ -24,6 +29,7 @@ use crate::trap::{self, Price};
 use crate::uprobes::Uprobes;
 use arenas::Arenas;
 use asks::{Ask, Asks};
+use attach::{Attached, Stuck};
 use aya::Ebpf;
 use aya::maps::{HashMap, Map, MapData};
 use error::{InsideError, NotImplanted, NotPlanned};
@@ -32,6 +38,7 @@ use inside::layout::Status;
 use inside::question::Answer;
 use model::Event;
 use planned::Planned;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -46,6 +53,8 @@ const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 
 /// What is probed inside.
 pub struct Inside {
+    /// Processes that ran already. Before the folder, which is kept if the object cannot be taken out of one.
+    attached: AttachedTo,
     folder: Folder,
     libraries: Vec<Planned>,
     /// Files whose functions `--op` names.
@@ -58,10 +67,42 @@ pub struct Inside {
     arenas: Arenas,
     /// Threads that the kernel side knows, with their processes.
     threads: Option<HashMap<MapData, u32, u32>>,
+    /// Which of the plan's libraries are recorded inside in a process, a bit each.
+    hooked: Option<HashMap<MapData, u32, u32>>,
     implants: bool,
     /// The command begins with a program that cannot ask about what it executes.
     follows: bool,
     follower: Option<Follower>,
+}
+
+/// All bits of a process that is about to be attached to.
+const EXPECTED: u32 = u32::MAX;
+
+/// Processes that the object was brought into while they ran. When this is dropped, it is taken out of them.
+#[derive(Debug, Default)]
+struct AttachedTo {
+    all: Vec<Attached>,
+    stuck: Stuck,
+    /// Those that are about to be attached to.
+    expected: BTreeSet<u32>,
+}
+
+impl AttachedTo {
+    fn take_out(&mut self, children: &[u32]) {
+        for attached in self.all.drain(..) {
+            // First of children, which may have been made with what is taken back there.
+            for child in children.iter().filter(|child| **child != attached.pid()) {
+                attached.in_child(*child).take_out(&mut self.stuck);
+            }
+            attached.take_out(&mut self.stuck);
+        }
+    }
+}
+
+impl Drop for AttachedTo {
+    fn drop(&mut self) {
+        self.take_out(&[]);
+    }
 }
 
 /// The size of pages that the object's places and sizes are multiples of.
@@ -156,9 +197,10 @@ impl Inside {
         let folder = Folder::make()?;
         let asks = Some(Asks::listen(&folder.ask())?);
         let arenas = Arenas::new(folder.arenas(), boot_ns(), functions.len());
-        let (lingering, threads) = (Vec::new(), None);
+        let (lingering, threads, hooked) = (Vec::new(), None, None);
         let (implants, follower) = (false, None);
         let inside = Self {
+            attached: AttachedTo::default(),
             folder,
             libraries,
             named,
@@ -167,6 +209,7 @@ impl Inside {
             lingering,
             arenas,
             threads,
+            hooked,
             implants,
             follows,
             follower,
@@ -230,13 +273,14 @@ impl Inside {
         self.asks = None;
         self.follower = None;
         let until = Instant::now() + LET_GO_WITHIN;
-        while !self.lingering.is_empty() && Instant::now() < until {
+        while !(self.lingering.is_empty() && self.attached.stuck.is_empty()) && Instant::now() < until {
             self.let_go();
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
     fn let_go(&mut self) {
+        self.attached.stuck.let_go();
         self.lingering = self.lingering.drain(..).filter_map(Lingering::let_go).collect();
     }
 
@@ -253,6 +297,51 @@ impl Inside {
         let done = crate::launch::meet_at_exec(ask.pid, go, went_on, |pid| self.implant(pid), &mut lingering);
         self.lingering = lingering;
         done
+    }
+
+    /// Has uprobes pass over a process that ran already, until it is known whether it is probed inside: nothing of it is recorded twice,
+    /// or begun by one and ended by the other.
+    pub fn expect(&mut self, pid: u32) {
+        if let Some(table) = &mut self.hooked {
+            // A full table would record it twice; it has room for 16,384.
+            let _ = table.insert(pid, EXPECTED, 0);
+            self.attached.expected.insert(pid);
+        }
+    }
+
+    /// Brings the object into such a process; then its statements are recorded.
+    ///
+    /// # Errors
+    /// Why not; it has uprobes.
+    pub fn attach_to(&mut self, pid: u32) -> Result<(), NotImplanted> {
+        let AttachedTo { all, stuck, expected } = &mut self.attached;
+        expected.remove(&pid);
+        let (table, expected) = (&mut self.hooked, &*expected);
+        let mut tell = |bits: u32| {
+            let Some(table) = table.as_mut() else { return };
+            let _ = table.insert(pid, bits, 0);
+            // Children that it had meanwhile have inherited that they are expected, and no jumps.
+            let inherited = |(child, bits): &(u32, u32)| *bits == EXPECTED && !expected.contains(child);
+            let children: Vec<u32> = table.iter().flatten().filter(inherited).map(|(child, _)| child).collect();
+            for child in children {
+                let _ = table.remove(&child);
+            }
+        };
+        let bits = |libraries: &[usize]| libraries.iter().fold(0, |all, library| all | 1u32 << (library & 31));
+        match attach::attach(pid, &self.folder.object(), stuck, |libraries| tell(bits(libraries))) {
+            Ok(attached) => all.push(attached),
+            Err(why) => {
+                tell(0);
+                return Err(why);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the object out of processes that ran already, and of those that they have started (`children`).
+    pub fn take_out(&mut self, children: &[u32]) {
+        self.arenas.close();
+        self.attached.take_out(children);
     }
 
     /// The value of `LD_PRELOAD` for the command, whose own it may have one already.
@@ -354,6 +443,8 @@ impl Inside {
             other => HashMap::try_from(other),
         };
         self.threads = Some(threads.map_err(|e| InsideError::Attach(crate::error::chain(&e)))?);
+        let hooked = ebpf.take_map("inside_libraries").ok_or(InsideError::Build("the table of its libraries"))?;
+        self.hooked = Some(HashMap::try_from(hooked).map_err(|e| InsideError::Attach(crate::error::chain(&e)))?);
         let object = self.object();
         for (program, function) in PROBES {
             let offset = sqlite::function(&object, function).ok_or(InsideError::Build(function))?;

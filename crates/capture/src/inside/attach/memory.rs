@@ -1,0 +1,159 @@
+//! The memory of a process, and what is mapped where.
+
+use object::elf::{FileHeader64, PF_X, PT_LOAD};
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
+use object::{LittleEndian as LE, read::ReadCache};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// A process's memory, also where it may not write itself.
+pub struct Memory(File);
+
+impl Memory {
+    pub fn of(pid: u32) -> io::Result<Self> {
+        Ok(Self(OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"))?))
+    }
+
+    pub fn read(&self, at: u64, size: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; size];
+        self.0.read_exact_at(&mut bytes, at).map(|()| bytes)
+    }
+
+    /// By one write, of what lies on one page.
+    pub fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, at)
+    }
+
+    pub fn word(&self, at: u64) -> Option<u64> {
+        self.read(at, 8).ok()?.first_chunk().map(|w| u64::from_le_bytes(*w))
+    }
+
+    pub fn has(&self, at: u64, bytes: &[u8]) -> bool {
+        self.read(at, bytes.len()).is_ok_and(|there| there == bytes)
+    }
+}
+
+/// What is mapped at a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Range {
+    pub from: u64,
+    pub to: u64,
+    pub writable: bool,
+    pub executable: bool,
+    pub private: bool,
+    pub offset: u64,
+    pub ino: u64,
+    pub name: String,
+}
+
+impl Range {
+    pub fn holds(&self, at: u64) -> bool {
+        (self.from..self.to).contains(&at)
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.splitn(6, ' ');
+        let (from, to) = words.next()?.split_once('-')?;
+        let may = words.next()?.as_bytes();
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        let (offset, _dev, ino) = (hex(words.next()?)?, words.next()?, words.next()?.parse().ok()?);
+        let name = words.next().unwrap_or_default().trim_start().to_owned();
+        let [writable, executable, private] = [(1, b'w'), (2, b'x'), (3, b'p')].map(|(i, c)| may.get(i) == Some(&c));
+        Some(Self { from: hex(from)?, to: hex(to)?, writable, executable, private, offset, ino, name })
+    }
+}
+
+/// All of them, in order.
+pub fn ranges(pid: u32) -> io::Result<Vec<Range>> {
+    Ok(fs::read_to_string(format!("/proc/{pid}/maps"))?.lines().filter_map(Range::parse).collect())
+}
+
+/// A place behind some library's code, in the rest of its last page, that nothing in the process knows of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Room {
+    /// Where it begins; all that follows is zero, but for what a recorder left that was killed.
+    pub from: u64,
+    pub to: u64,
+    /// So much of it is not zero.
+    pub used: u64,
+}
+
+/// Where a piece of code can stand. Not behind the object's own code, which is taken out by such a piece.
+pub fn rooms(pid: u32, memory: &Memory, ranges: &[Range]) -> Vec<Room> {
+    let is_code = |r: &&Range| {
+        let of_file = r.private && r.ino != 0 && r.name.starts_with('/');
+        r.executable && !r.writable && of_file && !r.name.contains("/fathom-inside-")
+    };
+    // The C library's is the one that is always there.
+    let (first, others): (Vec<&Range>, Vec<&Range>) =
+        ranges.iter().filter(is_code).partition(|r| r.name.contains("/libc.so") || r.name.contains("/libc-"));
+    let room = |r: &Range| {
+        let from = (end_of_code(pid, r)? + 1).next_multiple_of(16);
+        let there = memory.read(from, r.to.checked_sub(from)? as usize).ok()?;
+        let used = there.iter().rposition(|b| *b != 0).map_or(0, |last| last as u64 + 1);
+        Some(Room { from, to: r.to, used })
+    };
+    first.into_iter().chain(others).filter_map(room).collect()
+}
+
+/// Where the code of a file ends that is mapped there.
+fn end_of_code(pid: u32, range: &Range) -> Option<u64> {
+    let file = File::open(format!("/proc/{pid}/map_files/{:x}-{:x}", range.from, range.to)).ok()?;
+    let data = ReadCache::new(file);
+    let header = FileHeader64::<LE>::parse(&data).ok()?;
+    let code = header.program_headers(LE, &data).ok()?.iter().find(|p| {
+        let offset = p.p_offset(LE);
+        let is_it = p.p_type(LE) == PT_LOAD && p.p_flags(LE).0 & PF_X.0 != 0;
+        is_it && range.offset <= offset && offset - range.offset < 4096
+    })?;
+    let end = range.from + (code.p_offset(LE) - range.offset) + code.p_filesz(LE);
+    // Only in the page that the file's code has begun: with more behind it, it is something else.
+    (end < range.to && range.to - end < 4096).then_some(end)
+}
+
+/// A free place for so many bytes, below some file's, and far from what grows.
+pub fn free_place(ranges: &[Range], size: u64) -> Option<u64> {
+    const FAR: u64 = 1 << 20;
+    let gaps = ranges.windows(2).rev();
+    let fits = |pair: &&[Range]| {
+        let [below, above] = pair else { return false };
+        let gap = above.from - below.to;
+        !above.name.starts_with('[') && gap > size + 4 * FAR
+    };
+    gaps.into_iter().find(fits).and_then(|pair| Some((pair.last()?.from - FAR - size) & !0xffff))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_memory_is_read_and_has_room() {
+        let pid = std::process::id();
+        let all = ranges(pid).unwrap();
+        let code = own_memory_is_read_and_has_room as *const () as u64;
+        assert!(all.iter().any(|r| r.holds(code) && r.executable && !r.writable && r.private), "{all:?}");
+        let memory = Memory::of(pid).unwrap();
+        let value = 0x1122_3344_5566_7788u64;
+        assert_eq!(memory.word(&raw const value as u64), Some(value));
+        let rooms = rooms(pid, &memory, &all);
+        let room = rooms.iter().find(|room| room.used == 0 && room.to - room.from > 1000).unwrap();
+        assert!(all.iter().any(|r| r.holds(room.from) && r.to == room.to && r.executable));
+        assert!(memory.has(room.from, &[0; 1000]));
+        let place = free_place(&all, 1 << 20).unwrap();
+        assert!(place.is_multiple_of(4096) && !all.iter().any(|r| r.from < place + (1 << 20) && place < r.to));
+    }
+
+    #[test]
+    fn lines_of_maps_are_parsed() {
+        let line = "7f10-7f20 r-xp 00026000 08:01 1234                       /usr/lib/a b.so";
+        let range = Range::parse(line).unwrap();
+        assert_eq!((range.from, range.to, range.offset, range.ino), (0x7f10, 0x7f20, 0x26000, 1234));
+        assert_eq!(
+            (range.name.as_str(), range.executable, range.writable, range.private),
+            ("/usr/lib/a b.so", true, false, true)
+        );
+        assert_eq!(Range::parse("7f10-7f20 rw-s 0 00:00 0").unwrap().name, "");
+    }
+}

@@ -1,0 +1,456 @@
+//! Stops all threads of a process, by ptrace, and lets them go on as if nothing had been.
+//!
+//! They are seized, so that if the recorder dies the kernel lets them go. A stop ends a system call that waits: the kernel begins most
+//! of them anew by itself, and those that would fail with EINTR are set back here, unless a signal is the reason.
+
+use super::memory::{Memory, Range};
+use crate::inside::error::NotImplanted;
+use crate::launch::Request;
+use libc::{c_void, pid_t, user_regs_struct};
+use std::fs;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How long threads may take to stop. One that waits for a child of vfork, or in the kernel for a device, does not.
+const STOP_WITHIN: Duration = Duration::from_millis(500);
+/// After so long it is looked whether a thread has ended that does not stop.
+const LOOK_AFTER: Duration = Duration::from_millis(10);
+/// The code segment of programs of 64 bits.
+const USER_CS: u64 = 0x33;
+const NO_CALL: u64 = u64::MAX;
+const PTRACE_GETSIGMASK: Request = 0x420a;
+const PTRACE_SETSIGMASK: Request = 0x420b;
+const PTRACE_GET_RSEQ_CONFIGURATION: Request = 0x420f;
+/// How much of a stack is searched. Threads' are 8 MiB.
+const STACK: u64 = 8 << 20;
+
+/// Words from a signal's frame to the instruction that it interrupted (struct rt_sigframe).
+const FRAME: usize = 22;
+/// What the kernel's code for programs has on the stack at most.
+const VDSO_FRAMES: u64 = 1024;
+
+/// System calls that fail with EINTR where others are begun anew (signal(7)): of these nothing has happened then.
+const NOT_RESTARTED: [i64; 20] = [
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_sendto,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_io_getevents,
+    libc::SYS_io_uring_enter,
+];
+/// The kernel's own errors, of calls that it begins anew.
+const RESTARTS: std::ops::RangeInclusive<i64> = -514..=-512;
+const RESTARTS_BLOCK: i64 = -516;
+
+/// A stopped thread.
+pub struct Held {
+    pub tid: pid_t,
+    /// A signal that is to be delivered when it goes on.
+    signal: i32,
+    /// The process is stopped (SIGSTOP), and is to stay so.
+    group_stopped: bool,
+    /// It is at the entry or the end of a system call.
+    at_call: bool,
+    pub registers: user_regs_struct,
+}
+
+/// Threads that were asked to stop and have not yet: they can be let go only when they have.
+#[derive(Debug, Default)]
+pub struct Stuck(Vec<(u32, pid_t)>);
+
+impl Stuck {
+    /// Lets go those that have stopped meanwhile. To be called again while it is not empty.
+    pub fn let_go(&mut self) {
+        self.0.retain(|(pid, tid)| match look(*tid) {
+            Came::NotYet => true,
+            Came::Ended => false,
+            Came::Stopped(mut held) => {
+                if let Ok(memory) = Memory::of(*pid) {
+                    let _ = take_up(*pid, &mut held, &memory);
+                }
+                held.let_go();
+                false
+            }
+        });
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Held {
+    fn let_go(&self) {
+        // What fails here was killed.
+        let _ = ask(libc::PTRACE_DETACH, self.tid, 0, self.signal as usize as *mut c_void);
+    }
+}
+
+/// All threads of a process, stopped. They go on when this is dropped.
+pub struct Threads<'a> {
+    pid: u32,
+    memory: &'a Memory,
+    stuck: &'a mut Stuck,
+    pub held: Vec<Held>,
+}
+
+impl Drop for Threads<'_> {
+    fn drop(&mut self) {
+        self.held.drain(..).for_each(|thread| thread.let_go());
+    }
+}
+
+/// What became of a thread that was to stop.
+enum Came {
+    NotYet,
+    Stopped(Box<Held>),
+    Ended,
+}
+
+impl<'a> Threads<'a> {
+    /// # Errors
+    /// Not all can be stopped; then all go on, those in `stuck` when they have stopped.
+    pub fn stop(pid: u32, memory: &'a Memory, stuck: &'a mut Stuck) -> Result<Self, NotImplanted> {
+        let mut all = Self { pid, memory, stuck, held: Vec::new() };
+        // Those that are traced yet.
+        let (own, others) = all.stuck.0.drain(..).partition(|(of, _)| *of == pid);
+        all.stuck.0 = others;
+        let own: Vec<(u32, pid_t)> = own;
+        let mut asked: Vec<(pid_t, Instant)> = own.into_iter().map(|(_, tid)| (tid, Instant::now())).collect();
+        let result = all.stop_within(&mut asked);
+        all.stuck.0.extend(asked.into_iter().map(|(tid, _)| (pid, tid)));
+        all.stuck.let_go();
+        result.map(|()| all)
+    }
+
+    fn stop_within(&mut self, asked: &mut Vec<(pid_t, Instant)>) -> Result<(), NotImplanted> {
+        let began = Instant::now();
+        let mut ended: Vec<pid_t> = Vec::new();
+        loop {
+            let mut changed = false;
+            for tid in tasks(self.pid)? {
+                let known = self.held.iter().any(|t| t.tid == tid) || asked.iter().any(|(t, _)| *t == tid);
+                if known || ended.contains(&tid) {
+                    continue;
+                }
+                changed = true;
+                match seize(tid) {
+                    Ok(()) => asked.push((tid, Instant::now())),
+                    Err(_) if has_ended(self.pid, tid) => ended.push(tid),
+                    // It is about to end.
+                    Err(_) if began.elapsed() < STOP_WITHIN => {}
+                    Err(e) => return Err(NotImplanted::NotTraced(e)),
+                }
+            }
+            let mut i = 0;
+            while let Some((tid, since)) = asked.get(i).copied() {
+                match look(tid) {
+                    Came::NotYet if since.elapsed() > LOOK_AFTER && has_ended(self.pid, tid) => ended.push(tid),
+                    Came::NotYet => {
+                        i += 1;
+                        continue;
+                    }
+                    Came::Stopped(mut held) => {
+                        let unusual = take_up(self.pid, &mut held, self.memory);
+                        self.held.push(*held);
+                        asked.swap_remove(i);
+                        unusual?;
+                        changed = true;
+                        continue;
+                    }
+                    Came::Ended => ended.push(tid),
+                }
+                changed = true;
+                asked.swap_remove(i);
+            }
+            if !changed && asked.is_empty() {
+                break;
+            }
+            if began.elapsed() > STOP_WITHIN {
+                return Err(NotImplanted::Busy("a thread of it does not stop"));
+            }
+            if !changed {
+                std::thread::sleep(Duration::from_micros(20));
+            }
+        }
+        if self.held.is_empty() { Err(NotImplanted::Unsupported("it has ended")) } else { Ok(()) }
+    }
+
+    /// Lets all run for a moment, and stops them again.
+    pub fn again(&mut self, run: Duration) -> Result<(), NotImplanted> {
+        self.held.drain(..).for_each(|thread| thread.let_go());
+        std::thread::sleep(run);
+        let mut asked = Vec::new();
+        let result = self.stop_within(&mut asked);
+        self.stuck.0.extend(asked.into_iter().map(|(tid, _)| (self.pid, tid)));
+        result
+    }
+
+    /// A thread that can be made to do something: it is in no place from which it could not go on, and has room on its stack.
+    pub fn able(&self, ranges: &[Range], room: u64) -> Option<&Held> {
+        let fits = |t: &&Held| {
+            let (sp, ip) = (t.registers.rsp, t.registers.rip);
+            let of = |at: u64| ranges.iter().find(move |r| r.holds(at));
+            let stack = of(sp).is_some_and(|r| r.writable && r.from + room <= sp);
+            // A uprobe's instruction is carried out elsewhere; a signal is about to be delivered.
+            let code = of(ip).is_some_and(|r| r.executable && !r.name.starts_with('['));
+            stack && code && t.signal == 0 && !in_restartable(t.tid, self.memory)
+        };
+        let restarts =
+            |t: &&Held| t.registers.orig_rax.cast_signed() >= 0 && RESTARTS_BLOCK == t.registers.rax.cast_signed();
+        // The first thread lives longest; one that ends meanwhile is no help.
+        let first = |t: &&Held| t.tid.unsigned_abs() == self.pid;
+        let (late, early): (Vec<&Held>, Vec<&Held>) = self.held.iter().filter(fits).partition(restarts);
+        let all: Vec<&Held> = early.into_iter().chain(late).collect();
+        all.iter().copied().find(first).or_else(|| all.first().copied())
+    }
+
+    /// Whether a thread is at such an address, or returns to one from a signal's handler, whose frame is on the stack.
+    pub fn any_at(&self, ranges: &[Range], wanted: impl Fn(u64) -> bool) -> bool {
+        self.held.iter().any(|t| {
+            // A handler that is about to return has its frame's begin taken off already.
+            let from = (t.registers.rsp & !7).wrapping_sub(8);
+            let returns = |words: Vec<u64>| {
+                let behind = words.iter().zip(words.iter().skip(FRAME));
+                behind.into_iter().any(|(restorer, ip)| wanted(*ip) && self.is_frame(*restorer))
+            };
+            wanted(t.registers.rip) || self.words(ranges, from, STACK).is_none_or(returns)
+        })
+    }
+
+    /// Whether a thread is at such an address, or has such a word on its stack.
+    pub fn any_word(&self, ranges: &[Range], wanted: impl Fn(u64) -> bool) -> bool {
+        self.held.iter().any(|t| {
+            let words = self.words(ranges, t.registers.rsp & !7, STACK);
+            wanted(t.registers.rip) || words.is_none_or(|words| words.into_iter().any(&wanted))
+        })
+    }
+
+    /// Whether a thread executes the kernel's code for programs on behalf of such an address.
+    pub fn any_calls(&self, ranges: &[Range], wanted: impl Fn(u64) -> bool) -> bool {
+        let in_vdso = |at: u64| ranges.iter().any(|r| r.holds(at) && r.name == "[vdso]");
+        let mut calling = self.held.iter().filter(|t| in_vdso(t.registers.rip));
+        calling.any(|t| {
+            let words = self.words(ranges, t.registers.rsp & !7, VDSO_FRAMES);
+            words.is_none_or(|words| words.into_iter().any(&wanted))
+        })
+    }
+
+    /// A stack from there on; `None`: it cannot be read.
+    fn words(&self, ranges: &[Range], from: u64, most: u64) -> Option<Vec<u64>> {
+        let end = ranges.iter().find(|r| r.holds(from))?.to.min(from + most);
+        let bytes = self.memory.read(from, (end - from) as usize).ok()?;
+        Some(bytes.chunks_exact(8).map(|w| u64::from_le_bytes(*w.first_chunk().unwrap_or(&[0; 8]))).collect())
+    }
+
+    /// Whether this is what a signal's handler returns to: `mov $15, %eax` of any width, `syscall`.
+    fn is_frame(&self, restorer: u64) -> bool {
+        const WIDE: &[u8] = &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
+        self.memory.has(restorer, WIDE) || self.memory.has(restorer, &[0xb8, 15, 0, 0, 0, 0x0f, 0x05])
+    }
+
+    /// Has one go on to its next system call, or the end of that.
+    pub fn step_to_call(&mut self, tid: pid_t, within: Duration) -> Result<user_regs_struct, NotImplanted> {
+        let thread = self.release(tid)?;
+        let go = |signal: i32| ask(libc::PTRACE_SYSCALL, tid, 0, signal as usize as *mut c_void);
+        go(thread.signal)?;
+        let until = Instant::now() + within;
+        loop {
+            match look(tid) {
+                Came::NotYet if Instant::now() > until => {
+                    let _ = ask(libc::PTRACE_INTERRUPT, tid, 0, std::ptr::null_mut());
+                    self.stuck.0.push((self.pid, tid));
+                    return Err(NotImplanted::NotStopped("a thread does not come to its next system call"));
+                }
+                Came::NotYet => std::thread::yield_now(),
+                Came::Stopped(held) if held.at_call => {
+                    let registers = held.registers;
+                    self.held.push(*held);
+                    return Ok(registers);
+                }
+                // All signals are blocked but those that cannot be.
+                Came::Stopped(held) => go(held.signal)?,
+                Came::Ended => return Err(NotImplanted::NotStopped("it has ended")),
+            }
+        }
+    }
+
+    /// Has one run until `done`, and stops it where it is then.
+    pub fn run_until(&mut self, tid: pid_t, within: Duration, done: impl Fn() -> bool) -> Result<(), NotImplanted> {
+        let thread = self.release(tid)?;
+        let go = |signal: i32| ask(libc::PTRACE_CONT, tid, 0, signal as usize as *mut c_void);
+        go(thread.signal)?;
+        let (until, mut asked) = (Instant::now() + within, None);
+        loop {
+            if asked.is_none() && (done() || Instant::now() > until) {
+                let _ = ask(libc::PTRACE_INTERRUPT, tid, 0, std::ptr::null_mut());
+                asked = Some(Instant::now());
+            }
+            match (look(tid), asked) {
+                (Came::NotYet, Some(since)) if since.elapsed() > STOP_WITHIN => {
+                    self.stuck.0.push((self.pid, tid));
+                    return Err(NotImplanted::NotStopped("a thread does not stop again"));
+                }
+                (Came::NotYet, None) => std::thread::sleep(Duration::from_micros(20)),
+                (Came::NotYet, Some(_)) => std::thread::yield_now(),
+                (Came::Stopped(held), None) => go(held.signal)?,
+                (Came::Stopped(mut held), Some(_)) => {
+                    let unusual = take_up(self.pid, &mut held, self.memory);
+                    self.held.push(*held);
+                    return unusual;
+                }
+                // It is held no more.
+                (Came::Ended, _) => return Ok(()),
+            }
+        }
+    }
+
+    /// One that is to go on, whose stops are waited for from now on.
+    fn release(&mut self, tid: pid_t) -> Result<Held, NotImplanted> {
+        let i = self.held.iter().position(|t| t.tid == tid).ok_or(NotImplanted::NotStopped("a thread has ended"))?;
+        Ok(self.held.swap_remove(i))
+    }
+}
+
+/// What has to be done at once, lest the thread notice the stop if this process ends.
+fn take_up(pid: u32, held: &mut Held, memory: &Memory) -> Result<(), NotImplanted> {
+    let r = &mut held.registers;
+    if r.cs != USER_CS {
+        return Err(NotImplanted::Unsupported("it runs code of 32 bits"));
+    }
+    let interrupted =
+        r.rax.cast_signed() == -i64::from(libc::EINTR) && NOT_RESTARTED.contains(&r.orig_rax.cast_signed());
+    let at_call = || memory.has(r.rip.wrapping_sub(2), &[0x0f, 0x05]);
+    if interrupted && held.signal == 0 && at_call() && !is_signalled(pid, held.tid) {
+        (r.rip, r.rax, r.orig_rax) = (r.rip - 2, r.orig_rax, NO_CALL);
+        set_registers(held.tid, r)?;
+    }
+    if held.group_stopped { Err(NotImplanted::Unsupported("it is stopped (SIGSTOP)")) } else { Ok(()) }
+}
+
+/// Where a thread is to go on: a call that the kernel would have begun anew, which it does only for who goes on from where it stopped.
+pub fn go_on(r: &user_regs_struct) -> user_regs_struct {
+    let mut to = *r;
+    to.orig_rax = NO_CALL;
+    if r.orig_rax.cast_signed() < 0 {
+        return to;
+    }
+    let result = r.rax.cast_signed();
+    if RESTARTS.contains(&result) {
+        (to.rip, to.rax) = (r.rip - 2, r.orig_rax);
+    } else if result == RESTARTS_BLOCK {
+        (to.rip, to.rax) = (r.rip - 2, libc::SYS_restart_syscall.cast_unsigned());
+    }
+    to
+}
+
+/// Has a stopped thread go on elsewhere, by one request.
+pub fn set_registers(tid: pid_t, registers: &user_regs_struct) -> io::Result<()> {
+    let mut all = *registers;
+    ask(libc::PTRACE_SETREGS, tid, 0, (&raw mut all).cast())
+}
+
+fn registers(tid: pid_t) -> io::Result<user_regs_struct> {
+    // SAFETY: a structure of numbers, of which zero is one.
+    let mut all: user_regs_struct = unsafe { std::mem::zeroed() };
+    ask(libc::PTRACE_GETREGS, tid, 0, (&raw mut all).cast())?;
+    Ok(all)
+}
+
+/// The signals that a stopped thread blocks.
+pub fn mask(tid: pid_t) -> io::Result<u64> {
+    let mut mask = 0u64;
+    ask(PTRACE_GETSIGMASK, tid, 8, (&raw mut mask).cast())?;
+    Ok(mask)
+}
+
+pub fn block_signals(tid: pid_t) -> io::Result<()> {
+    let mut mask = u64::MAX;
+    ask(PTRACE_SETSIGMASK, tid, 8, (&raw mut mask).cast())
+}
+
+/// Whether it is in a sequence of instructions that the kernel would have it begin anew, or not known.
+fn in_restartable(tid: pid_t, memory: &Memory) -> bool {
+    // struct ptrace_rseq_configuration: the area's address, its size, a signature, flags.
+    let mut about = [0u64; 3];
+    if ask(PTRACE_GET_RSEQ_CONFIGURATION, tid, 24, (&raw mut about).cast()).is_err() {
+        return true;
+    }
+    about[0] != 0 && memory.word(about[0] + 8) != Some(0)
+}
+
+fn ask(request: Request, tid: pid_t, address: usize, data: *mut c_void) -> io::Result<()> {
+    // SAFETY: every request of this file reads or writes what `data` points to, which the caller holds, or nothing.
+    let done = unsafe { libc::ptrace(request, tid, address as *mut c_void, data) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn seize(tid: pid_t) -> io::Result<()> {
+    ask(libc::PTRACE_SEIZE, tid, 0, libc::PTRACE_O_TRACESYSGOOD as usize as *mut c_void)?;
+    // It may have ended, which is found out.
+    let _ = ask(libc::PTRACE_INTERRUPT, tid, 0, std::ptr::null_mut());
+    Ok(())
+}
+
+fn look(tid: pid_t) -> Came {
+    let mut status = 0;
+    // SAFETY: asks about a thread that this one traces; the status is valid memory.
+    let found = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
+    if found == 0 || found < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
+        return Came::NotYet;
+    }
+    if found < 0 || !libc::WIFSTOPPED(status) {
+        return Came::Ended;
+    }
+    // Killed in this moment.
+    let Ok(registers) = registers(tid) else { return Came::NotYet };
+    let (event, signal) = (status >> 16, libc::WSTOPSIG(status));
+    let stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal);
+    // A signal that is about to be delivered; in a system call's stop it has a bit of its own.
+    let at_call = event == 0 && signal & 0x80 != 0;
+    let to_deliver = if event == 0 && !at_call { signal } else { 0 };
+    Came::Stopped(Box::new(Held { tid, signal: to_deliver, group_stopped: event != 0 && stops, at_call, registers }))
+}
+
+fn tasks(pid: u32) -> Result<Vec<pid_t>, NotImplanted> {
+    let ended = |_| NotImplanted::Unsupported("it has ended");
+    let all = fs::read_dir(format!("/proc/{pid}/task")).map_err(ended)?;
+    Ok(all.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// The letter of a thread's state.
+pub fn state(pid: u32, tid: pid_t) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+fn has_ended(pid: u32, tid: pid_t) -> bool {
+    matches!(state(pid, tid), None | Some('Z' | 'X'))
+}
+
+/// Whether a signal waits for a thread that does not block it.
+fn is_signalled(pid: u32, tid: pid_t) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")) else { return true };
+    let field = |name: &str| {
+        let of = |line: &str| u64::from_str_radix(line.strip_prefix(name)?.trim(), 16).ok();
+        status.lines().find_map(of)
+    };
+    match (field("SigPnd:"), field("ShdPnd:"), field("SigBlk:")) {
+        (Some(own), Some(shared), Some(blocked)) => (own | shared) & !blocked != 0,
+        _ => true,
+    }
+}

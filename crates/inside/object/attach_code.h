@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Changes of code, of which a process that the object was brought into while it ran keeps account: the recorder takes them back. While
+ * the object is brought in, the recorder makes them too, when no thread runs. Each is made by one write to one page, so that nobody who
+ * dies in the middle of it leaves half of a jump.
+ */
+#ifndef FATHOM_INSIDE_ATTACH_CODE_H
+#define FATHOM_INSIDE_ATTACH_CODE_H
+
+static inline int lies_across(u64 at, u64 size)
+{
+	return (at ^ (at + size - 1)) & ~(PAGE - 1) ? 1 : 0;
+}
+
+/* Forgets the jumps of libraries that were unloaded. */
+static void drop_stale_jumps(void)
+{
+	struct attached *all = &fathom_attached;
+	u32 i, n = 0;
+
+	for (i = 0; i < all->jumps; i++) {
+		const struct jump *j = &all->jump[i];
+
+		if (!jump_target(j->at + j->first))
+			continue;
+		if (n != i)
+			memcpy(&all->jump[n], j, sizeof(*j));
+		n++;
+	}
+	all->jumps = n;
+}
+
+static int has_room_for_jumps(u32 count)
+{
+	if (!fathom_attached.pid)
+		return 1;
+	if (!deferred && fathom_attached.jumps + count > JUMPS)
+		drop_stale_jumps();
+	return fathom_attached.jumps + count <= JUMPS;
+}
+
+/* `bytes`: `first` of the code as they were, and a jump behind them. */
+static int change_code(u64 at, const u8 *bytes, const u8 *original, u32 first, u32 library)
+{
+	u32 size = first + JUMP;
+	struct jump *j;
+
+	if (!fathom_attached.pid)
+		return write_code(at, bytes, size);
+	if (size > JUMP_BYTES || lies_across(at, size) || !has_room_for_jumps(1))
+		return 0;
+	j = &fathom_attached.jump[fathom_attached.jumps];
+	j->at = at;
+	j->library = library;
+	j->first = (u8)first;
+	j->bytes = (u8)size;
+	memcpy(j->now, bytes, size);
+	memcpy(j->original, original, size);
+	fathom_attached.jumps++;
+	return deferred || write_code(at, bytes, size);
+}
+
+#endif

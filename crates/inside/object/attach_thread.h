@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Where a thread's own state is. A program that the object began with has thread-local memory for it. In one that ran already, that memory
+ * is laid out, so the states are in a table there, found by the thread's number, which the C library keeps at one distance from the
+ * thread pointer; the recorder has looked where that is.
+ */
+#ifndef FATHOM_INSIDE_ATTACH_THREAD_H
+#define FATHOM_INSIDE_ATTACH_THREAD_H
+
+#if defined(__x86_64__)
+#define THREADS 512
+/* Places in which a thread's state may be, from the one of its number on. */
+#define TRIED 16
+
+struct place {
+	u32 owner;
+	struct thread thread;
+};
+
+static struct place *places;
+
+static inline u32 thread_number(void)
+{
+	u32 number;
+
+	asm volatile("movl %%fs:(%1), %0" : "=r"(number) : "r"(fathom_attached.thread_at));
+	return number;
+}
+
+/* The first call of a thread. Null: there is no place. */
+static __attribute__((noinline)) struct thread *take_place(u32 number)
+{
+	u64 tgid = sealed ? 0 : call0(SYS_getpid);
+	u32 i, owner;
+
+	for (i = 0; i < TRIED; i++) {
+		struct place *place = &places[(number + i) & (THREADS - 1)];
+
+		if (__atomic_load_n(&place->owner, __ATOMIC_RELAXED) == number)
+			return &place->thread;
+	}
+	for (i = 0; i < TRIED && !sealed; i++) {
+		struct place *place = &places[(number + i) & (THREADS - 1)];
+
+		owner = __atomic_load_n(&place->owner, __ATOMIC_RELAXED);
+		/* What threads of a fork's parent had is nobody's either. */
+		if (owner && !has_ended(tgid, owner))
+			continue;
+		if (__atomic_compare_exchange_n(&place->owner, &owner, number, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+			memset(&place->thread, 0, sizeof(place->thread));
+			return &place->thread;
+		}
+	}
+	fathom_inside_lost();
+	return 0;
+}
+
+static inline struct thread *own_thread(void)
+{
+	struct place *place;
+	struct thread *t;
+	u32 number;
+
+	if (likely(!fathom_attached.pid))
+		return &self;
+	number = thread_number();
+	place = &places[number & (THREADS - 1)];
+	t = likely(place->owner == number) ? &place->thread : take_place(number);
+	/* An earlier thread of this number has ended, and left its ring to another. */
+	if (t && unlikely(t->ring && t->generation == process->generation && t->ring->owner != (u32)t->tid))
+		t->generation = 0;
+	return t;
+}
+
+static int make_places(void)
+{
+	u64 size = (THREADS * sizeof(struct place) + 4095) & ~4095UL;
+
+	places = map(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+	if (places)
+		note_mapping(places, size);
+	return places != 0;
+}
+#else
+static inline struct thread *own_thread(void)
+{
+	return &self;
+}
+#endif
+
+#endif

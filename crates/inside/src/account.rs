@@ -1,0 +1,152 @@
+//! What the object changed in a process that ran already, as it keeps account of it (`struct attached` of `object/layout.h`). The
+//! program can write what it likes there: it is read as hostile, and used only on the memory of that process.
+
+use crate::layout::{ATTACHED_MAGIC, JUMP_BYTES, JUMPS, MAPPINGS};
+
+/// Outcomes of the object's beginning that mean something here.
+pub const DONE: u64 = 1;
+/// See [`DONE`].
+pub const BUSY: u64 = 3;
+
+const JUMP: usize = 64;
+const MAPPING: usize = 16;
+const MAPPINGS_AT: usize = 64;
+const JUMPS_AT: usize = MAPPINGS_AT + MAPPINGS * MAPPING;
+/// Bytes of it.
+pub const SIZE: usize = JUMPS_AT + JUMPS * JUMP;
+
+/// Code that was changed, or is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Jump {
+    /// Where it begins.
+    pub at: u64,
+    /// The library's place in the plan.
+    pub library: u32,
+    /// Bytes before the jump that stay as they are.
+    pub first: usize,
+    /// All bytes, with the jump.
+    pub now: Vec<u8>,
+    /// All bytes, as they were.
+    pub original: Vec<u8>,
+}
+
+impl Jump {
+    /// Addresses in the middle of the jump, at which nobody may be when it is written.
+    pub fn middle(&self) -> std::ops::Range<u64> {
+        let end = self.at.saturating_add(self.now.len() as u64);
+        self.at.saturating_add(self.first as u64 + 1)..end
+    }
+}
+
+/// All that is known of a process.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Account {
+    /// The process; others are its children, with copies.
+    pub pid: u64,
+    /// What came of it.
+    pub outcome: u64,
+    /// Where its arena is mapped.
+    pub arena: u64,
+    /// Calls under way that the arena does not tell of.
+    pub preparing: u64,
+    /// Mappings that are not in it.
+    pub untold: u64,
+    /// What was changed.
+    pub jumps: Vec<Jump>,
+    /// What was mapped: address and size.
+    pub mappings: Vec<(u64, u64)>,
+}
+
+impl Account {
+    /// From its bytes. `None`: it is none.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        let half = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        if bytes.len() < SIZE || word(0)? != ATTACHED_MAGIC {
+            return None;
+        }
+        let (jumps, mappings) = (half(56)? as usize, half(60)? as usize);
+        if jumps > JUMPS || mappings > MAPPINGS {
+            return None;
+        }
+        let mapping = |i: usize| Some((word(MAPPINGS_AT + i * MAPPING)?, word(MAPPINGS_AT + i * MAPPING + 8)?));
+        let jump = |i: usize| {
+            let at = JUMPS_AT + i * JUMP;
+            let (first, size) = (usize::from(*bytes.get(at + 12)?), usize::from(*bytes.get(at + 13)?));
+            if size > JUMP_BYTES || first >= size {
+                return None;
+            }
+            let code = |from: usize| bytes.get(from..from + size).map(<[u8]>::to_vec);
+            let (now, original) = (code(at + 16)?, code(at + 16 + JUMP_BYTES)?);
+            Some(Jump { at: word(at)?, library: half(at + 8)?, first, now, original })
+        };
+        Some(Self {
+            pid: word(8)?,
+            outcome: word(24)?,
+            arena: word(32)?,
+            preparing: word(40)?,
+            untold: word(48)?,
+            jumps: (0..jumps).map(jump).collect::<Option<_>>()?,
+            mappings: (0..mappings).map(mapping).collect::<Option<_>>()?,
+        })
+    }
+
+    /// Its first words, before the object begins.
+    pub fn begin(pid: u64, thread_at: u64) -> Vec<u8> {
+        [ATTACHED_MAGIC, pid, thread_at, 0].map(u64::to_le_bytes).concat()
+    }
+
+    /// Why the object could not begin, in words.
+    pub fn why(&self) -> &'static str {
+        match self.outcome {
+            0 => "its code in the process did not come to an end",
+            2 => "it needs more of the kernel or of the program's loader than is there",
+            BUSY => "its loader is at work",
+            4 => "the functions of its C library cannot be hooked",
+            5 => "it cannot make the memory for its records",
+            6 => "it has no memory left",
+            _ => "there is too much in it to keep account of",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn account_is_read_as_written() {
+        let mut bytes = Account::begin(7, 0x2d0);
+        bytes.resize(SIZE, 0);
+        bytes[24] = 1;
+        bytes[56] = 1;
+        bytes[60] = 1;
+        bytes[MAPPINGS_AT..MAPPINGS_AT + 16]
+            .copy_from_slice(&[0x1000u64.to_le_bytes(), 0x2000u64.to_le_bytes()].concat());
+        let jump = &mut bytes[JUMPS_AT..JUMPS_AT + JUMP];
+        jump[..16].copy_from_slice(&[&0x4000u64.to_le_bytes()[..], &3u32.to_le_bytes(), &[2, 7, 0, 0]].concat());
+        jump[16..23].copy_from_slice(&[1, 2, 0xe9, 0, 0, 0, 0]);
+        jump[40..47].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7]);
+        let account = Account::read(&bytes).unwrap();
+        assert_eq!((account.pid, account.outcome, &account.mappings[..]), (7, DONE, &[(0x1000, 0x2000)][..]));
+        let [jump] = &account.jumps[..] else { panic!("{account:?}") };
+        assert_eq!((jump.library, jump.first, jump.middle()), (3, 2, 0x4003..0x4007));
+        assert_eq!((jump.now[2], &jump.original[..]), (0xe9, &[1, 2, 3, 4, 5, 6, 7][..]));
+        bytes[JUMPS_AT + 13] = 25;
+        assert_eq!(Account::read(&bytes), None, "longer than there is room for");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_can_be_read(mut bytes in proptest::collection::vec(any::<u8>(), SIZE..SIZE + 1), jumps in 0u8..=255) {
+            bytes[..8].copy_from_slice(&ATTACHED_MAGIC.to_le_bytes());
+            bytes[56..60].copy_from_slice(&[jumps, 0, 0, 0]);
+            bytes[60..64].copy_from_slice(&[1, 0, 0, 0]);
+            if let Some(account) = Account::read(&bytes) {
+                prop_assert!(account.jumps.iter().all(|j| j.now.len() <= JUMP_BYTES && j.first < j.now.len()));
+                prop_assert!(account.jumps.iter().all(|j| j.middle().count() <= JUMP_BYTES));
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What a stopped thread is made to do: system calls, and calls of functions of the object, and then to go on where it was. The code is
+//! `fathom_piece` of `object/attach.h`; here is what it works on. It depends on nobody: whoever has started it may end.
+
+/// The registers of a thread, as it is to go on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct State {
+    /// The next instruction, and the flags.
+    pub ip: u64,
+    /// See `ip`.
+    pub flags: u64,
+    /// r15 to r8, rbp, rdi, rsi, rdx, rcx, rax, rbx. The stack pointer stays what it is.
+    pub registers: [u64; 15],
+    /// Blocked signals.
+    pub mask: u64,
+}
+
+/// One thing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// A system call: its number, and arguments.
+    Call(u64, [u64; 6]),
+    /// A function, by its address, without arguments.
+    Function(u64),
+}
+
+impl Task {
+    /// A system call that has no use for its last argument, marked as the object's own: it is not recorded.
+    pub fn own_call(number: u64, a: [u64; 5]) -> Self {
+        Self::Call(number, [a[0], a[1], a[2], a[3], a[4], OWN_CALL])
+    }
+}
+
+/// In place of a descriptor: that of the file which was opened, and which is closed at the end.
+pub const OPENED: u64 = u64::MAX - 1;
+/// Bytes below the stack pointer that are used: the red zone (System V ABI), and two words.
+pub const BELOW_STACK: u64 = 144;
+
+const HEADER: usize = 176;
+const TASK: usize = 56;
+/// As `OWN_CALL` of `object/system.h`.
+const OWN_CALL: u64 = 0x6c6c_6143_6e77_6f46;
+
+/// Bytes of the code's data, for so many tasks and such a text.
+pub fn size(tasks: usize, text: &[u8]) -> usize {
+    HEADER + TASK * tasks + text.len()
+}
+
+/// The code's data, of which rbx has the address. `stack`: the end of the stack for functions. `text` stands at the end.
+pub fn data(state: &State, stack: u64, tasks: &[Task], text: &[u8]) -> Vec<u8> {
+    let mut words = vec![state.mask, u64::MAX, stack, tasks.len() as u64, OWN_CALL, state.ip, state.flags];
+    words.extend(state.registers);
+    for task in tasks {
+        match task {
+            Task::Call(number, arguments) => {
+                words.push(*number);
+                words.extend(arguments);
+            }
+            Task::Function(address) => words.extend([u64::MAX, *address, 0, 0, 0, 0, 0]),
+        }
+    }
+    let mut bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+    bytes.extend(text);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_stands_where_code_looks_for_it() {
+        let state = State { ip: 0x1234, flags: 0x246, registers: std::array::from_fn(|i| 100 + i as u64), mask: 7 };
+        let tasks = [Task::Call(9, [1, 2, 3, 4, OPENED, 6]), Task::Function(0x55)];
+        let bytes = data(&state, 0x9000, &tasks, b"/x\0");
+        let word = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().unwrap());
+        assert_eq!([word(0), word(8), word(16), word(24), word(32)], [7, u64::MAX, 0x9000, 2, OWN_CALL]);
+        assert_eq!([word(40), word(48), word(56), word(168)], [0x1234, 0x246, 100, 114]);
+        assert_eq!([word(HEADER), word(HEADER + 40), word(HEADER + TASK)], [9, OPENED, u64::MAX]);
+        assert_eq!((word(HEADER + TASK + 8), bytes.len()), (0x55, size(2, b"/x\0")));
+        assert_eq!(bytes[HEADER + 2 * TASK..], *b"/x\0");
+    }
+}

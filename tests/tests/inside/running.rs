@@ -1,0 +1,451 @@
+//! Processes that run already are probed inside too, if that is asked for: the same operations as by uprobes, and nothing of it is left
+//! when the recording ends, or is killed.
+
+use super::{facts, hooked_by_name, own_links};
+use anyhow::{Context, Result, bail, ensure};
+use fathom_tests::{fathom, near, number, records_lost, run, shape, show, until};
+use serde_json::Value;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+/// A program that takes lines and answers each by one. Killed when this is dropped.
+struct Running {
+    child: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Result<Self> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let answers = BufReader::new(child.stdout.take().context("stdout")?);
+        Ok(Self { child, answers })
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn tell(&mut self, line: &str) -> Result<()> {
+        let stdin = self.child.stdin.as_mut().context("stdin")?;
+        stdin.write_all(line.as_bytes())?;
+        Ok(stdin.flush()?)
+    }
+
+    fn answer(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        ensure!(line.ends_with('\n'), "the program ended: {:?}", self.child.wait()?);
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// What it prints at its end, which is to be a success.
+    fn finish(mut self) -> Result<String> {
+        drop(self.child.stdin.take());
+        let mut rest = String::new();
+        self.answers.read_to_string(&mut rest)?;
+        let status = self.child.wait()?;
+        ensure!(status.success(), "{status}: {rest}");
+        Ok(rest.trim_end().to_owned())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A recording of a process that runs.
+struct Recording {
+    child: Child,
+    control: File,
+    answers: BufReader<File>,
+    archive: PathBuf,
+}
+
+impl Recording {
+    fn spawn(folder: &Path, way: &str, pids: &[u32]) -> Result<(Child, PathBuf, PathBuf)> {
+        let archive = folder.join(format!("{way}-{}.fathom", pids[0]));
+        let (control, answers) = (folder.join(format!("{way}.ctl")), folder.join(format!("{way}.ack")));
+        for fifo in [&control, &answers] {
+            if !fifo.exists() {
+                run(Command::new("mkfifo").arg(fifo))?;
+            }
+        }
+        let mut command = Command::new(fathom());
+        command.args(["record", "--quiet", "--keep-sql", "--probes", way, "-o"]).arg(&archive);
+        command.arg("--control").arg(format!("fifo:{},{}", control.display(), answers.display()));
+        for pid in pids {
+            command.args(["--pid", &pid.to_string()]);
+        }
+        Ok((command.stderr(Stdio::piped()).spawn()?, archive, control))
+    }
+
+    /// When this returns, the process is recorded.
+    fn begin(folder: &Path, way: &str, pids: &[u32]) -> Result<Self> {
+        let (child, archive, control) = Self::spawn(folder, way, pids)?;
+        let open = |path: &Path| OpenOptions::new().read(true).write(true).open(path);
+        let answers = BufReader::new(open(&control.with_extension("ack"))?);
+        let mut recording = Self { child, control: open(&control)?, answers, archive };
+        recording.ask("ping")?;
+        Ok(recording)
+    }
+
+    fn ask(&mut self, what: &str) -> Result<()> {
+        writeln!(self.control, "{what}")?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        ensure!(line.trim_end_matches(['\n', '\0']).ends_with("ack"), "{what}: {line:?}");
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<Value> {
+        self.ask("stop")?;
+        let mut said = String::new();
+        self.child.stderr.take().context("stderr")?.read_to_string(&mut said)?;
+        let status = self.child.wait()?;
+        ensure!(status.success(), "{status}: {said}");
+        show(&self.archive)
+    }
+}
+
+/// What is mapped in a process, and the code of a library as it is there.
+fn maps(pid: u32) -> Result<String> {
+    Ok(fs::read_to_string(format!("/proc/{pid}/maps"))?)
+}
+
+/// Pages of code that the process has of its own, as they differ from their files.
+fn changed_code(pid: u32) -> Result<Vec<String>> {
+    let memory = File::open(format!("/proc/{pid}/mem"))?;
+    let mut changed = Vec::new();
+    for line in maps(pid)?.lines().filter(|line| line.contains(" r-xp ") && line.contains(" /")) {
+        let mut words = line.split_whitespace();
+        let (range, offset) = (words.next().context("a range")?, words.nth(1).context("an offset")?);
+        let path = line.split_once('/').map(|(_, path)| format!("/{path}")).unwrap_or_default();
+        let (from, to) = range.split_once('-').context("a range")?;
+        let (from, to, offset) = (hex(from)?, hex(to)?, hex(offset)?);
+        let mut there = vec![0; (to - from) as usize];
+        std::os::unix::fs::FileExt::read_exact_at(&memory, &mut there, from)?;
+        let mut own = vec![0; there.len()];
+        let file = File::open(&path).with_context(|| path.clone())?;
+        let mut filled = 0;
+        while let n @ 1.. = std::os::unix::fs::FileExt::read_at(&file, &mut own[filled..], offset + filled as u64)? {
+            filled += n;
+        }
+        changed.extend((0..filled).filter(|i| there[*i] != own[*i]).map(|i| format!("{path}+{:x}", offset + i as u64)));
+    }
+    Ok(changed)
+}
+
+fn hex(text: &str) -> Result<u64> {
+    Ok(u64::from_str_radix(text, 16)?)
+}
+
+/// That a process is as it was: no changed byte of code, no mapping of the object's or in its folder.
+fn is_as_before(pid: u32, mappings: usize) -> Result<()> {
+    // Uprobes are taken off behind the recorder's back.
+    until("its code to be as in its files", || Ok(changed_code(pid)?.is_empty()))
+        .with_context(|| format!("{:?}", changed_code(pid).unwrap_or_default()))?;
+    let now = maps(pid)?;
+    ensure!(!now.contains("fathom-inside"), "{now}");
+    // Those around the object may have been merged or split by what the program maps itself.
+    ensure!(now.lines().count() <= mappings + 2, "{mappings} mappings before, now:\n{now}");
+    Ok(())
+}
+
+fn compile(folder: &Path) -> Result<PathBuf> {
+    super::compile("cc", "running.c", folder)
+}
+
+/// The same work in one process, recorded both ways: what a line of `work` starts ends with an answer.
+fn same_both_ways(mut program: Running, work: &str, least: usize) -> Result<(Value, Running)> {
+    let folder = tempfile::tempdir()?;
+    let (mut both, mut answers, mut links) = (Vec::new(), Vec::new(), Vec::new());
+    let before = maps(program.pid())?.lines().count();
+    for way in ["inside", "uprobe"] {
+        let recording = Recording::begin(folder.path(), way, &[program.pid()])?;
+        ensure!(
+            maps(program.pid())?.contains("fathom-inside.so") == (way == "inside"),
+            "{way}: {}",
+            maps(program.pid())?
+        );
+        program.tell(work)?;
+        answers.push(program.answer()?);
+        let archive = recording.archive.clone();
+        let summary = recording.end()?;
+        ensure!(records_lost(&summary)? == 0.0, "{way}: {}", summary["loss"]);
+        let probes = summary["environment"]["sqlite.probes"]["value"].as_str().unwrap_or_default();
+        ensure!(probes.starts_with(way), "asked for {way}: {probes}: {:#?}", summary["coverage"]);
+        links.push(own_links(&archive)?);
+        both.push(summary);
+        is_as_before(program.pid(), before)?;
+    }
+    ensure!(answers[0] == answers[1], "{answers:?}");
+    ensure!(links[0] == links[1], "links:\ninside {:?}\nuprobe {:?}", links[0], links[1]);
+    let (inside, uprobe) = (facts(&both[0])?, facts(&both[1])?);
+    ensure!(inside.len() >= least, "only {} statements: {:?}", inside.len(), inside.keys());
+    for statement in inside.keys().chain(uprobe.keys()) {
+        let (ours, theirs) = (inside.get(statement), uprobe.get(statement));
+        ensure!(ours == theirs, "{statement}:\ninside {ours:?}\nuprobe {theirs:?}");
+    }
+    Ok((both.swap_remove(0), program))
+}
+
+/// One thread: a Python, whose statements write.
+const PYTHON: &str = r#"
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("pragma journal_mode=wal").fetchall()
+db.execute("create table t (a integer primary key, b text)")
+for line in sys.stdin:
+    db.execute("delete from t")
+    for i in range(60): db.execute("insert into t (b) values (?)", ("x%d" % i,))
+    rows = db.execute("select a from t where a < 20").fetchall()
+    for row in db.execute("select a from t where a < 10"): db.execute("update t set b = 'u' where a = ?", (row[0],))
+    try: db.execute("insert into t (a) values (1)")
+    except sqlite3.IntegrityError: pass
+    print(len(rows), flush=True)
+"#;
+
+pub fn python() -> Result<()> {
+    let disk = fathom_tests::ext4()?;
+    let database = disk.path().join("t.db");
+    let mut program = Running::start(Command::new("python3").args(["-c", PYTHON]).arg(&database))?;
+    // Once, so that the first recording is not of what is done once only.
+    program.tell("go\n")?;
+    ensure!(program.answer()? == "19", "it has begun otherwise");
+    let (summary, program) = same_both_ways(program, "go\n", 6)?;
+    near("INSERTs", number(shape(&summary, "INSERT INTO T (B)")?, "/count")?, 60.0)?;
+    hooked_by_name(&summary, "libsqlite3.so", "1 process")?;
+    program.finish().map(drop)
+}
+
+pub fn shell() -> Result<()> {
+    let disk = fathom_tests::ext4()?;
+    let mut program = Running::start(Command::new("sqlite3").arg(disk.path().join("t.db")))?;
+    program.tell("create table t(a, b);\n.print ready\n")?;
+    ensure!(program.answer()? == "ready", "it has begun otherwise");
+    let work = "delete from t; insert into t values (1, 2), (3, 4); insert into t select a + 1, b from t; select count(*) from t;\n";
+    let (summary, program) = same_both_ways(program, work, 4)?;
+    near("rows", number(shape(&summary, "SELECT COUNT")?, "/rows")?, 1.0)?;
+    hooked_by_name(&summary, "libsqlite3.so", "1 process")?;
+    program.finish().map(drop)
+}
+
+/// Eight threads that work and eight that wait, none of which may notice.
+pub fn threads() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut program = Running::start(Command::new(compile(folder.path())?).args(["8", "500", "8", "0"]))?;
+    ensure!(program.answer()? == "ready", "it has begun otherwise");
+    let (summary, program) = same_both_ways(program, "go\n", 3)?;
+    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 8.0 * 500.0)?;
+    hooked_by_name(&summary, "libsqlite3.so", "1 process")?;
+    let end = program.finish()?;
+    ensure!(end == "whole, 0 interrupted", "{end}");
+    Ok(())
+}
+
+/// Threads work, wait, come and go while it is attached to and taken out, again and again.
+pub fn busy(rounds: usize) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut program = Running::start(Command::new(compile(folder.path())?).args(["4", "0", "4", "2"]))?;
+    ensure!(program.answer()? == "ready", "it has begun otherwise");
+    program.tell("spin\n")?;
+    let mut inside = 0;
+    for _ in 0..rounds {
+        let recording = Recording::begin(folder.path(), "inside", &[program.pid()])?;
+        std::thread::sleep(Duration::from_millis(20));
+        let archive = recording.archive.clone();
+        let summary = recording.end()?;
+        let fact = summary["environment"]["sqlite.probes"]["value"].as_str().unwrap_or_default().to_owned();
+        // Threads that come and go may keep it from being attached to; then the reason is told.
+        ensure!(fact == "inside" || fact.starts_with("uprobes: "), "{fact}");
+        inside += usize::from(fact == "inside");
+        if fact == "inside" {
+            ensure!(number(shape(&summary, "INSERT INTO T VALUES (?")?, "/count")? > 0.0, "{summary}");
+        }
+        fs::remove_dir_all(archive)?;
+        until("its code to be as in its files", || Ok(changed_code(program.pid())?.is_empty()))?;
+    }
+    program.tell("halt\n")?;
+    program.answer()?;
+    let end = program.finish()?;
+    ensure!(end == "whole, 0 interrupted", "{end}");
+    ensure!(inside * 2 > rounds, "it was probed inside in {inside} of {rounds} recordings only");
+    Ok(())
+}
+
+/// The recorder is killed at any moment: the program goes on, and the next recording takes out what is left.
+pub fn killed(rounds: u64) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut program = Running::start(Command::new(compile(folder.path())?).args(["4", "0", "4", "1"]))?;
+    ensure!(program.answer()? == "ready", "it has begun otherwise");
+    program.tell("spin\n")?;
+    let (mut drawn, mut within) = (1u64, 0);
+    // From when it began to look for the process to when it was attached to.
+    for round in 0..rounds {
+        let (mut recorder, archive, _) = Recording::spawn(folder.path(), "inside", &[program.pid()])?;
+        drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let before = maps(program.pid())?.contains("fathom-inside");
+        // Every third from when the object is there: before, it would seldom be in the middle of something.
+        if round % 3 > 0 {
+            until("it to be attached to, or the recorder to be done", || {
+                Ok(maps(program.pid())?.contains(&format!("fathom-inside-{}-", recorder.id()))
+                    || recorder.try_wait()?.is_some())
+            })?;
+            std::thread::sleep(Duration::from_micros((drawn >> 33) % 4000));
+        } else {
+            std::thread::sleep(Duration::from_micros((drawn >> 33) % 1_200_000));
+        }
+        if round % 6 == 5 {
+            // While it takes out what it brought in.
+            // SAFETY: a signal to this test's own child.
+            unsafe { libc::kill(recorder.id().cast_signed(), libc::SIGINT) };
+            std::thread::sleep(Duration::from_micros((drawn >> 20) % 300_000));
+        }
+        recorder.kill()?;
+        recorder.wait()?;
+        within += usize::from(!before && maps(program.pid())?.contains("fathom-inside"));
+        let _ = fs::remove_dir_all(archive);
+        ensure!(program.child.try_wait()?.is_none(), "the program ended in round {round}");
+    }
+    program.tell("halt\n")?;
+    program.answer()?;
+    // The next one takes it out.
+    let pid = program.pid();
+    Recording::begin(folder.path(), "inside", &[pid])?.end()?;
+    is_as_before(pid, usize::MAX - 2)?;
+    let end = program.finish()?;
+    ensure!(end.starts_with("whole, "), "{end}");
+    ensure!(within > 0, "no recorder was killed while the object was in the program");
+    Ok(())
+}
+
+/// What is left alone has uprobes, and the coverage says why.
+pub fn reasons() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let says = |program: &mut Command, reason: &str| -> Result<()> {
+        let mut program = Running::start(program)?;
+        ensure!(program.answer()? == "ready", "it has begun otherwise");
+        let recording = Recording::begin(folder.path(), "inside", &[program.pid()])?;
+        program.tell("go\n")?;
+        program.answer()?;
+        let summary = recording.end()?;
+        near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 5.0).with_context(|| reason.to_owned())?;
+        let fact = summary["environment"]["sqlite.probes"]["value"].as_str().unwrap_or_default();
+        ensure!(fact.starts_with("uprobes: ") && fact.contains(reason), "{reason}: {fact}");
+        let rows = summary["coverage"].as_array().context("coverage[]")?;
+        let told = |row: &Value| {
+            row["how"].as_str().is_some_and(|how| how.contains("by uprobes, since") && how.contains(reason))
+        };
+        ensure!(rows.iter().any(told), "{reason}: {rows:#?}");
+        program.finish().map(drop)
+    };
+    let words = ["1", "5", "0", "0"];
+    let program = compile(folder.path())?;
+    let linked = folder.path().join("static");
+    super::link("running.c", &["-static", "-lsqlite3", "-lm"], &linked)?;
+    says(Command::new(&linked).args(words), "it is linked statically")?;
+    let python = |preparation: &str| {
+        let script = format!(
+            "import sqlite3, sys, ctypes\nlibc = ctypes.CDLL(None)\n{preparation}\ndb = sqlite3.connect(':memory:')\n\
+             db.execute('create table t (a)')\nprint('ready', flush=True)\nfor line in sys.stdin:\n  \
+             for i in range(5): db.execute('insert into t values (1)')\n  print('done', flush=True)\n"
+        );
+        let mut command = Command::new("python3");
+        command.args(["-c", &script]);
+        command
+    };
+    // A filter that allows everything: PR_SET_NO_NEW_PRIVS, then a program of one instruction.
+    let filter = "import struct\nlibc.prctl(38, 1, 0, 0, 0)\ncode = ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0x7fff0000))\n\
+        p = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', 1, ctypes.addressof(code)))\nassert libc.prctl(22, 2, p, 0, 0) == 0";
+    says(&mut python(filter), "a filter of system calls")?;
+    says(&mut python("assert libc.mlockall(1) == 0"), "it locks its memory")?;
+    // In a namespace of process numbers, of which the test sees the outer one's child only.
+    let mut program = Running::start(Command::new(&program).args(words))?;
+    program.answer()?;
+    let pid = program.pid();
+    // SAFETY: signals to this test's own child.
+    unsafe { libc::kill(pid.cast_signed(), libc::SIGSTOP) };
+    until("it to be stopped", || Ok(fs::read_to_string(format!("/proc/{pid}/stat"))?.contains(") T ")))?;
+    let recording = Recording::begin(folder.path(), "inside", &[pid])?;
+    ensure!(fs::read_to_string(format!("/proc/{pid}/stat"))?.contains(") T "), "it was woken");
+    // SAFETY: as above.
+    unsafe { libc::kill(pid.cast_signed(), libc::SIGCONT) };
+    program.tell("go\n")?;
+    program.answer()?;
+    let summary = recording.end()?;
+    near("INSERTs of the stopped one", number(shape(&summary, "INSERT")?, "/count")?, 5.0)?;
+    let fact = summary["environment"]["sqlite.probes"]["value"].as_str().unwrap_or_default();
+    ensure!(fact.contains("it is stopped"), "{fact}");
+    program.finish().map(drop)
+}
+
+/// A second recording of the same process, one that is traced, and one that executes another program, forks or ends meanwhile.
+pub fn others() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = compile(folder.path())?;
+    let start = || -> Result<Running> {
+        let mut program = Running::start(Command::new(&program).args(["2", "5", "0", "0"]))?;
+        program.answer()?;
+        Ok(program)
+    };
+    let mut running = start()?;
+    let second = tempfile::tempdir()?;
+    let first = Recording::begin(folder.path(), "inside", &[running.pid()])?;
+    let other = Recording::begin(second.path(), "inside", &[running.pid()])?;
+    running.tell("go\n")?;
+    running.answer()?;
+    let (other, first) = (other.end()?, first.end()?);
+    for (summary, fact) in [(&first, "inside"), (&other, "uprobes: another recording probes it inside")] {
+        near("INSERTs", number(shape(summary, "INSERT")?, "/count")?, 10.0)?;
+        ensure!(
+            summary["environment"]["sqlite.probes"]["value"] == fact,
+            "{}",
+            summary["environment"]["sqlite.probes"]
+        );
+    }
+    is_as_before(running.pid(), usize::MAX - 2)?;
+    running.finish()?;
+
+    let mut ends = start()?;
+    let recording = Recording::begin(folder.path(), "inside", &[ends.pid()])?;
+    ends.tell("go\n")?;
+    ends.answer()?;
+    ends.finish()?;
+    near("INSERTs of one that ended", number(shape(&recording.end()?, "INSERT")?, "/count")?, 10.0)?;
+
+    let script = "import os, sqlite3, sys\ndb = sqlite3.connect(':memory:')\nprint('ready', flush=True)\nsys.stdin.readline()\n\
+        db.execute('select 1').fetchall()\nif os.fork() == 0:\n  db.execute('select 22').fetchall()\n  os._exit(0)\nos.wait()\n\
+        os.execvp('python3', ['python3', '-c', \"import sqlite3, sys; sqlite3.connect(':memory:').execute('select 333').fetchall(); \
+        print('done', flush=True); sys.stdin.readline()\"])";
+    let mut executes = Running::start(Command::new("python3").args(["-c", script]))?;
+    executes.answer()?;
+    let recording = Recording::begin(folder.path(), "inside", &[executes.pid()])?;
+    executes.tell("go\n")?;
+    executes.answer()?;
+    let pid = executes.pid();
+    let summary = recording.end()?;
+    for statement in ["SELECT 1", "SELECT 22", "SELECT 333"] {
+        let all = summary["operations"].as_array().context("operations[]")?;
+        let found = all.iter().find(|o| o["statement"].as_str().is_some_and(|s| s.eq_ignore_ascii_case(statement)));
+        near(statement, number(found.with_context(|| format!("{statement}: {all:#?}"))?, "/count")?, 1.0)?;
+    }
+    is_as_before(pid, usize::MAX - 2)?;
+    drop(executes);
+
+    let missing = Command::new(fathom()).args(["record", "--probes", "inside", "--pid", "4194303"]).output()?;
+    ensure!(missing.status.code() == Some(1), "{missing:?}");
+    let refused = Command::new(fathom())
+        .args(["record", "--probes", "inside", "--op", "libc.so.6:fsync", "--pid", &std::process::id().to_string()])
+        .output()?;
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    if !(refused.status.code() == Some(1) && message.contains("--op")) {
+        bail!("{refused:?}");
+    }
+    Ok(())
+}
