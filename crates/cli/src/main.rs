@@ -38,6 +38,9 @@ use clap::{CommandFactory, Parser};
 use model::text::ShownPath as _;
 use std::process::ExitCode;
 
+/// What this program was built of, for [`model::program`] to find in its file.
+static SOURCES: &str = concat!("fathom-sources:", env!("FATHOM_SOURCES"));
+
 /// What was asked for is not there: wrong usage, which only the work itself could tell.
 #[derive(Debug)]
 struct Usage(String);
@@ -63,6 +66,7 @@ impl std::fmt::Display for Interrupted {
 impl std::error::Error for Interrupted {}
 
 fn main() -> ExitCode {
+    std::hint::black_box(SOURCES);
     let cli = match args::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return output::parsed(&args::explain(error)),
