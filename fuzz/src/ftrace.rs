@@ -134,7 +134,7 @@ fn translate(bytes: &[u8], layout: Layout, sink: &mut dyn FnMut(&Event)) -> run:
     let decoder = Decoder::new(layout, &formats());
     let half = (bytes.len() / 2).next_multiple_of(PAGE).min(bytes.len());
     let cpus = vec![(0, Cow::Borrowed(&bytes[..half])), (1, Cow::Borrowed(&bytes[half..]))];
-    run::run(&[Part { decoder, layout, clock: Clock::NS, cpus }], &trace_context(), &[], sink)
+    run::run(&[Part { decoder, layout, clock: Clock::NS, cpus, cut: 0 }], &trace_context(), &[], sink)
 }
 
 /// Whatever the pages hold becomes events that go through the log unchanged.

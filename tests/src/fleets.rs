@@ -1,6 +1,7 @@
 //! What the tests of `fathom sql` and `fathom fleet` share: archives that are many, what their indexes say, and a store.
 
-use crate::{fathom, run, until};
+use crate::service::Service;
+use crate::{fathom, run};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -139,23 +140,34 @@ pub fn versitygw() -> Result<(), String> {
 
 /// A store of S3 on loopback, which ends with the test.
 pub struct S3 {
-    child: std::process::Child,
+    _service: Service,
+    /// What it prints, unless another folder holds it.
+    _log: Option<tempfile::TempDir>,
     /// Where it listens.
     pub at: String,
+}
+
+/// Starts a store that is given its port, and waits until it accepts connections.
+fn serving(name: &str, port: u16, command: &mut Command, log: &Path) -> Result<S3> {
+    let mut service = Service::start(name, command, log)?;
+    let at = format!("127.0.0.1:{port}");
+    service.ready(|| Ok(std::net::TcpStream::connect(&at).is_ok()))?;
+    Ok(S3 { _service: service, _log: None, at })
+}
+
+/// One that is free now.
+fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 impl S3 {
     /// Starts it.
     pub fn start() -> Result<Self> {
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let child = Command::new(python())
-            .args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let store = Self { child, at: format!("127.0.0.1:{port}") };
-        until("the store answers", || Ok(std::net::TcpStream::connect(&store.at).is_ok()))?;
+        let (port, folder) = (free_port()?, tempfile::tempdir()?);
+        let mut command = Command::new(python());
+        command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]);
+        let mut store = serving("moto", port, &mut command, &folder.path().join("log"))?;
+        store._log = Some(folder);
         // A bucket is one PUT.
         let program = "import sys, urllib.request as u; u.urlopen(u.Request(sys.argv[1], method='PUT'))";
         run(Command::new(python()).args(["-c", program, &format!("http://{}/shelf", store.at)]))?;
@@ -165,8 +177,7 @@ impl S3 {
     /// Starts S3Proxy over a folder, with a bucket; what it writes itself goes into another.
     pub fn over(folder: &Path, own: &Path) -> Result<Self> {
         fs::create_dir_all(folder.join("shelf"))?;
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let (conf, log) = (own.join("s3proxy.conf"), fs::File::create(own.join("s3proxy.log"))?);
+        let (conf, port) = (own.join("s3proxy.conf"), free_port()?);
         fs::write(
             &conf,
             format!(
@@ -175,34 +186,23 @@ impl S3 {
                 folder.display()
             ),
         )?;
-        let child = Command::new("java")
+        let mut command = Command::new("java");
+        command
             .args(["-Xmx512m", "-cp", text(&here("../target/s3proxy/*")), "org.gaul.s3proxy.Main", "--properties"])
-            .arg(&conf)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
-        let store = Self { child, at: format!("127.0.0.1:{port}") };
-        until("the store answers", || Ok(std::net::TcpStream::connect(&store.at).is_ok()))?;
-        Ok(store)
+            .arg(&conf);
+        serving("S3Proxy", port, &mut command, &own.join("s3proxy.log"))
     }
 
     /// Starts VersityGW over a folder, with a bucket.
     pub fn versitygw(folder: &Path, own: &Path) -> Result<Self> {
         fs::create_dir_all(folder.join("shelf"))?;
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let (at, log) = (format!("127.0.0.1:{port}"), fs::File::create(own.join("versitygw.log"))?);
-        let child = Command::new(here("../target/tools/bin/versitygw"))
-            .args(["--port", &at, "posix"])
+        let port = free_port()?;
+        let mut command = Command::new(here("../target/tools/bin/versitygw"));
+        command
+            .args(["--port", &format!("127.0.0.1:{port}"), "posix"])
             .arg(folder)
-            .envs([("ROOT_ACCESS_KEY", "test"), ("ROOT_SECRET_KEY", "test")])
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
-        let store = Self { child, at };
-        until("the store answers", || Ok(std::net::TcpStream::connect(&store.at).is_ok()))?;
-        Ok(store)
+            .envs([("ROOT_ACCESS_KEY", "test"), ("ROOT_SECRET_KEY", "test")]);
+        serving("VersityGW", port, &mut command, &own.join("versitygw.log"))
     }
 
     /// Has a command use it.
@@ -213,12 +213,5 @@ impl S3 {
             .env("AWS_ACCESS_KEY_ID", "test")
             .env("AWS_SECRET_ACCESS_KEY", "test")
             .env("AWS_REGION", "us-east-1")
-    }
-}
-
-impl Drop for S3 {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -7,6 +7,7 @@ pub mod fleets;
 pub mod perfetto;
 pub mod phone;
 pub mod pool;
+pub mod service;
 pub mod silent_connections;
 pub mod sshd;
 pub mod tmpfs;

@@ -6,13 +6,14 @@
 
 pub mod machine;
 
+use crate::service::Service;
 use crate::{installed, run, until};
 use anyhow::{Context, Result, bail, ensure};
 use machine::Machine;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// Why there can be no such device here.
 pub fn possible() -> Result<(), String> {
@@ -66,19 +67,20 @@ impl Default for Shape {
 
 /// A running one, and the adb server that knows it.
 pub struct Phone {
-    folder: tempfile::TempDir,
     body: Body,
-    server: Child,
+    server: Service,
     /// The adb server's port.
     pub port: String,
     /// The device's serial number.
     pub serial: String,
+    /// Removed when the others have ended.
+    folder: tempfile::TempDir,
 }
 
 /// What the device is.
 enum Body {
     /// A daemon beside us, with a private root.
-    Root(Child),
+    Root(Service),
     /// A machine of its own.
     Machine(Box<Machine>),
 }
@@ -106,8 +108,7 @@ impl Phone {
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
         let mut command = Command::new("adb");
         command.args(["-P", &port, "nodaemon", "server"]).env("HOME", at("home")).env("ADB_MDNS", "0");
-        let server =
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(at("server.log"))?).spawn()?;
+        let server = Service::start("adb's server", &mut command, &at("server.log"))?;
         let strangers = at("stranger");
         if !shape.authorized {
             run(Command::new("adb").arg("keygen").arg(&strangers))?;
@@ -128,17 +129,17 @@ impl Phone {
             if let Some(key) = key {
                 command.arg("--key").arg(key);
             }
-            Body::Root(command.stdin(Stdio::null()).spawn().context("starting the daemon")?)
+            Body::Root(Service::start("the daemon", &mut command, &at("daemon.log"))?)
         };
-        let mut phone = Self { folder, body, server, port, serial: String::new() };
-        until("a listening adb server", || {
-            Ok(std::net::TcpStream::connect(format!("127.0.0.1:{}", phone.port)).is_ok())
-        })?;
-        phone.serial = match &phone.body {
+        let mut phone = Self { body, server, port, serial: String::new(), folder };
+        let port = format!("127.0.0.1:{}", phone.port);
+        phone.server.ready(|| Ok(std::net::TcpStream::connect(&port).is_ok()))?;
+        phone.serial = match &mut phone.body {
             Body::Machine(machine) => format!("127.0.0.1:{}", machine.port),
-            Body::Root(_) => {
-                until("the daemon's port", || Ok(phone.folder.path().join("port").exists()))?;
-                format!("127.0.0.1:{}", fs::read_to_string(phone.folder.path().join("port"))?)
+            Body::Root(daemon) => {
+                let port = phone.folder.path().join("port");
+                daemon.ready(|| Ok(port.exists()))?;
+                format!("127.0.0.1:{}", fs::read_to_string(&port)?)
             }
         };
         phone.connect()?;
@@ -207,7 +208,7 @@ impl Phone {
         run(Command::new("kill").args([name, &self.daemon()?.id().to_string()])).map(drop)
     }
 
-    fn daemon(&self) -> Result<&Child> {
+    fn daemon(&self) -> Result<&Service> {
         match &self.body {
             Body::Root(daemon) => Ok(daemon),
             Body::Machine(_) => bail!("the device is a machine"),
@@ -291,11 +292,8 @@ impl Drop for Phone {
     fn drop(&mut self) {
         // The daemon first, which ends the device with all that runs there.
         if let Body::Root(daemon) = &mut self.body {
-            let _ = run(Command::new("kill").args(["-TERM", &daemon.id().to_string()]));
-            let _ = daemon.wait();
+            let _ = daemon.end();
         }
-        let _ = self.server.kill();
-        let _ = self.server.wait();
     }
 }
 

@@ -1,11 +1,12 @@
 //! A real sshd of the test's own, on loopback.
 
-use crate::{installed, run, until};
-use anyhow::{Result, bail};
+use crate::service::Service;
+use crate::{installed, run};
+use anyhow::Result;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 /// Why there can be none here.
 pub fn possible() -> Result<(), String> {
@@ -21,7 +22,7 @@ fn program() -> Result<PathBuf, String> {
 
 /// An sshd of the test's own: its port, keys and users' keys; and an `ssh` before the real one that knows them.
 pub struct Ssh {
-    server: Child,
+    _server: Service,
     /// Where it listens.
     pub port: u16,
     /// Its keys and settings.
@@ -69,23 +70,11 @@ impl Ssh {
             fs::create_dir_all("/run/sshd")?;
         }
         let sshd = program().map_err(anyhow::Error::msg)?;
-        let log = fs::File::create(at("log"))?;
-        let server =
-            Command::new(sshd).args(["-D", "-e", "-f", &at("sshd_config")]).stdin(Stdio::null()).stderr(log).spawn()?;
-        let mut ssh = Self { server, port, folder };
-        ssh.listens()?;
-        Ok(ssh)
-    }
-
-    /// Waits until it accepts connections; if it exits instead, says why.
-    fn listens(&mut self) -> Result<()> {
-        let log = self.folder.path().join("log");
-        until("a listening sshd", || {
-            if let Some(status) = self.server.try_wait()? {
-                bail!("sshd: {status}: {}", fs::read_to_string(&log)?);
-            }
-            Ok(std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok())
-        })
+        let mut command = Command::new(sshd);
+        command.args(["-D", "-e", "-f", &at("sshd_config")]);
+        let mut server = Service::start("sshd", &mut command, &folder.path().join("log"))?;
+        server.ready(|| Ok(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()))?;
+        Ok(Self { _server: server, port, folder })
     }
 
     /// Its device's name.
@@ -105,12 +94,5 @@ impl Ssh {
             fs::read_dir(self.folder.path().join("cache/fathom"))?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
         all.sort();
         Ok(all)
-    }
-}
-
-impl Drop for Ssh {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
     }
 }

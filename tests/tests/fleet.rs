@@ -8,6 +8,7 @@ use fathom_tests::fleets::{
     versitygw,
 };
 use fathom_tests::phone::{Phone, Shape};
+use fathom_tests::service::Service;
 use fathom_tests::sshd::Ssh;
 use fathom_tests::tmpfs::Tmpfs;
 use fathom_tests::{Case, ext4, fathom, lane, record, root, run, until};
@@ -175,6 +176,7 @@ impl Faulty {
             .spawn()?;
         let mut port = String::new();
         BufReader::new(child.stdout.take().context("it has no stdout")?).read_line(&mut port)?;
+        ensure!(!port.is_empty(), "the store between ended: {}", child.wait()?);
         Ok(Self { child, at: format!("127.0.0.1:{}", port.trim()) })
     }
 
@@ -653,6 +655,7 @@ impl Receiver {
         let mut out = BufReader::new(child.stdout.take().context("it has no stdout")?);
         let mut port = String::new();
         out.read_line(&mut port)?;
+        ensure!(!port.is_empty(), "the receiver ended: {}", child.wait()?);
         Ok(Self { child, out, url: format!("http://127.0.0.1:{}", port.trim()) })
     }
 
@@ -726,23 +729,12 @@ fn collected() -> Result<()> {
              service: {{telemetry: {{metrics: {{level: none}}}}, pipelines: {{traces: {{receivers: [otlp], exporters: [debug]}}}}}}\n"
         ),
     )?;
-    let mut collector = Command::new(otelcol().map_err(anyhow::Error::msg)?)
-        .arg("--config")
-        .arg(&config)
-        .stdin(Stdio::null())
-        .stderr(fs::File::create(&log)?)
-        .spawn()?;
-    let tried = || -> Result<()> {
-        until("the collector listens", || Ok(TcpStream::connect(("127.0.0.1", port)).is_ok()))?;
-        let _served =
-            Served::start(&[&place, "--listen", "127.0.0.1:0", "--otlp", &format!("http://127.0.0.1:{port}")])?;
-        until("the collector shows the span", || Ok(fs::read_to_string(&log)?.contains("insert into t values (?)")))?;
-        let shown = fs::read_to_string(&log)?;
-        ensure!(shown.contains(TRACE) && shown.contains(PARENT), "{shown}");
-        Ok(())
-    };
-    let done = tried();
-    collector.kill()?;
-    collector.wait()?;
-    done
+    let mut collector = Command::new(otelcol().map_err(anyhow::Error::msg)?);
+    let mut collector = Service::start("the collector", collector.arg("--config").arg(&config), &log)?;
+    collector.ready(|| Ok(TcpStream::connect(("127.0.0.1", port)).is_ok()))?;
+    let _served = Served::start(&[&place, "--listen", "127.0.0.1:0", "--otlp", &format!("http://127.0.0.1:{port}")])?;
+    until("the collector shows the span", || Ok(collector.printed().contains("insert into t values (?)")))?;
+    let shown = collector.printed();
+    ensure!(shown.contains(TRACE) && shown.contains(PARENT), "{shown}");
+    Ok(())
 }

@@ -5,10 +5,11 @@ mod tls;
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::pool::Pool;
-use fathom_tests::{Case, installed, lane, root, run, until};
+use fathom_tests::service::Service;
+use fathom_tests::{Case, installed, lane, root, run, until_within};
 use lab::kept::Kept;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 fn main() -> ExitCode {
@@ -160,7 +161,7 @@ fn tested() -> Result<()> {
 
 /// The disk as a file, for programs that know nothing of NBD. It is gone when this is dropped.
 struct Fuse {
-    child: Child,
+    service: Service,
     folder: tempfile::TempDir,
 }
 
@@ -169,15 +170,11 @@ impl Fuse {
         let folder = tempfile::tempdir()?;
         let at = folder.path().join("disk");
         std::fs::write(&at, "")?;
-        let child = Command::new("nbdfuse").arg(&at).arg(uri).stdin(Stdio::null()).spawn()?;
-        let fuse = Self { child, folder };
-        for _ in 0..1200 {
-            if std::fs::metadata(fuse.file())?.len() > 0 {
-                return Ok(fuse);
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        anyhow::bail!("nbdfuse shows no disk")
+        let log = folder.path().join("log");
+        let service = Service::start("nbdfuse", Command::new("nbdfuse").arg(&at).arg(uri), &log)?;
+        let mut fuse = Self { service, folder };
+        fuse.service.ready(|| Ok(std::fs::metadata(&at)?.len() > 0))?;
+        Ok(fuse)
     }
 
     fn file(&self) -> PathBuf {
@@ -189,14 +186,8 @@ impl Drop for Fuse {
     fn drop(&mut self) {
         // If it does not stop it is killed; the test has already failed.
         let _ = Command::new("umount").arg(self.file()).status();
-        for _ in 0..200 {
-            if self.child.try_wait().ok().flatten().is_some() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let service = &mut self.service;
+        let _ = until_within(Duration::from_secs(10), "an end of nbdfuse", || service.ended());
     }
 }
 
@@ -264,15 +255,15 @@ fn restarted() -> Result<()> {
     let mut pool = pool("stripe")?;
     let front = pool.folder.path().join("kit");
     let kit = format!("socket={}", pool.socket().display());
-    let mut between = Command::new("nbdkit")
-        .args(["--foreground", "--exit-with-parent", "--filter=retry", "--unix"])
-        .arg(&front)
-        .args(["nbd", &kit, "export=pool", "retry-delay=1", "retry-exponential=no", "retries=60"])
-        .spawn()?;
+    let mut between = Command::new("nbdkit");
+    between.args(["--foreground", "--exit-with-parent", "--filter=retry", "--unix"]).arg(&front);
+    between.args(["nbd", &kit, "export=pool", "retry-delay=1", "retry-exponential=no", "retries=60"]);
+    let mut between = Service::start("nbdkit", &mut between, &pool.folder.path().join("kit.log"))?;
     let uri = format!("--uri=nbd+unix:///?socket={}", front.display());
     let job = ["--name=verify", "--ioengine=nbd", "--rw=randwrite", "--bsrange=512-64k", "--size=40m", "--iodepth=16"];
     let check = ["--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--verify_state_save=0", "--randseed=7", &uri];
-    until("nbdkit's socket", || Ok(front.exists()))?;
+    // Its file is there before it listens.
+    between.ready(|| Ok(std::os::unix::net::UnixStream::connect(&front).is_ok()))?;
     let verified = std::thread::scope(|scope| -> Result<u32> {
         let client = scope.spawn(|| run(Command::new("fio").args(job).args(check)));
         let mut kills = 0;
@@ -288,8 +279,7 @@ fn restarted() -> Result<()> {
         client.join().map_err(|_| anyhow::Error::msg("the client panicked"))??;
         Ok(kills)
     });
-    between.kill()?;
-    between.wait()?;
+    drop(between);
     println!("fio verified everything over {} restarts of the coordinator", verified?);
     pool.end()
 }

@@ -37,6 +37,9 @@ use clap::{CommandFactory, Parser};
 use model::text::ShownPath as _;
 use std::process::ExitCode;
 
+/// What this program was built of, for [`model::program`] to find in its file.
+static SOURCES: &str = concat!("fathom-sources:", env!("FATHOM_SOURCES"));
+
 /// What was asked for is not there: wrong usage that the parser cannot see.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -48,6 +51,7 @@ struct Usage(String);
 struct Interrupted;
 
 fn main() -> ExitCode {
+    std::hint::black_box(SOURCES);
     let cli = match args::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return output::parsed(&args::explain(error)),

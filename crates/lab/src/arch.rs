@@ -4,6 +4,7 @@
 //! that architecture, its `fathom` a file that was built for it, and its file system is made here, before it boots.
 
 use crate::Error;
+use model::program::{Build, build};
 use model::text::ShownPath as _;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -108,25 +109,34 @@ impl Arch {
     /// Fathom's program for such a guest: `ours`, if it is one; else what stands beside it as `fathom-ARCH`, or what a source tree built.
     ///
     /// # Errors
-    /// `Missing`, with what to do.
+    /// `Program`, with what to do: there is none, or it was built of other sources.
     pub fn program(self, ours: &Path) -> Result<PathBuf, Error> {
         if self.runs(ours) {
             return Ok(ours.to_path_buf());
         }
         let name = self.name();
-        model::program::builds(ours, name).find(|path| self.runs(path)).ok_or_else(|| {
-            Error::Missing(format!(
+        match build(ours, name, |path| self.runs(path), |path| std::fs::read(path).ok()) {
+            Some(Build::Same(path)) => Ok(path),
+            Some(Build::Other(path)) => Err(Error::Program(format!(
+                "{} was built from other sources than {}: `make {name}` in the source tree builds it anew; elsewhere put the {name} program \
+                 of the same release in its place. --program {} runs it as it is",
+                path.shown(),
+                ours.shown(),
+                path.shown()
+            ))),
+            None => Err(Error::Program(format!(
                 "the guest's architecture is {name}, and {} is not for it: put Fathom's program for {name} beside it as fathom-{name}, or \
                  name it with --program FILE. In the source tree `make {name}` builds it",
                 ours.shown()
-            ))
-        })
+            ))),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::program::SOURCES;
 
     #[test]
     fn program_of_guest_architecture_is_found() {
@@ -149,5 +159,11 @@ mod tests {
         assert_eq!(Arch::Aarch64.program(&ours).unwrap(), built);
         let beside = elf("target/release/fathom-aarch64", 183);
         assert_eq!(Arch::Aarch64.program(&ours).unwrap(), beside);
+        // One that is older than ours is not run unasked.
+        let own = std::fs::read(&ours).unwrap();
+        std::fs::write(&ours, [&own[..], SOURCES.as_bytes(), &[b'a'; 64]].concat()).unwrap();
+        let said = Arch::Aarch64.program(&ours).unwrap_err().to_string();
+        assert!(said.contains("other sources") && said.contains("`make aarch64`"), "{said}");
+        assert_eq!(Arch::Aarch64.program(&beside).unwrap(), beside);
     }
 }

@@ -9,6 +9,9 @@ pub enum Error {
     /// This machine lacks a program, a package or the network to fetch it.
     #[error("{0}")]
     Missing(String),
+    /// There is no program of ours for the guest's architecture, or only one of other sources.
+    #[error("{0}")]
+    Program(String),
     /// A file could not be read or written.
     #[error("cannot {what} {}: {source}", path.shown())]
     Io {

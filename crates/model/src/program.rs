@@ -1,14 +1,80 @@
-//! Where this program for another processor is looked for. Devices and guests both need one, so that the places are named once.
+//! This program for another processor: where it is looked for, and whether it was built of the same sources. Devices and guests both need
+//! one, so that this is told once.
 
 use std::path::{Path, PathBuf};
 
 /// Parents of a program in which the source tree's `target` may be: target/release/fathom, target/TRIPLE/release/fathom.
 const PARENTS: usize = 4;
 
+/// What stands in a program before the hash of its sources.
+pub const SOURCES: &str = "fathom-sources:";
+/// The digits of that hash.
+const DIGITS: usize = 64;
+
+/// A program for another processor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Build {
+    /// It was built of the sources that ours was built of, as far as ours tells.
+    Same(PathBuf),
+    /// It was built of others: what it records or measures may be something else.
+    Other(PathBuf),
+}
+
 /// Where a program for `machine` (as `uname -m` calls it) may be: beside `ours` as `fathom-MACHINE`, or where the source tree builds it.
 /// Nothing says yet that it is there, or that it is for that processor.
-pub fn builds<'a>(ours: &'a Path, machine: &'a str) -> impl Iterator<Item = PathBuf> + 'a {
+fn places<'a>(ours: &'a Path, machine: &'a str) -> impl Iterator<Item = PathBuf> + 'a {
     let built = format!("{machine}-unknown-linux-musl/release/fathom");
     let beside = ours.with_file_name(format!("fathom-{machine}"));
     std::iter::once(beside).chain(ours.ancestors().skip(1).take(PARENTS).map(move |folder| folder.join(&built)))
+}
+
+/// The program for `machine` that goes with `ours`: `runs` tells of a file whether it is a program for it, `read` gives what it holds. One of
+/// the same sources is taken before others.
+pub fn build(
+    ours: &Path,
+    machine: &str,
+    runs: impl Fn(&Path) -> bool,
+    read: impl Fn(&Path) -> Option<Vec<u8>>,
+) -> Option<Build> {
+    let found: Vec<PathBuf> = places(ours, machine).filter(|path| runs(path)).collect();
+    let sources = |path: &Path| read(path).and_then(|bytes| sources(&bytes));
+    let own = if found.is_empty() { None } else { sources(ours) };
+    let is_same = |path: &&PathBuf| own.is_none() || sources(path) == own;
+    let same = found.iter().find(is_same).cloned().map(Build::Same);
+    same.or_else(|| found.into_iter().next().map(Build::Other))
+}
+
+/// The hash of the sources that a program says it was built of.
+fn sources(program: &[u8]) -> Option<String> {
+    let hash = |at: usize| {
+        let digits = program.get(at + SOURCES.len()..)?.get(..DIGITS)?;
+        digits.iter().all(u8::is_ascii_hexdigit).then(|| String::from_utf8_lossy(digits).into_owned())
+    };
+    let mut told = program.windows(SOURCES.len()).enumerate().filter(|(_, part)| *part == SOURCES.as_bytes());
+    told.find_map(|(at, _)| hash(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn build_of_same_sources_is_preferred_and_another_is_told_apart() {
+        let (ours, beside) = ("target/release/fathom", "target/release/fathom-aarch64");
+        let built = "target/aarch64-unknown-linux-musl/release/fathom";
+        // The text by itself is in each program, too.
+        let program = |hash: &str| format!("code {SOURCES} code {SOURCES}{} code", hash.repeat(DIGITS)).into_bytes();
+        let found = |files: &[(&str, &str)]| {
+            let files: BTreeMap<&Path, Vec<u8>> =
+                files.iter().map(|(path, hash)| (Path::new(*path), program(hash))).collect();
+            build(Path::new(ours), "aarch64", |path| files.contains_key(path), |path| files.get(path).cloned())
+        };
+        assert_eq!(found(&[(ours, "a")]), None);
+        assert_eq!(found(&[(ours, "a"), (beside, "")]), Some(Build::Other(beside.into())));
+        assert_eq!(found(&[(ours, "a"), (beside, "b")]), Some(Build::Other(beside.into())));
+        assert_eq!(found(&[(ours, "a"), (beside, "b"), (built, "a")]), Some(Build::Same(built.into())));
+        // One that does not tell takes what it finds first.
+        assert_eq!(found(&[(ours, ""), (beside, "b"), (built, "a")]), Some(Build::Same(beside.into())));
+    }
 }

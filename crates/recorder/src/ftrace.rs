@@ -154,7 +154,7 @@ fn translate(recording: &Recording, partitions: &[(u32, u32)], put: &mut dyn FnM
         let cpus = raw.cpus.iter().map(|(cpu, pages)| (*cpu, Cow::Borrowed(pages.as_slice()))).collect();
         stats.extend(raw.stats.iter().cloned());
         let decoder = Decoder::new(raw.layout, &recording.formats);
-        parts.push(Part { decoder, layout: raw.layout, clock: Clock::NS, cpus });
+        parts.push(Part { decoder, layout: raw.layout, clock: Clock::NS, cpus, cut: 0 });
     }
     let mut context = recording.context.clone();
     context.partitions = partitions.to_vec();

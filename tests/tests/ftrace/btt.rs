@@ -115,7 +115,26 @@ pub fn agrees() -> Result<()> {
 pub fn of_a_partition() -> Result<()> {
     let folder = tempfile::tempdir()?;
     unpack("part", folder.path())?;
-    compare(folder.path(), "part", 20)
+    compare(folder.path(), "part", 20)?;
+    // The disk, which was traced next: a command of either is one of the disk's.
+    unpack("sdb", folder.path())?;
+    compare(folder.path(), "sdb", 15)?;
+    let (partition, disk) = (((8_u32 << 20) | 18).to_string(), ((8_u32 << 20) | 16).to_string());
+    let mut alone: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for name in ["part", "sdb"] {
+        for (what, (count, bytes)) in commands(&folder.path().join(format!("{name}.fathom")))? {
+            let sum = alone.entry(what.replace(&partition, &disk)).or_default();
+            *sum = (sum.0 + count, sum.1 + bytes);
+        }
+    }
+    let mut import = Command::new(fathom());
+    import.current_dir(&folder).args(["import", "part.blktrace.0", "sdb.blktrace.0", "-o", "both.fathom"]);
+    let said = String::from_utf8_lossy(&run(&mut import)?.stderr).into_owned();
+    ensure!(said.contains("note: 8:18 is a partition of 8:16"), "{said}");
+    let both = commands(&folder.path().join("both.fathom"))?;
+    println!("{both:?}");
+    ensure!(both == alone && both.len() >= 4, "{both:?} together, {alone:?} each by itself");
+    Ok(())
 }
 
 /// Two disks that were traced together: each of the files that a shell's `*` names is read once, and each disk has what it has alone.

@@ -4,6 +4,8 @@
 //! 12 has none; it is unpacked with that suite's libraries, and nothing is installed.
 
 use super::*;
+use fathom_tests::service::Service;
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
 fn unpacked(name: &str, folder: &Path) -> Result<(PathBuf, PathBuf)> {
@@ -116,11 +118,12 @@ struct Recorder {
     loader: PathBuf,
     libraries: String,
     perfetto: PathBuf,
-    services: Vec<Killed>,
+    services: Vec<Service>,
 }
 
 impl Recorder {
-    fn start(folder: &Path) -> Result<Self, lab::Error> {
+    /// Its programs; nothing runs yet.
+    fn fetch(folder: &Path) -> Result<Self, lab::Error> {
         let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab");
         if std::env::consts::ARCH != "x86_64" {
             return Err(lab::Error::Missing("the recorder is fetched for x86_64 only".into()));
@@ -137,14 +140,31 @@ impl Recorder {
             places.push(root.join("usr/lib/x86_64-linux-gnu"));
         }
         let libraries = places.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(":");
-        let mut recorder = Self { folder: folder.into(), loader, libraries, perfetto, services: Vec::new() };
-        for service in ["sbin/traced", "sbin/traced_probes"] {
-            let log = fs::File::create(folder.join("log")).map_err(|e| lab::Error::Missing(e.to_string()))?;
-            let child = recorder.command(service).stderr(log).stdin(Stdio::null()).spawn();
-            let child = child.map_err(|e| lab::Error::Missing(format!("{service}: {e}")))?;
-            recorder.services.push(Killed(child));
-        }
-        Ok(recorder)
+        Ok(Self { folder: folder.into(), loader, libraries, perfetto, services: Vec::new() })
+    }
+
+    /// Starts the services, one once the other serves: who asks earlier fails, as `perfetto` does, or tries again after seconds.
+    fn serve(&mut self) -> Result<()> {
+        let socket = |folder: &Path, name: &str| UnixStream::connect(folder.join(name)).is_ok();
+        let mut traced = self.start("traced")?;
+        traced.ready(|| Ok(["p", "c"].iter().all(|name| socket(&self.folder, name))))?;
+        self.services.push(traced);
+        let mut probes = self.start("traced_probes")?;
+        probes.ready(|| {
+            let query = self.command("bin/perfetto").arg("--query").stdin(Stdio::null()).output()?;
+            Ok(String::from_utf8_lossy(&query.stdout).contains("linux.ftrace"))
+        })?;
+        self.services.push(probes);
+        Ok(())
+    }
+
+    fn start(&self, service: &str) -> Result<Service> {
+        Service::start(service, &mut self.command(&format!("sbin/{service}")), &self.folder.join(service))
+    }
+
+    /// What the services printed.
+    fn printed(&self) -> String {
+        self.services.iter().map(Service::printed).collect::<Vec<_>>().join("\n")
     }
 
     fn command(&self, program: &str) -> Command {
@@ -175,7 +195,7 @@ pub fn beside_ours() -> Result<()> {
     ];
     let folder = tempfile::tempdir()?;
     let disk = ext4()?;
-    let recorder = match Recorder::start(folder.path()) {
+    let mut recorder = match Recorder::fetch(folder.path()) {
         Ok(recorder) => recorder,
         Err(lab::Error::Missing(why)) => {
             println!("SKIP perfetto_and_fathom_agree_on_one_run: {why}");
@@ -183,6 +203,7 @@ pub fn beside_ours() -> Result<()> {
         }
         Err(error) => return Err(error.into()),
     };
+    recorder.serve()?;
     let events: String = EVENTS.iter().map(|e| format!("ftrace_events: \"{e}\" ")).collect();
     let config = format!(
         "buffers {{ size_kb: 262144 fill_policy: DISCARD }} data_sources {{ config {{ name: \"linux.ftrace\" ftrace_config {{ {events} \
@@ -196,8 +217,12 @@ pub fn beside_ours() -> Result<()> {
     let said = folder.path().join("pid");
     let mut start = recorder.command("bin/perfetto");
     start.args(["--txt", "-D", "-c"]).arg(folder.path().join("config")).arg("-o").arg(&trace);
-    let begun = start.stdin(Stdio::null()).stdout(fs::File::create(&said)?).stderr(Stdio::inherit()).status()?;
-    ensure!(begun.success(), "perfetto: {begun}");
+    // Of a background process that fails it tells no more than that, if nobody reads its messages.
+    let messages = folder.path().join("messages");
+    start.stdin(Stdio::null()).stdout(fs::File::create(&said)?).stderr(fs::File::create(&messages)?);
+    let begun = start.status()?;
+    let told = || Ok::<_, anyhow::Error>(format!("{}\n{}", fs::read_to_string(&messages)?, recorder.printed()));
+    ensure!(begun.success(), "perfetto: {begun}: {}", told()?);
     let pid = fs::read_to_string(&said)?.trim().to_owned();
     let ours = folder.path().join("ours.fathom");
     let mut command = Command::new(fathom());

@@ -5,7 +5,7 @@ use super::adb::{AdbServer, AdbSync};
 use super::transport::{self, quoted};
 use super::{DeviceAddress, Remark, Unreachable};
 use model::Context;
-use model::program::builds;
+use model::program::{Build, build};
 use model::text::ShownPath as _;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
@@ -51,6 +51,11 @@ enum NoBinary {
     )]
     OtherMachine { machine: String, have: String },
     #[error(
+        "its architecture is {1}, and {path} was built from other sources than this program: `make {1}` in the source tree builds it anew; \
+         elsewhere put the {1} program of the same release in its place, or give one with --binary FILE", path = .0.shown()
+    )]
+    OtherSources(PathBuf, String),
+    #[error(
         "{} is dynamically linked, and its libraries may be missing there: give a static binary with --binary \
          FILE (`make build` makes one)", .0.shown()
     )]
@@ -90,10 +95,15 @@ impl Binary {
 }
 
 /// This program for another processor, if none was given: next to ours as `fathom-MACHINE`, or built by the source tree.
-fn beside(ours: &Path, machine: &str) -> Option<Binary> {
+fn beside(ours: &Path, machine: &str) -> Result<Option<Binary>, NoBinary> {
     // What a device calls its processor becomes a part of paths.
-    let (_, machine) = MACHINES.iter().find(|(_, name)| *name == machine)?;
-    builds(ours, machine).find_map(|path| Binary::read(&path).ok().filter(|binary| binary.runs_on(machine)))
+    let Some((_, machine)) = MACHINES.iter().find(|(_, name)| *name == machine) else { return Ok(None) };
+    let runs = |path: &Path| Binary::read(path).is_ok_and(|binary| binary.runs_on(machine));
+    match build(ours, machine, runs, |path| std::fs::read(path).ok()) {
+        Some(Build::Same(path)) => Binary::read(&path).map(Some),
+        Some(Build::Other(path)) => Err(NoBinary::OtherSources(path, (*machine).into())),
+        None => Ok(None),
+    }
 }
 
 /// Sees that the program is there: `ours`, or of `others` the one that is for its processor. `notify` gets a remark when it is sent.
@@ -141,7 +151,7 @@ pub fn put(
         }
     };
     if !all.iter().any(|binary| binary.runs_on(machine)) {
-        all.extend(beside(ours, machine));
+        all.extend(beside(ours, machine).map_err(|e| fail(e.to_string()))?);
     }
     let binary = choose(&all, machine).map_err(|e| fail(e.to_string()))?;
     let name = format!("{folder}/fathom-{}", binary.hash.get(..16).unwrap_or(&binary.hash));
@@ -266,6 +276,7 @@ impl Read for Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::program::SOURCES;
 
     fn binary(machine: &'static str, linked: bool) -> Binary {
         Binary { path: "f".into(), bytes: 1, hash: "h".into(), machine, linked }
@@ -291,15 +302,21 @@ mod tests {
             path
         };
         let ours = elf("target/release/fathom", 62);
-        assert_eq!(beside(&ours, "aarch64"), None);
+        let beside = |machine: &str| beside(&ours, machine).map(|found| found.map(|binary| binary.path));
+        assert_eq!(beside("aarch64").unwrap(), None);
         let built = elf("target/aarch64-unknown-linux-musl/release/fathom", 183);
-        assert_eq!(beside(&ours, "aarch64").map(|b| b.path), Some(built.clone()));
+        assert_eq!(beside("aarch64").unwrap(), Some(built.clone()));
         // One for something else is skipped, whatever its name.
         elf("target/release/fathom-aarch64", 62);
-        assert_eq!(beside(&ours, "aarch64").map(|b| b.path), Some(built));
+        assert_eq!(beside("aarch64").unwrap(), Some(built));
         let named = elf("target/release/fathom-aarch64", 183);
-        assert_eq!(beside(&ours, "aarch64").map(|b| b.path), Some(named));
-        assert_eq!(beside(&ours, "../../aarch64"), None);
+        assert_eq!(beside("aarch64").unwrap(), Some(named.clone()));
+        assert_eq!(beside("../../aarch64").unwrap(), None);
+        // One of other sources measures something else.
+        let own = std::fs::read(&ours).unwrap();
+        std::fs::write(&ours, [&own[..], SOURCES.as_bytes(), &[b'a'; 64]].concat()).unwrap();
+        let why = beside("aarch64").unwrap_err().to_string();
+        assert!(why.contains(&named.display().to_string()) && why.contains("other sources"), "{why}");
     }
 
     #[test]

@@ -11,6 +11,7 @@
 use crate::ftrace::decoder::{DecodedEvent, Kind};
 use crate::ftrace::gathered::{Gathered, Refused};
 use crate::ftrace::merge::Next;
+use model::Dev;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// `BLK_IO_TRACE_MAGIC`, and the version that all of today's have.
@@ -94,7 +95,17 @@ pub fn read(files: &[&[u8]]) -> Result<Gathered, Refused> {
         records(bytes, &mut all, &mut out)?;
     }
     all.sort_by_key(|r| r.time);
-    let requests: BTreeSet<u32> = all.iter().filter(|r| r.kind() == (false, action::ISSUE)).map(|r| r.device).collect();
+    let disks = disks_of_partitions(&all)?;
+    let disk = |device: u32| disks.get(&device).copied().unwrap_or(device);
+    for (partition, disk) in &disks {
+        out.notes.push(format!(
+            "{} is a partition of {}, traced at another time: its commands are counted as that disk's",
+            Dev(*partition),
+            Dev(*disk)
+        ));
+    }
+    let requests: BTreeSet<u32> =
+        all.iter().filter(|r| r.kind() == (false, action::ISSUE)).map(|r| disk(r.device)).collect();
     let mut sequences: BTreeMap<(u32, u32), (u32, u64)> = BTreeMap::new();
     for record in &all {
         let cpu = u16::try_from(record.cpu).unwrap_or(u16::MAX - 1);
@@ -112,7 +123,8 @@ pub fn read(files: &[&[u8]]) -> Result<Gathered, Refused> {
                 }
             }
         }
-        take(record, cpu, requests.contains(&record.device), &mut out)?;
+        let device = disk(record.device);
+        take(record, cpu, (device, requests.contains(&device)), &mut out)?;
     }
     if all.is_empty() {
         return Err(Refused::Empty("blktrace's file, but without a record"));
@@ -128,6 +140,36 @@ pub fn read(files: &[&[u8]]) -> Result<Gathered, Refused> {
         Kind::RqComplete,
     ];
     Ok(out)
+}
+
+/// Partitions that were traced, and their disks, of those that were traced as well. A partition's places are those on its disk, so that
+/// it is the disk but for its number: each of its commands was the disk's.
+fn disks_of_partitions(all: &[Record<'_>]) -> Result<BTreeMap<u32, u32>, Refused> {
+    let mut traced: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for record in all.iter().filter(|r| !r.kind().0) {
+        let times = traced.entry(record.device).or_insert((record.time, record.time));
+        *times = (times.0.min(record.time), times.1.max(record.time));
+    }
+    // Of a bio that goes from a partition to its disk a partition's trace tells too; of one that goes to another device, only that one's.
+    let sent = |record: &Record<'_>| {
+        let (from, to) = (record.told(0, 4)? as u32, record.told(4, 4)? as u32);
+        let own = record.kind() == (false, action::REMAP) && from == record.device && to != from;
+        (own && traced.contains_key(&to)).then_some((from, to))
+    };
+    let disks: BTreeMap<u32, u32> = all.iter().filter_map(sent).collect();
+    for (partition, disk) in &disks {
+        let (own, whole) = (traced[partition], traced[disk]);
+        // The kernel traces a disk for one at a time.
+        if own.0 <= whole.1 && whole.0 <= own.1 {
+            return Err(Refused::Unsupported(format!(
+                "{} is a partition of {}, whose trace is of the same time (or of another boot): commands would be counted on both; import \
+                 each by itself",
+                Dev(*partition),
+                Dev(*disk)
+            )));
+        }
+    }
+    Ok(disks)
 }
 
 fn records<'a>(bytes: &'a [u8], all: &mut Vec<Record<'a>>, out: &mut Gathered) -> Result<(), Refused> {
@@ -185,6 +227,12 @@ impl Record<'_> {
         (self.has(category::NOTIFY), self.action as u16)
     }
 
+    /// A number of what follows, which has the most significant byte first.
+    fn told(&self, at: usize, size: usize) -> Option<u64> {
+        let bytes = self.rest.get(at..at + size)?;
+        Some(bytes.iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte)))
+    }
+
     /// The letters of an operation, as `blk_fill_rwbs` writes them.
     fn rwbs(&self) -> String {
         let mut letters = String::new();
@@ -209,8 +257,8 @@ impl Record<'_> {
     }
 }
 
-/// `requests`: whether its disk ever got a request.
-fn take(record: &Record<'_>, cpu: u16, requests: bool, out: &mut Gathered) -> Result<(), Refused> {
+/// Its disk, and whether that ever got a request.
+fn take(record: &Record<'_>, cpu: u16, (disk, requests): (u32, bool), out: &mut Gathered) -> Result<(), Refused> {
     let (notify, number) = record.kind();
     if notify {
         if number == PROCESS {
@@ -244,20 +292,15 @@ fn take(record: &Record<'_>, cpu: u16, requests: bool, out: &mut Gathered) -> Re
         }
     };
     let mut seen = DecodedEvent::new(kind, record.time, cpu, record.pid);
-    seen.set("dev", record.device.into());
+    seen.set("dev", disk.into());
     seen.set("sector", record.sector);
     seen.set("nr_sector", u64::from(record.bytes) / 512);
     seen.set("bytes", record.bytes.into());
     // A kernel error's number, of which 16 bits are kept.
     seen.set("error", i64::from(-i32::from(record.error.cast_signed().unsigned_abs())).cast_unsigned());
-    // Both of these carry numbers with the most significant byte first.
-    let told = |at: usize, size: usize| {
-        let bytes = record.rest.get(at..at + size)?;
-        Some(bytes.iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte)))
-    };
     let whole = match kind {
-        Kind::BioSplit => told(0, 8).map(|sector| seen.set("new_sector", sector)),
-        Kind::BioRemap => told(0, 4).zip(told(8, 8)).map(|(dev, sector)| {
+        Kind::BioSplit => record.told(0, 8).map(|sector| seen.set("new_sector", sector)),
+        Kind::BioRemap => record.told(0, 4).zip(record.told(8, 8)).map(|(dev, sector)| {
             seen.set("old_dev", dev);
             seen.set("old_sector", sector);
         }),

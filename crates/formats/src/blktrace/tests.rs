@@ -80,6 +80,45 @@ fn same_records_in_two_files_are_refused() {
     assert!(read(&[&all, &anew]).is_ok());
 }
 
+/// A disk, 8:16, and its second partition, 8:18, which begins at sector 1000: a bio and its command, from `time` on.
+fn traced(device: u32, time: u64) -> Vec<u8> {
+    let remap = [(8_u32 << 20 | 18).to_be_bytes(), (8_u32 << 20 | 16).to_be_bytes()].concat();
+    let remap = [remap, 100_u64.to_be_bytes().to_vec()].concat();
+    let actions = [(action::REMAP, &remap[..]), (action::QUEUE, &[]), (action::ISSUE, &[]), (action::COMPLETE, &[])];
+    let mut out = Vec::new();
+    for (nth, (action, rest)) in (0_u32..).zip(actions) {
+        let mut bytes = record(nth + 1, time + u64::from(nth), (WRITES, action), (1100, 4096), rest);
+        bytes[36..40].copy_from_slice(&device.to_le_bytes());
+        out.extend(bytes);
+    }
+    out
+}
+
+#[test]
+fn partition_beside_its_disk_is_that_disk_or_refused() {
+    let (partition, disk) = (8 << 20 | 18, 8 << 20 | 16);
+    let devices = |out: &Gathered| {
+        let device = |next: &Next| match next {
+            Next::DecodedEvent(seen) => seen.number(0),
+            Next::Missed(..) => None,
+        };
+        out.events.iter().filter_map(device).collect::<BTreeSet<_>>()
+    };
+    // Alone it is what was traced.
+    let alone = read(&[&traced(partition, 10)]).unwrap();
+    assert_eq!((devices(&alone), alone.notes.len()), (BTreeSet::from([partition.into()]), 0));
+    for (first, second) in [(partition, disk), (disk, partition)] {
+        let both = read(&[&traced(first, 10), &traced(second, 20)]).unwrap();
+        assert_eq!((devices(&both), both.events.len()), (BTreeSet::from([disk.into()]), 8));
+        assert!(both.notes[0].starts_with("8:18 is a partition of 8:16"), "{:?}", both.notes);
+        let refused = read(&[&traced(first, 10), &traced(second, 12)]).unwrap_err().to_string();
+        assert!(refused.starts_with("8:18 is a partition of 8:16, whose trace is of the same time"), "{refused}");
+    }
+    // A device mapper's bios go on to a disk, and both have what is theirs.
+    let mapped = [traced(disk, 10), traced(253 << 20, 10)].concat();
+    assert_eq!(devices(&read(&[&mapped]).unwrap()), BTreeSet::from([disk.into(), 253 << 20]));
+}
+
 #[test]
 fn truncated_and_unknown_files_are_reported() {
     let whole = record(1, 30, (WRITES, action::QUEUE), (1, 512), b"abc");

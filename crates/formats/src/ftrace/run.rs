@@ -22,6 +22,8 @@ pub struct Part<'a> {
     pub clock: Clock,
     /// Pages by CPU.
     pub cpus: Vec<(u16, Cow<'a, [u8]>)>,
+    /// CPUs whose pages are not all there.
+    pub cut: u64,
 }
 
 /// What a trace came to.
@@ -37,7 +39,7 @@ pub struct Summary {
     pub lost: BTreeMap<u16, u64>,
     /// Whether more may be: a gap of which the kernel did not say how many it holds.
     pub at_least: bool,
-    /// Pages of which a part could not be read.
+    /// Pages or other parts that could not be read, or not as a whole.
     pub damaged: u64,
     /// First and last event, in ns.
     pub window_ns: (u64, u64),
@@ -98,7 +100,7 @@ pub fn parts<'a>(trace: &TraceDat<'a>) -> Result<Vec<Part<'a>>, NoClock> {
             let of_buffer = clock(b.clock.as_deref().unwrap_or(""), trace.tsc)?;
             let clock = if of_file == Clock::NS { of_buffer } else { of_file };
             let decoder = Decoder::new(b.layout, &trace.formats);
-            Ok(Part { decoder, layout: b.layout, clock, cpus: b.cpus.clone() })
+            Ok(Part { decoder, layout: b.layout, clock, cpus: b.cpus.clone(), cut: b.cut })
         })
         .collect()
 }
@@ -124,8 +126,10 @@ pub fn run(parts: &[Part<'_>], trace_context: &TraceContext, stats: &[Stats], si
         *sum = sum.saturating_add(stats.lost);
     }
     let mut merged = streams();
-    let mut summary = twice(streams().map(Cow::Owned), merged.by_ref().map(Cow::Owned), trace_context, &counted, sink);
-    summary.damaged = merged.damaged();
+    let (first, again) = (streams().map(Cow::Owned), merged.by_ref().map(Cow::Owned));
+    let (mut summary, mut translator) = twice(first, again, trace_context, &counted, sink);
+    summary.damaged = merged.damaged() + parts.iter().map(|part| part.cut).sum::<u64>();
+    lose_damaged(summary.damaged, &mut translator, sink);
     summary.described = parts.iter().flat_map(|part| part.decoder.described()).collect();
     summary.described.sort_unstable();
     summary.described.dedup();
@@ -135,7 +139,8 @@ pub fn run(parts: &[Part<'_>], trace_context: &TraceContext, stats: &[Stats], si
 /// The same of a trace that is in memory.
 pub fn run_gathered(trace: &Gathered, trace_context: &TraceContext, sink: &mut dyn FnMut(&Event)) -> Summary {
     let all = || trace.events.iter().map(Cow::Borrowed);
-    let mut summary = twice(all(), all(), trace_context, &trace.lost, sink);
+    let (mut summary, mut translator) = twice(all(), all(), trace_context, &trace.lost, sink);
+    lose_damaged(trace.damaged, &mut translator, sink);
     for next in &trace.events {
         if let Next::DecodedEvent(seen) = next {
             *summary.taken.entry(seen.kind).or_default() += 1;
@@ -153,7 +158,7 @@ fn twice<'n>(
     trace_context: &TraceContext,
     counted: &BTreeMap<u16, u64>,
     sink: &mut dyn FnMut(&Event),
-) -> Summary {
+) -> (Summary, Translator) {
     let mut learns = Translator::learn(trace_context);
     first.for_each(|next| learns.take(&next));
     let mut second = learns.again(trace_context);
@@ -179,5 +184,13 @@ fn twice<'n>(
     }
     summary.partitions = second.partitions();
     summary.executed = second.executed();
-    summary
+    (summary, second)
+}
+
+/// What could not be read is missing from the archive, and nobody knows where: whoever opens it is told, not only who imports.
+fn lose_damaged(parts: u64, translator: &mut Translator, sink: &mut dyn FnMut(&Event)) {
+    if parts > 0 {
+        translator.damaged(parts);
+        translator.events().for_each(|event| sink(&event));
+    }
 }

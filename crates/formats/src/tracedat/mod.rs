@@ -67,6 +67,8 @@ pub struct Buffer<'a> {
     pub layout: Layout,
     /// Pages by CPU.
     pub cpus: Vec<(u16, Cow<'a, [u8]>)>,
+    /// CPUs whose pages are not all there: the file was cut.
+    pub cut: u64,
 }
 
 /// What a file holds.
@@ -222,7 +224,7 @@ impl<'a> TraceDat<'a> {
             for &(cpu, offset, size) in &buffer.cpus {
                 cpus.push((cpu, reader.pages(offset, size, compressed, &mut budget)?));
             }
-            buffers.push(Buffer { name: buffer.name.clone(), clock: Some(buffer.clock.clone()), layout, cpus });
+            buffers.push(Buffer { name: buffer.name.clone(), clock: Some(buffer.clock.clone()), layout, cpus, cut: 0 });
         }
         Ok(Self {
             version: 7,
@@ -307,13 +309,15 @@ fn buffer_6<'a>(
     cpus: u32,
     options: &Options,
 ) -> Result<Buffer<'a>> {
-    let mut all = Vec::new();
+    let (mut all, mut cut) = (Vec::new(), 0);
     for cpu in 0..cpus {
         let (offset, size) = (at.u64("a CPU's pages")?, at.u64("a CPU's pages")?);
         let start = usize::try_from(offset).ok().filter(|o| *o <= bytes.len());
         let start = start.ok_or(Error::Damaged("the pages of a CPU are beyond its end"))?;
         // A recording that was cut keeps what is there.
-        let end = start.saturating_add(size as usize).min(bytes.len());
+        let end = start.saturating_add(size as usize);
+        cut += u64::from(end > bytes.len());
+        let end = end.min(bytes.len());
         all.push((cpu as u16, Cow::Borrowed(&bytes[start..end])));
     }
     let buffer = if options.clock.is_some() {
@@ -322,7 +326,7 @@ fn buffer_6<'a>(
         None
     };
     let clock = buffer.map(|text| options::selected(&String::from_utf8_lossy(text)));
-    Ok(Buffer { name, clock: clock.or_else(|| options.clock.clone()), layout, cpus: all })
+    Ok(Buffer { name, clock: clock.or_else(|| options.clock.clone()), layout, cpus: all, cut })
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@ use crate::ftrace::decoder::{Decoder, Kind};
 use crate::ftrace::merge::{Merged, Next, Stream};
 use crate::ftrace::page::Pages;
 use crate::ftrace::run::{self, NoClock};
+use crate::ftrace::translate::TraceContext;
+use model::{LossSource, Record};
 
 const HEADER_PAGE: &str = "field: u64 timestamp;offset:0;size:8;signed:0;\nfield: local_t commit;offset:8;size:8;\
     signed:1;\nfield: char data;offset:16;size:4080;signed:0;\n";
@@ -149,6 +151,36 @@ fn clock_of_file_counts_where_instance_says_boot() {
     assert_eq!(run::parts(&with("counter")).map(|_| ()), Err(NoClock::NoTime("counter".into())));
     assert_eq!(run::parts(&with("x86-tsc")).map(|_| ()), Err(NoClock::Cycles));
     assert_eq!(run::parts(&with("boot")).map(|parts| parts[0].clock), Ok(Clock::NS));
+}
+
+#[test]
+fn events_behind_cut_are_told_as_lost() {
+    let whole = version_6();
+    let lost = |bytes: &[u8]| {
+        let trace = TraceDat::parse(bytes).unwrap();
+        let (parts, mut told) = (run::parts(&trace).unwrap(), Vec::new());
+        let context = TraceContext {
+            machine: crate::ftrace::calls::Machine::X86_64,
+            names: Vec::new(),
+            tasks: Vec::new(),
+            members: Vec::new(),
+            partitions: Vec::new(),
+            open: Vec::new(),
+            tracer: None,
+        };
+        let summary = run::run(&parts, &context, &[], &mut |event| {
+            if let Record::Loss(loss) = &event.record {
+                told.push((loss.source, loss.events, loss.bound));
+            }
+        });
+        (summary.damaged, told)
+    };
+    assert_eq!(lost(&whole), (0, Vec::new()));
+    // Between pages, where no page is damaged, and within one.
+    for cut in [4096, 4090] {
+        let (damaged, told) = lost(&whole[..whole.len() - cut]);
+        assert!(damaged >= 1 && told == [(LossSource::Damage.number(), damaged, 1)], "{cut}: {damaged} {told:?}");
+    }
 }
 
 #[test]

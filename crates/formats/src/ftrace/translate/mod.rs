@@ -34,7 +34,7 @@ use block::Block;
 use calls::{Call, DescriptorCall, Descriptors, Learned};
 use driver::Drivers;
 use extents::{Extents, File};
-use model::event::{Header, Loss, flags, header_flags};
+use model::event::{ANY_CPU, Header, Loss, flags, header_flags};
 use model::{Event, LossSource, Record};
 use operations::Operations;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -229,6 +229,13 @@ impl Translator {
         self.put(Header { time_ns, cpu, ..Header::default() }, record);
     }
 
+    /// So many parts of the trace could not be read: what was in them is missing, nobody knows where.
+    pub fn damaged(&mut self, parts: u64) {
+        let (start_ns, time_ns) = self.window_ns();
+        let record = Loss { start_ns, events: parts, bound: 1, source: LossSource::Damage.number(), ..Loss::default() };
+        self.put(Header { time_ns, cpu: ANY_CPU, ..Header::default() }, record);
+    }
+
     /// Where events are missing, a call that a thread was in may be over.
     fn forget_open_calls(&mut self) {
         for thread in self.threads.values_mut() {
@@ -338,13 +345,7 @@ impl Translator {
             }
             let what = model::event::file_what::OPEN_BEFORE;
             let record = model::event::File { ino: o.ino, dev: o.dev, what, text: o.path, ..Default::default() };
-            let header = Header {
-                time_ns: o.time_ns,
-                cpu: model::event::ANY_CPU,
-                tgid: o.tgid,
-                tid: o.tgid,
-                ..Header::default()
-            };
+            let header = Header { time_ns: o.time_ns, cpu: ANY_CPU, tgid: o.tgid, tid: o.tgid, ..Header::default() };
             self.put(header, record);
         }
     }
