@@ -4,7 +4,7 @@
 use super::each::archive;
 use super::inserts::{self, Load, Outcome};
 use super::{bench, info};
-use crate::args::{self, BenchCompare, MeasureBoth, Which};
+use crate::args::{self, BenchCompare, MeasureBoth};
 use crate::bench::{INTERRUPTED, load};
 use crate::{Usage, destination, link, output, progress};
 use analysis::bench::apart::{self, Setting};
@@ -147,7 +147,7 @@ fn settings(args: &BenchCompare, places: [&DeviceAddress; 2]) -> Result<Vec<Sett
     for (side, place) in places.into_iter().enumerate() {
         both::known(asked[side])?;
         if matches!(place, DeviceAddress::Adb(_)) && asked[side].len() < both::FACTORS.len() {
-            facts[side] = info::ask(&Which { device: place.clone(), binary: args.measure.binary.clone() })?.facts;
+            facts[side] = info::ask(place, &args.measure.binary)?.facts;
         }
     }
     Ok(both::settings(asked, [&facts[0], &facts[1]]))

@@ -12,11 +12,17 @@ pub fn archive(folder: &Path, place: &DeviceAddress) -> PathBuf {
 }
 
 /// The devices that were named, each once; of further names of one it is said that they are.
-pub fn chosen(names: &[DeviceNames]) -> Result<Chosen> {
+pub fn named_once(names: &[DeviceNames]) -> Result<Chosen> {
     let chosen = OneOrAll::choose(names.iter().flat_map(|names| &names.0))?;
     for (name, first) in &chosen.again {
         eprintln!("fathom: {name} is the same device as {first} (serial number and boot): it takes part once");
     }
+    Ok(chosen)
+}
+
+/// The same for what makes an archive of each.
+pub fn chosen(names: &[DeviceNames]) -> Result<Chosen> {
+    let chosen = named_once(names)?;
     for (at, place) in chosen.places.iter().enumerate() {
         if let Some(other) = chosen.places[..at].iter().find(|other| other.file_name() == place.file_name()) {
             let name = place.file_name();
@@ -63,22 +69,7 @@ pub fn each<'a, T: Send>(
     one: impl Fn(&DeviceAddress, &Path, &str) -> Result<T> + Sync,
 ) -> Result<Vec<(&'a DeviceAddress, Option<T>)>> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.shown()))?;
-    let mut done: Vec<(usize, Result<T>)> = std::thread::scope(|scope| {
-        let start = |chain: Vec<(usize, &'a DeviceAddress)>| {
-            let one = &one;
-            let numbers: Vec<usize> = chain.iter().map(|(at, _)| *at).collect();
-            let each = move |(at, place): (usize, &DeviceAddress)| {
-                (at, one(place, &archive(folder, place), &format!("{place}: ")))
-            };
-            (numbers, scope.spawn(move || chain.into_iter().map(each).collect::<Vec<_>>()))
-        };
-        let running: Vec<_> = turns.chains(places).into_iter().map(start).collect();
-        let ended = running.into_iter().map(|(numbers, thread)| (numbers, thread.join()));
-        let failed = |at| (at, Err(anyhow!("the thread of a device failed")));
-        ended.flat_map(|(numbers, done)| done.unwrap_or_else(|_| numbers.into_iter().map(failed).collect())).collect()
-    });
-    done.sort_by_key(|(at, _)| *at);
-    let done = done.into_iter().map(|(_, done)| done);
+    let done = side_by_side(places, turns, |place| one(place, &archive(folder, place), &format!("{place}: ")));
     let told = |(place, done): (&'a DeviceAddress, Result<T>)| match done {
         Ok(done) => (place, Some(done)),
         Err(error) => {
@@ -88,6 +79,29 @@ pub fn each<'a, T: Send>(
         }
     };
     Ok(places.iter().zip(done).map(told).collect())
+}
+
+/// Does `one` of each; what came of them, in their order.
+pub fn side_by_side<T: Send>(
+    places: &[DeviceAddress],
+    turns: Turns,
+    one: impl Fn(&DeviceAddress) -> Result<T> + Sync,
+) -> Vec<Result<T>> {
+    let mut done: Vec<(usize, Result<T>)> = std::thread::scope(|scope| {
+        let start = |chain: Vec<(usize, &DeviceAddress)>| {
+            let one = &one;
+            let places: Vec<(usize, DeviceAddress)> =
+                chain.into_iter().map(|(at, place)| (at, place.clone())).collect();
+            let numbers: Vec<usize> = places.iter().map(|(at, _)| *at).collect();
+            (numbers, scope.spawn(move || places.iter().map(|(at, place)| (*at, one(place))).collect::<Vec<_>>()))
+        };
+        let running: Vec<_> = turns.chains(places).into_iter().map(start).collect();
+        let ended = running.into_iter().map(|(numbers, thread)| (numbers, thread.join()));
+        let failed = |at| (at, Err(anyhow!("the thread of a device failed")));
+        ended.flat_map(|(numbers, done)| done.unwrap_or_else(|_| numbers.into_iter().map(failed).collect())).collect()
+    });
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, done)| done).collect()
 }
 
 #[cfg(test)]
