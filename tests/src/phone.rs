@@ -5,10 +5,12 @@
 //! The device's kernel is this machine's, or that of a [virtual machine](machine).
 
 pub mod machine;
+pub mod userland;
 
 use crate::service::Service;
 use crate::{installed, run, until};
 use anyhow::{Context, Result, bail, ensure};
+use lab::arch::Arch;
 use machine::Machine;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -18,14 +20,8 @@ use std::process::{Command, Stdio};
 /// Why there can be no such device here.
 pub fn possible() -> Result<(), String> {
     lab::privilege::full().map_err(|why| why.to_string())?;
-    ["adb", "toybox", "ldd"].into_iter().try_for_each(installed)?;
-    shell().map(drop).ok_or_else(|| "mksh is not installed".into())
-}
-
-/// Debian brings it linked statically against musl.
-fn shell() -> Option<PathBuf> {
-    let triple = format!("/usr/lib/{}-linux-musl/bin/mksh", std::env::consts::ARCH);
-    [triple.as_str(), "/usr/lib/klibc/bin/mksh"].map(PathBuf::from).into_iter().find(|p| p.is_file())
+    installed("adb")?;
+    userland::possible()
 }
 
 /// How a device is.
@@ -47,6 +43,10 @@ pub struct Shape {
     pub ahead_s: u64,
     /// The folders of crates/device/tests/fixtures whose `run/` it replays; of two files with a name it is the first.
     pub models: &'static [&'static str],
+    /// Of a device that is a virtual machine, its processor's architecture.
+    pub arch: Arch,
+    /// Whether its Perfetto is the real one, of a device that is a virtual machine.
+    pub perfetto: bool,
 }
 
 impl Default for Shape {
@@ -61,6 +61,8 @@ impl Default for Shape {
             open: false,
             ahead_s: 0,
             models: &["phone"],
+            arch: Arch::default(),
+            perfetto: false,
         }
     }
 }
@@ -91,9 +93,10 @@ impl Phone {
         Self::start_as(daemon, shape, false)
     }
 
-    /// The same with a virtual machine as the device.
+    /// The same with a virtual machine as the device. `daemon` is of this machine's architecture; another one's is looked for.
     pub fn boot(daemon: &str, shape: &Shape) -> Result<Self> {
-        Self::start_as(daemon, shape, true)
+        let daemon = if shape.arch.is_own() { daemon.into() } else { machine::daemon(shape.arch) };
+        Self::start_as(&daemon.to_string_lossy(), shape, true)
     }
 
     fn start_as(daemon: &str, shape: &Shape, machine: bool) -> Result<Self> {
@@ -101,7 +104,11 @@ impl Phone {
         // The device's user goes through it to its root.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
         let at = |name: &str| folder.path().join(name);
-        root(&at("root"), shape.models)?;
+        let userland = userland::Userland::of(shape.arch)?;
+        root(&at("root"), &userland, shape.models)?;
+        if shape.perfetto {
+            userland::put_perfetto(&at("root"), shape.arch)?;
+        }
         fs::create_dir_all(at("home/.android"))?;
         let key = at("home/.android/adbkey");
         run(Command::new("adb").arg("keygen").arg(&key))?;
@@ -119,7 +126,8 @@ impl Phone {
         words.extend((shape.ahead_s > 0).then(|| format!("--ahead={}", shape.ahead_s)));
         let key = (!shape.open).then(|| admitted.with_extension("pub"));
         let body = if machine {
-            Body::Machine(Box::new(Machine::boot(daemon, &at("root"), &at("machine"), words, key.as_deref())?))
+            let device = machine::Device { daemon, root: &at("root"), userland: &userland, arch: shape.arch };
+            Body::Machine(Box::new(Machine::boot(&device, &at("machine"), &words, key.as_deref())?))
         } else {
             let mut command = Command::new(daemon);
             command.arg("--root").arg(at("root")).arg("--port-file").arg(at("port"));
@@ -294,11 +302,14 @@ impl Drop for Phone {
         if let Body::Root(daemon) = &mut self.body {
             let _ = daemon.end();
         }
+        // One that was started in the place of ours is nobody's child.
+        let _ = self.adb().arg("kill-server").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let _ = self.server.end();
     }
 }
 
 /// Makes the private root.
-fn root(root: &Path, models: &[&str]) -> Result<()> {
+fn root(root: &Path, userland: &userland::Userland, models: &[&str]) -> Result<()> {
     for folder in [
         "proc",
         "sys",
@@ -315,16 +326,15 @@ fn root(root: &Path, models: &[&str]) -> Result<()> {
     }
     fs::set_permissions(root.join("data/misc/perfetto-traces"), fs::Permissions::from_mode(0o777))?;
     let bin = root.join("system/bin");
-    fs::copy(shell().context("mksh")?, bin.join("sh"))?;
-    let toybox = Path::new("/bin/toybox");
-    fs::copy(toybox, bin.join("toybox"))?;
-    let linked = String::from_utf8(run(Command::new("ldd").arg(toybox))?.stdout)?;
-    for library in linked.split_whitespace().filter(|w| w.starts_with('/')) {
-        let there = root.join(library.trim_start_matches('/'));
+    fs::copy(&userland.shell, bin.join("sh"))?;
+    fs::copy(&userland.toybox, bin.join("toybox"))?;
+    for (here, there) in &userland.libraries {
+        let there = root.join(there.strip_prefix("/")?);
         fs::create_dir_all(there.parent().context("a library's folder")?)?;
-        fs::copy(library, there)?;
+        fs::copy(here, there)?;
     }
-    let applets = String::from_utf8(run(&mut Command::new(toybox))?.stdout)?;
+    // Another architecture's is of the same release.
+    let applets = String::from_utf8(run(&mut Command::new("toybox"))?.stdout)?;
     for applet in applets.split_whitespace().filter(|a| !["sh", "toybox"].contains(a)) {
         symlink("toybox", bin.join(applet))?;
     }

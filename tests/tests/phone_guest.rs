@@ -5,26 +5,46 @@ use anyhow::{Context, Result, ensure};
 use device::remote::adb::AdbServer;
 use fathom_tests::phone::{Phone, Shape, machine};
 use fathom_tests::{Case, fathom, lane, rows, run, until_within};
+use lab::arch::Arch;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::Duration;
 
+#[path = "phone_guest/papers.rs"]
+mod papers;
+#[path = "phone_guest/perfetto.rs"]
+mod perfetto;
+
 fn main() -> ExitCode {
     let needs = machine::possible;
+    let arm = || machine::possible_on(Arch::Aarch64);
     let cases: Vec<Case> = vec![
-        ("long::facts_and_files_of_guest_come_over_real_adb", needs(), facts),
+        ("long::facts_and_files_of_guest_come_over_real_adb", needs(), || facts(Arch::default())),
+        ("long::facts_and_files_of_arm64_guest_come_over_real_adb", arm(), || facts(Arch::Aarch64)),
         ("long::storage_of_guest_is_measured_by_folder", needs(), storage),
-        ("long::insert_in_guest_is_followed_to_card", needs(), recorded),
-        ("long::run_in_guest_survives_pulled_cable", needs(), cable),
+        ("long::insert_in_guest_is_followed_to_card", needs(), || recorded(Arch::default())),
+        ("long::insert_in_arm64_guest_is_followed_to_card", arm(), || recorded(Arch::Aarch64)),
+        ("long::run_in_guest_survives_pulled_cable", needs(), || cable(Arch::default())),
+        ("long::run_in_arm64_guest_survives_pulled_cable", arm(), || cable(Arch::Aarch64)),
         ("long::reboot_of_guest_keeps_what_was_measured", needs(), reboot),
         ("long::full_card_of_guest_is_reported", needs(), full),
         ("long::slow_link_to_guest_works", needs(), slow),
-        ("long::services_in_guest_are_reached_by_forwarding", needs(), services),
+        ("long::services_in_guest_are_reached_by_forwarding", needs(), || services(Arch::default())),
+        ("long::services_in_arm64_guest_are_reached_by_forwarding", arm(), || services(Arch::Aarch64)),
+        ("long::node_in_guest_keeps_its_data_while_it_is_unplugged", needs(), unplugged_node),
         ("long::clocks_of_guest_and_host_are_aligned", needs(), clocks),
+        ("long::guest_whose_clock_says_1970_is_measured_and_joined", needs(), year_1970),
+        ("long::perfetto_of_guest_records_its_card", needs(), perfetto::guest),
+        ("long::perfetto_of_guests_is_joined_on_one_clock", needs(), perfetto::several),
         ("long::host_and_guest_are_compared_and_traced", needs(), compared),
-        ("long::papers_claims_are_judged_of_guest", needs(), papers),
+        ("long::papers_claims_are_judged_of_guest", needs(), papers::claims),
+        ("long::papers_programs_and_files_are_measured_in_guest", needs(), papers::paper_000),
+        ("long::papers_statements_are_measured_in_guest", needs(), papers::paper_000_sqlite),
+        ("long::papers_pool_is_measured_with_guest", needs(), papers::paper_001),
+        ("long::papers_networks_are_measured_with_guest", needs(), papers::paper_002),
+        ("long::papers_causes_are_recorded_in_guest", needs(), papers::paper_004),
     ];
     lane(cases)
 }
@@ -35,7 +55,11 @@ const DAEMON: &str = env!("CARGO_BIN_EXE_adbd");
 const REPLAYED: &[&str] = &["models/pixel-8", "models/shield-tv-pro-2019", "phone"];
 
 fn phone(uid: u32) -> Result<Phone> {
-    Phone::boot(DAEMON, &Shape { uid, models: REPLAYED, ..Shape::default() })
+    phone_of(Arch::default(), uid)
+}
+
+fn phone_of(arch: Arch, uid: u32) -> Result<Phone> {
+    Phone::boot(DAEMON, &Shape { uid, arch, models: REPLAYED, ..Shape::default() })
 }
 
 fn told(output: &Output) -> String {
@@ -58,8 +82,8 @@ fn clean(phone: &Phone) -> Result<()> {
         .with_context(|| format!("left: {:?}, running: {:?}", phone.left(), phone.processes()))
 }
 
-fn facts() -> Result<()> {
-    let phone = phone(2000)?;
+fn facts(arch: Arch) -> Result<()> {
+    let phone = phone_of(arch, 2000)?;
     let value = json(&phone.fathom().args(["device", "info", &phone.name(), "--json"]).output()?)?;
     let fact = |name: &str| value["facts"][name]["value"].as_str().unwrap_or_default().to_owned();
     // Replayed, the kernel's, the card's.
@@ -67,7 +91,10 @@ fn facts() -> Result<()> {
         fact("device.model") == "Pixel 8" && fact("os.sdk") == "34" && fact("thermal.status") == "none",
         "{value:#}"
     );
-    ensure!(fact("kernel.release").ends_with("-amd64") && fact("virtual.accelerator") == "tcg", "{value:#}");
+    ensure!(
+        fact("kernel.release").ends_with(&format!("-{}", arch.debian())) && fact("virtual.accelerator") == "tcg",
+        "{value:#}"
+    );
     ensure!(
         fact("mount./data").starts_with("f2fs on ") && fact("mount./storage/emulated/0").starts_with("fuse on "),
         "{value:#}"
@@ -151,8 +178,8 @@ fn inserts(phone: &Phone, dir: &str, archive: &Path) -> Result<Value> {
     fathom_tests::show(archive)
 }
 
-fn recorded() -> Result<()> {
-    let phone = phone(0)?;
+fn recorded(arch: Arch) -> Result<()> {
+    let phone = phone_of(arch, 0)?;
     let folder = tempfile::tempdir()?;
     let kept = std::env::var_os("FATHOM_KEEP_ARCHIVE").map_or_else(|| folder.path().to_path_buf(), PathBuf::from);
     let on_card = inserts(&phone, "/data/local/tmp", &kept.join("card.fathom"))?;
@@ -212,8 +239,8 @@ fn back(phone: &Phone) -> Result<()> {
     })
 }
 
-fn cable() -> Result<()> {
-    let phone = phone(2000)?;
+fn cable(arch: Arch) -> Result<()> {
+    let phone = phone_of(arch, 2000)?;
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("b.fathom");
     let child = under_way(&phone, &archive, BLOCKS)?;
@@ -286,8 +313,8 @@ fn slow() -> Result<()> {
 }
 
 /// A node and a net server there: the guest's ports are not this machine's, so that adb forwards them.
-fn services() -> Result<()> {
-    let phone = phone(2000)?;
+fn services(arch: Arch) -> Result<()> {
+    let phone = phone_of(arch, 2000)?;
     let folder = tempfile::tempdir()?;
     let key = folder.path().join("key");
     run(Command::new(fathom()).args(["pool", "keygen"]).arg(&key))?;
@@ -320,12 +347,91 @@ fn services() -> Result<()> {
     clean(&phone)
 }
 
+/// A node whose store is on the card: what was written before the cable was pulled is there afterwards, and it serves all the while.
+fn unplugged_node() -> Result<()> {
+    let phone = phone(2000)?;
+    let folder = tempfile::tempdir()?;
+    let key = folder.path().join("key");
+    run(Command::new(fathom()).args(["pool", "keygen"]).arg(&key))?;
+    let key_name = key.to_str().context("a path")?;
+    let store = "/data/local/tmp/store";
+    let mut command = phone.fathom();
+    command.args(["pool", "node", "--device", &phone.name(), "--init", "--store", store, "--size", "4M"]);
+    let output = command.args(["--key", key_name, "--listen", "127.0.0.1:7071"]).output()?;
+    ensure!(output.status.success(), "{}", told(&output));
+    let server = AdbServer::at(format!("127.0.0.1:{}", phone.port));
+    let here = server.forward(&phone.serial, 7071)?;
+    let served = |port: u16, more: &[&str]| -> Result<()> {
+        let mut command = Command::new(fathom());
+        command.args(["pool", "bench", "--node", &format!("127.0.0.1:{port}"), "--duration", "1", "--key", key_name]);
+        json(&command.arg("--json").args(more).output()?).map(drop)
+    };
+    served(here, &["--write"])?;
+    let (mut written, sum) = (String::new(), || phone.shell(&format!("sha256sum {store}")));
+    until("a store at rest", || {
+        let before = std::mem::replace(&mut written, sum()?);
+        Ok(before == written)
+    })?;
+    let began = phone.processes()?;
+    phone.machine()?.cable(false)?;
+    // A fixed wait: the time without a network.
+    std::thread::sleep(Duration::from_secs(15));
+    ensure!(server.devices().is_ok(), "the adb server is another's");
+    phone.machine()?.cable(true)?;
+    phone.cut()?;
+    back(&phone)?;
+    ensure!(phone.processes()? == began, "it is another process than before: {began:?}");
+    ensure!(sum()? == written, "its store changed while nobody used it");
+    // Forwarding ended with the connection. Each block that is read has its checksum.
+    served(server.forward(&phone.serial, 7071)?, &[])?;
+    let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--json"]).output()?)?;
+    let left = value["left"].as_array().context("left")?;
+    ensure!(left.len() == 1 && left[0]["kind"] == "service" && left[0]["action"] == "removed", "{value}");
+    // The store is its owner's.
+    phone.shell(&format!("rm {store}"))?;
+    clean(&phone)
+}
+
 /// The guest's clock began when it booted, this machine's long before: what the exchange says is held against what the guest's own shell
 /// says over its serial line.
 fn clocks() -> Result<()> {
+    aligned(&phone(0)?)
+}
+
+/// A phone whose battery was empty for long begins again in 1970: the clock on its wall is wrong, and the one that times are taken by is
+/// not. No file is older than another for it, no time is below zero, and the archive itself was made when it was.
+fn year_1970() -> Result<()> {
     let phone = phone(0)?;
+    phone.machine()?.run("date -s @3600")?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("t.fathom");
+    let summary = inserts(&phone, "/data/local/tmp", &archive)?;
+    ensure!(fathom_tests::shape(&summary, "INSERT")?["count"] == 25, "{summary:#}");
+    let facts = rows(&archive, "facts")?;
+    let began = facts.iter().find(|f| f["name"] == "trace.start_unix").context("trace.start_unix")?;
+    let began: f64 = began["value"].trim_matches(['"', '\'']).parse()?;
+    ensure!((0.0..7200e9).contains(&began), "the device's own date is kept as it is: {began}");
+    let measured = folder.path().join("b.fathom");
+    let output = bench(&phone, &measured, &["--blocks", "2"]).output()?;
+    ensure!(output.status.success() && processes(&measured)? > 0, "{}", told(&output));
+    // A run whose host is gone has a date, too, and is cleared.
+    let alone = tempfile::tempdir()?;
+    let mut child = under_way(&phone, &alone.path().join("left.fathom"), 50)?;
+    child.kill()?;
+    child.wait()?;
+    let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--discard", "--json"]).output()?)?;
+    ensure!(value["left"][0]["since_s"].as_u64().is_some_and(|s| s < 7200), "{value}");
+    // Both kinds are fleets' to keep, and a page's to draw.
+    for archive in [&archive, &measured] {
+        run(Command::new(fathom()).arg("report").arg(archive).arg("-o").arg(folder.path().join("page.html")))?;
+        run(Command::new(fathom()).arg("show").arg(archive))?;
+    }
+    aligned(&phone)
+}
+
+fn aligned(phone: &Phone) -> Result<()> {
     let beside = Phone::start(DAEMON, &Shape { uid: 0, open: true, ..Shape::default() })?;
-    beside.connect_to(&phone)?;
+    beside.connect_to(phone)?;
     let folder = tempfile::tempdir()?;
     let all = folder.path().join("all");
     let mut command = phone.fathom();
@@ -347,7 +453,7 @@ fn clocks() -> Result<()> {
     let after = here()?;
     let archive = |phone: &Phone| all.join(format!("adb-{}.fathom", phone.serial.replace(':', "-")));
     // It attaches its probes for longer than a real one does; so they last long enough to overlap.
-    let facts = rows(&archive(&phone), "facts")?;
+    let facts = rows(&archive(phone), "facts")?;
     let number = |name: &str| -> Result<f64> {
         let row = facts.iter().find(|f| f["name"] == name).with_context(|| name.to_string())?;
         Ok(row["value"].to_string().trim_matches(['"', '\'']).parse()?)
@@ -362,14 +468,14 @@ fn clocks() -> Result<()> {
     ensure!(ahead < -10.0, "the guest booted long after this machine: {ahead}");
     // Both on one axis, though their own clocks are far apart.
     let page = folder.path().join("page.html");
-    run(Command::new(fathom()).arg("report").args([archive(&phone), archive(&beside)]).arg("-o").arg(&page))?;
+    run(Command::new(fathom()).arg("report").args([archive(phone), archive(&beside)]).arg("-o").arg(&page))?;
     let text = fs::read_to_string(&page)?;
     let block = text.split_once("class=\"together\">").and_then(|(_, rest)| rest.split_once("</script>"));
     let together: Value = serde_json::from_str(block.context("no recordings on one clock")?.0)?;
     ensure!(together["charts"].as_array().is_some_and(|c| !c.is_empty()), "{}", together["note"]);
     let end = together["charts"][0]["end"].as_f64();
     ensure!(end.is_some_and(|end| end < 600.0), "they lasted less than a minute each: {end:?}");
-    clean(&phone)
+    clean(phone)
 }
 
 fn compared() -> Result<()> {
@@ -393,35 +499,5 @@ fn compared() -> Result<()> {
     ensure!((a - b).abs() < 0.1, "the database: {a} and {b}");
     // Unlike the stand-in, it has a disk.
     ensure!(count(1, "device commands per INSERT")? > 0.0, "none in the guest");
-    clean(&phone)
-}
-
-fn papers() -> Result<()> {
-    let phone = phone(0)?;
-    let folder = tempfile::tempdir()?;
-    let page = folder.path().join("page.md");
-    let mut command = phone.fathom();
-    command.args([
-        "papers",
-        "000/9-10",
-        "000/12",
-        "004",
-        "--quick",
-        "--blocks",
-        "2",
-        "--no-wait",
-        "--device",
-        &phone.name(),
-    ]);
-    command.args(["--called", "guest", "-p", "sqlite.rows=10", "--json", "-o"]).arg(&page);
-    let value = json(&command.current_dir(folder.path()).output()?)?;
-    let claims = value["claims"].as_array().context("claims")?;
-    let of = |figure: &str| claims.iter().filter(|c| c["figure"] == figure).collect::<Vec<_>>();
-    // Times of its emulated processor decide nothing.
-    ensure!(of("000/9")[0]["because"].as_str().is_some_and(|why| why.contains("emulated")), "{:?}", of("000/9"));
-    ensure!(of("004/2-4").iter().all(|c| c["outcome"] != "cannot_be_tested"), "{:?}", of("004/2-4"));
-    // Commands of its card were counted, so that the claim is judged, whichever way.
-    ensure!(of("000/12").iter().all(|c| c["outcome"] != "cannot_be_tested"), "{:?}", of("000/12"));
-    ensure!(fs::read_to_string(&page)?.contains("mmcblk0"), "{}", fs::read_to_string(&page)?);
     clean(&phone)
 }

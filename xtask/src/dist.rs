@@ -53,6 +53,12 @@ pub fn build_aarch64(root: &Path) -> Result<PathBuf> {
     Ok(root.join("target").join(AARCH64).join("release/fathom"))
 }
 
+/// Builds it, and the device daemon of the tests.
+pub fn build_adbd_aarch64(root: &Path) -> Result<()> {
+    build_aarch64(root)?;
+    cross(root, &["--package", "fathom-tests", "--bin", "adbd"])
+}
+
 /// Builds a release for aarch64 with clang and musl's headers.
 fn cross(root: &Path, words: &[&str]) -> Result<()> {
     let cache = root.join("target/lab");

@@ -33,7 +33,8 @@ usage: cargo xtask CHORE
   long [NAME…]     run the long tests, with `--minutes N` as many as fit; what was left out is named; `--linted` as above
   licences         what the program is linked with, and the texts of its licences, as `dist` ships them
   dist             a .tar.gz for each target under target/dist
-  aarch64          the program for aarch64 alone, which arm64 guests of the lab record with
+  aarch64 [adbd]   the program for aarch64 alone, which arm64 guests of the lab record with; and the tests' device daemon,
+                   which makes a phone of such a guest
 ";
 
 fn main() -> ExitCode {
@@ -59,6 +60,7 @@ fn chore(words: &[String]) -> Result<()> {
         Some("long") => long::run(&root, rest),
         Some("licences") => licences::print(&root),
         Some("dist") => dist::all(&root),
+        Some("aarch64") if rest == ["adbd"] => dist::build_adbd_aarch64(&root),
         Some("aarch64") => dist::build_aarch64(&root).map(|built| println!("{}", built.display())),
         _ => bail!("{USAGE}"),
     }

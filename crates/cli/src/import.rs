@@ -13,8 +13,13 @@ pub fn run(args: &args::Import) -> Result<()> {
     let first = args.files.first().and_then(|file| file.file_stem()).unwrap_or_default();
     let name = || PathBuf::from(first).with_extension("fathom");
     let archive = args.output.clone().unwrap_or_else(name);
-    let request =
-        Import { files: args.files.clone(), output: archive.clone(), keep_sql: args.keep_sql, machine: args.machine };
+    let request = Import {
+        files: args.files.clone(),
+        output: archive.clone(),
+        keep_sql: args.keep_sql,
+        machine: args.machine,
+        facts: model::Environment::new(),
+    };
     let done = recorder::import(&request, &context, &notify);
     progress::clear(&context);
     let done = done?;

@@ -13,7 +13,7 @@ use formats::ftrace::calls::Machine;
 use formats::ftrace::decoder::Kind;
 use formats::ftrace::run::Summary;
 use model::table::{Coverage, Disk};
-use model::{Absence, Context, Dev, Event, Layer, Record};
+use model::{Absence, Context, Dev, Environment, Event, Layer, Record};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +28,8 @@ pub struct Import {
     pub keep_sql: bool,
     /// Whose numbers the system calls have, whatever the trace says.
     pub machine: Option<Machine>,
+    /// What whoever fetched the trace knows of its device, and the trace does not say.
+    pub facts: Environment,
 }
 
 /// What it came to.
@@ -73,6 +75,7 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
     let summary = trace.run(&mut |event| store.put(event));
     let format = trace.format.clone();
     let mut metadata = store.finish(&summary)?;
+    metadata.environment.extend(request.facts.clone());
     let mut add = |name: &str, value: &str| {
         metadata.environment.insert(name.into(), fact(value, None, &format));
     };

@@ -1,11 +1,12 @@
-//! The device as a virtual machine: Debian's kernel, an SD card on the MMC layer with /data on it as f2fs, two more as removable storage, /sdcard behind FUSE (bindfs, which
-//! passes each request to a process and back, as Android's media provider does), and the daemon in a root of its own, reached through a
-//! port of this machine.
+//! The device as a virtual machine, of this machine's architecture or arm64: Debian's kernel, an SD card on the MMC layer with /data on it as
+//! f2fs, two more as removable storage, /sdcard behind FUSE (bindfs, which passes each request to a process and back, as Android's media
+//! provider does), and the daemon in a root of its own, reached through a port of this machine.
 //!
 //! Its times are those of an emulated processor. What no kernel of Debian's has: SELinux's policy, vendors' drivers, Android's own FUSE.
 
+use super::userland::{Userland, cache};
 use crate::run;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use lab::arch::Arch;
 use lab::guest::{Bus, Config, Disk, Guest, available};
 use lab::scenario::Forward;
@@ -32,6 +33,8 @@ ip address add 10.0.2.15/24 dev eth0
 ip route add default via 10.0.2.2
 mkdir -p /phone
 tar -x -f /phone.tar -C /phone
+# Programs of another architecture came without their libraries; the device's own are the same.
+[ -e /lib ] || ln -s /phone/lib /lib
 mount -t tracefs none /sys/kernel/tracing 2>/dev/null || true
 for folder in proc sys dev; do
     mount --rbind /$folder /phone/$folder
@@ -55,6 +58,15 @@ for card in card1:3234-3432 card2:A1B2-C3D4; do
     bindfs --force-user=2000 --force-group=2000 --create-for-user=0 --create-for-group=0 --chown-ignore --chmod-ignore --perms=a+rwX \
         -o allow_other $raw $seen
 done
+# As Android's init does: the service, and what reads ftrace for it, as root, and sockets for everybody.
+if [ -e /phone/system/perfetto ]; then
+    mkdir -p /dev/socket
+    for service in traced traced_probes; do
+        setsid chroot /phone /system/bin/$service </dev/null >/run/$service.log 2>&1 &
+        while [ ! -S /dev/socket/traced_consumer ]; do sleep 0.1; done
+    done
+    chmod 666 /dev/socket/traced_consumer /dev/socket/traced_producer
+fi
 "#;
 
 /// A running one.
@@ -66,6 +78,18 @@ pub struct Machine {
     pub port: u16,
 }
 
+/// What a machine is made of.
+pub(super) struct Device<'a> {
+    /// The daemon's program.
+    pub daemon: &'a str,
+    /// Its root.
+    pub root: &'a Path,
+    /// What else it is of.
+    pub userland: &'a Userland,
+    /// Of this architecture.
+    pub arch: Arch,
+}
+
 /// Why there can be none here.
 pub fn possible() -> Result<(), String> {
     super::possible()?;
@@ -73,27 +97,37 @@ pub fn possible() -> Result<(), String> {
     available(Arch::default()).map_err(|why| why.to_string())
 }
 
+/// The same of another architecture, of which everything is fetched but two programs of ours.
+pub fn possible_on(arch: Arch) -> Result<(), String> {
+    possible()?;
+    available(arch).map_err(|why| why.to_string())?;
+    arch.program(&crate::fathom()).map_err(|why| why.to_string())?;
+    let daemon = daemon(arch);
+    let why = || format!("{} is not there: `cargo xtask aarch64 adbd` builds it", daemon.display());
+    daemon.is_file().then_some(()).ok_or_else(why)
+}
+
+/// The daemon's program for another architecture.
+pub(super) fn daemon(arch: Arch) -> PathBuf {
+    let built = format!("../target/{}-unknown-linux-musl/release/adbd", arch.name());
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(built)
+}
+
 impl Machine {
-    /// Boots it. `daemon` is the daemon's program and `words` are its options; `root` is its root, and its disks are in `folder`.
-    pub(super) fn boot(
-        daemon: &str,
-        root: &Path,
-        folder: &Path,
-        words: Vec<String>,
-        key: Option<&Path>,
-    ) -> Result<Self> {
-        let archive = root.with_extension("tar");
+    /// Boots it. `words` are options of its daemon, and its disks are in `folder`.
+    pub(super) fn boot(of: &Device<'_>, folder: &Path, words: &[String], key: Option<&Path>) -> Result<Self> {
+        let archive = of.root.with_extension("tar");
         run(Command::new("tar")
             .args(["-c", "--owner=0", "--group=0", "-f"])
             .arg(&archive)
             .arg("-C")
-            .arg(root)
+            .arg(of.root)
             .arg("."))?;
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mut files = vec![
             (archive, "phone.tar".to_owned()),
-            (PathBuf::from(daemon), "adbd".into()),
-            (found("bindfs")?, "usr/bin/bindfs".into()),
+            (PathBuf::from(of.daemon), "adbd".into()),
+            (of.userland.bindfs.clone().context("bindfs is not installed")?, "usr/bin/bindfs".into()),
         ];
         let mut start = format!("/adbd --root /phone --machine 0.0.0.0:{PORT} {}", words.join(" ").replace('=', " "));
         if let Some(key) = key {
@@ -101,6 +135,7 @@ impl Machine {
             start += " --key /key.pub";
         }
         let mut config = Config {
+            arch: of.arch,
             disks: [("data", CARD), ("card1", REMOVABLE), ("card2", REMOVABLE)]
                 .map(|(name, bytes)| Disk { name: name.into(), bus: Bus::Sd, bytes, ext4: false })
                 .to_vec(),
@@ -149,8 +184,7 @@ impl Machine {
 }
 
 fn up(config: &Config, start: &str) -> Result<Guest> {
-    let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab");
-    let mut guest = Guest::boot(config, &cache)?;
+    let mut guest = Guest::boot(config, &cache())?;
     done(&mut guest, "sh /prepare")?;
     done(&mut guest, &format!("setsid {start} </dev/null >/run/adbd.log 2>&1 & echo $! >/run/adbd"))?;
     Ok(guest)
@@ -160,12 +194,4 @@ fn done(guest: &mut Guest, line: &str) -> Result<String> {
     let output = guest.run(line, LIMIT)?;
     ensure!(output.status == 0, "{line}: {} {}{}", output.status, output.stdout, output.stderr);
     Ok(output.stdout)
-}
-
-fn found(program: &str) -> Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    match std::env::split_paths(&path).map(|folder| folder.join(program)).find(|p| p.is_file()) {
-        Some(found) => Ok(found),
-        None => bail!("{program} is not installed"),
-    }
 }

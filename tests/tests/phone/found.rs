@@ -95,8 +95,8 @@ const VERBS: &[Verb] = &[
     },
 ];
 
-/// How it ends: by a signal to this side, or by a cable that is pulled.
-const ENDS: [&str; 4] = ["-INT", "-KILL", "-HUP", "cable"];
+/// How it ends: by a signal to this side, by a cable that is pulled, or by an adb server that is killed.
+const ENDS: [&str; 5] = ["-INT", "-KILL", "-HUP", "cable", "server"];
 
 /// Every file with its size and permissions, every process, the ports of adb, and the mode that `cmd` set last. Without the program's own
 /// folder, and what the fake `cmd` notes.
@@ -156,8 +156,11 @@ fn ends(phone: &Phone, before: &str, verb: &Verb, end: &str) -> Result<()> {
         Ok(())
     };
     match end {
-        "cable" => {
-            phone.cut()?;
+        "cable" | "server" => {
+            match end {
+                "cable" => phone.cut()?,
+                _ => drop(run(phone.adb().arg("kill-server"))?),
+            }
             until("a device after its cut", || {
                 phone.connect()?;
                 Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))

@@ -82,6 +82,45 @@ pub fn facts() -> Result<()> {
     clean(&phone)
 }
 
+/// Those that answer are shown, each by itself, and one that does not is reported.
+pub fn several() -> Result<()> {
+    let open = Shape { open: true, ..Shape::default() };
+    let (a, b) = (Phone::start(DAEMON, &Shape::default())?, Phone::start(DAEMON, &open)?);
+    b.connect_to(&a)?;
+    b.replay("getprop ro.product.model", b"Other 8\n")?;
+    let ask = |words: &[&str]| -> Result<Output> { Ok(a.fathom().arg("device").args(words).output()?) };
+    let lines = |output: &Output| -> Result<Vec<Value>> {
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
+    };
+    let mut names = [a.name(), b.name()];
+    names.sort();
+    for verb in ["info", "check"] {
+        let output = ask(&[verb, "all", "--json"])?;
+        let mut found: Vec<String> =
+            lines(&output)?.iter().filter_map(|d| d["device"].as_str().map(Into::into)).collect();
+        found.sort();
+        ensure!(output.status.success() && found == names, "{verb}: {}", told(&output));
+        // In the order in which they were named, with an empty line between.
+        let output = ask(&[verb, &format!("{},local,{}", b.name(), a.name())])?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let heads: Vec<&str> = text.split("\n\n").filter_map(|block| block.lines().next()).collect();
+        ensure!(output.status.success() && heads.len() == 3, "{verb}: {}", told(&output));
+        let named = heads.iter().zip([&b.name(), "local", &a.name()]).all(|(head, name)| head.starts_with(name));
+        ensure!(named, "{verb}: {heads:?}");
+        let output = ask(&[verb, &format!("{},adb:R58M1,local", a.name()), "--json"])?;
+        ensure!(output.status.code() == Some(1) && lines(&output)?.len() == 2, "{verb}: {}", told(&output));
+        ensure!(told(&output).contains("adb:R58M1: adb lists no device of that name"), "{verb}: {}", told(&output));
+    }
+    // By two names it is one.
+    for phone in [&a, &b] {
+        phone.replay("getprop ro.serialno", b"R5CT\n")?;
+    }
+    let output = ask(&["check", "all", "--json"])?;
+    ensure!(lines(&output)?.len() == 1 && told(&output).contains("the same device"), "{}", told(&output));
+    clean(&a)
+}
+
 /// What its tools print is theirs: too much, orders to a terminal, no text at all, nothing ever.
 pub fn hostile() -> Result<()> {
     let phone = phone()?;

@@ -88,6 +88,68 @@ pub fn killed_server() -> Result<()> {
     done
 }
 
+/// The disk here becomes full in mid-run: what came is kept, and what runs on there is named.
+pub fn full_here() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let small = folder.path().join("small");
+    let _small = fathom_tests::tmpfs::Tmpfs::new(small.clone(), "400k")?;
+    let archive = small.join("b.fathom");
+    let child = under_way(&phone, &archive, "2m")?;
+    fs::write(small.join("fill"), vec![0; 1 << 20]).ok();
+    let output = child.wait_with_output()?;
+    let said = told(&output);
+    ensure!(output.status.code() == Some(1) && said.contains("No space left"), "{said}");
+    ensure!(said.contains("fathom device fetch") && said.contains("until then is in"), "{said}");
+    fs::remove_file(small.join("fill"))?;
+    ensure!(processes(&archive)? > 0, "nothing was kept: {said}");
+    // Whole, from the device, once there is room.
+    let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--json"]).output()?)?;
+    let name = value["left"][0]["name"].as_str().with_context(|| value.to_string())?.to_owned();
+    let whole = folder.path().join("whole.fathom");
+    let output = phone.fathom().args(["device", "fetch", &phone.name(), &name, "-o"]).arg(&whole).output()?;
+    ensure!(output.status.success() && processes(&whole)? >= processes(&archive)?, "{}", told(&output));
+    clean(&phone)
+}
+
+/// The cable is pulled while it looks, copies, starts, runs and fetches. What can be resumed is; what cannot leaves nothing but the part of
+/// a program, which is removed by the next copy.
+pub fn cut_phases() -> Result<()> {
+    let size = fs::metadata(fathom())?.len();
+    // The copy alone takes some seconds.
+    let phone = Phone::start(DAEMON, &Shape { rate: Some(size / 4), ..Shape::default() })?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("b.fathom");
+    for phase in 0..12_u32 {
+        let reconnect = if phase % 2 == 0 { "0" } else { "1m" };
+        let mut command = phone.fathom();
+        command.args(QUICK).args(["--blocks", "2", "--reconnect", reconnect, "--device", &phone.name(), "-o"]);
+        let child = command.arg(&archive).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        // A fixed wait: the phases follow each other, and are met wherever they are.
+        std::thread::sleep(std::time::Duration::from_millis(u64::from(phase * phase) * 60));
+        phone.cut()?;
+        let output = child.wait_with_output()?;
+        let said = told(&output);
+        ensure!(matches!(output.status.code(), Some(0 | 1)) && !said.contains("panicked"), "phase {phase}: {said}");
+        // A failure has a sentence, and says what to do.
+        ensure!(output.status.success() || said.contains("fathom: "), "phase {phase}: {said}");
+        until("a device after its cut", || {
+            phone.connect()?;
+            Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
+        })?;
+        let left = || -> Result<bool> {
+            Ok(phone.left()?.iter().all(|name| name.starts_with("part-")) && phone.processes()?.is_empty())
+        };
+        until("a clean device", left)
+            .with_context(|| format!("phase {phase}: {:?} {:?}: {said}", phone.left(), phone.processes()))?;
+        if !archive.join("meta.json").exists() {
+            ensure!(fs::read_dir(folder.path())?.next().is_none(), "phase {phase}: half an archive: {said}");
+        }
+        let _ = fs::remove_dir_all(&archive);
+    }
+    Ok(())
+}
+
 /// Two hosts in containers have the same process number; the device has one folder for both.
 pub fn same_process_number() -> Result<()> {
     let phone = phone()?;

@@ -1,7 +1,8 @@
 //! The device's own Perfetto as a source, for those without root.
 
-use super::{phone, told};
-use anyhow::{Result, ensure};
+use super::{DAEMON, phone, told};
+use anyhow::{Context as _, Result, ensure};
+use fathom_tests::phone::{Phone, Shape};
 use fathom_tests::{fathom, run, until};
 use std::fs;
 use std::path::Path;
@@ -46,6 +47,51 @@ pub fn via_perfetto() -> Result<()> {
     }
     let output = phone.fathom().args(["record", "--device", "ssh:x", "--via", "perfetto"]).output()?;
     ensure!(output.status.code() == Some(2), "{}", told(&output));
+    Ok(())
+}
+
+/// All at once, each into an archive of its own beside its trace, on this machine's clock.
+pub fn several() -> Result<()> {
+    let open = Shape { open: true, ..Shape::default() };
+    let (a, b) = (phone()?, Phone::start(DAEMON, &open)?);
+    b.connect_to(&a)?;
+    for (phone, events) in [(&a, 2), (&b, 3)] {
+        phone.replay("trace", &write_requests(events))?;
+    }
+    let folder = tempfile::tempdir()?;
+    let record = |devices: &str, name: &str| -> Result<Output> {
+        let mut command = a.fathom();
+        command.args(["record", "--device", devices, "--via", "perfetto", "--duration", "0.3", "-o"]);
+        Ok(command.arg(folder.path().join(name)).output()?)
+    };
+    let output = record("all", "all")?;
+    let said = told(&output);
+    ensure!(output.status.success() && said.contains("2 events") && said.contains("3 events"), "{said}");
+    ensure!(said.matches("clock was").count() == 2, "{said}");
+    for phone in [&a, &b] {
+        let archive = folder.path().join("all").join(format!("adb-{}.fathom", phone.serial.replace(':', "-")));
+        ensure!(archive.with_extension("fathom.pftrace").is_file(), "no trace beside {}", archive.display());
+        // Both have this machine's clock, so that the offset is known: none.
+        let facts = fathom_tests::rows(&archive, "facts")?;
+        let number = |name: &str| -> Result<f64> {
+            let row = facts.iter().find(|f| f["name"] == name).with_context(|| name.to_string())?;
+            Ok(row["value"].trim_matches(['"', '\'']).parse()?)
+        };
+        for [ahead, error] in [["clock.ahead", "clock.error"], ["clock.ahead_last", "clock.error_last"]] {
+            let (ahead, error) = (number(ahead)?, number(error)?);
+            ensure!(ahead.abs() <= error && error >= 5e6, "{ahead} to within {error} ns does not hold 0");
+        }
+        let left = run(a.adb().args(["-s", &phone.serial, "shell", "ls /data/misc/perfetto-traces"]))?;
+        ensure!(left.stdout.trim_ascii().is_empty(), "the trace was left there: {left:?}");
+    }
+    // One that cannot is told, and has no archive; the other is not kept from it.
+    b.replay("perfetto fails", b"Permission denied\n")?;
+    let output = record("all", "some")?;
+    let said = told(&output);
+    ensure!(output.status.code() == Some(1) && said.contains(&format!("{} has no recording", b.name())), "{said}");
+    ensure!(fs::read_dir(folder.path().join("some"))?.count() == 2, "{said}");
+    let output = record(&format!("{},local", a.name()), "none")?;
+    ensure!(output.status.code() == Some(2) && !folder.path().join("none").exists(), "{}", told(&output));
     Ok(())
 }
 

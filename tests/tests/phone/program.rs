@@ -79,6 +79,17 @@ pub fn cut_copy() -> Result<()> {
     Ok(())
 }
 
+/// A copy that was cut is no reason to stay: it is nobody's.
+pub fn part_left() -> Result<()> {
+    let phone = phone()?;
+    phone.shell("mkdir -p /data/local/tmp/fathom; echo half >/data/local/tmp/fathom/part-0123abcd-1")?;
+    let output = phone.fathom().args(["device", "stop", &phone.name(), "--remove-program"]).output()?;
+    ensure!(output.status.success(), "{}", told(&output));
+    let left = phone.shell("ls -A /data/local/tmp")?;
+    ensure!(left.trim().is_empty(), "{left}: {}", told(&output));
+    Ok(())
+}
+
 pub fn old_shell() -> Result<()> {
     let phone = Phone::start(DAEMON, &Shape { features: "cmd", ..Shape::default() })?;
     let output = phone.fathom().args(["device", "info", &phone.name()]).output()?;

@@ -17,7 +17,7 @@ use std::time::Duration;
     after_help = "\
 Start here:
   fathom device list                                     this machine, and what adb lists
-  fathom device check adb                                what Fathom can do there
+  fathom device check adb                                what Fathom can do there (`all`: on every phone that adb lists)
   fathom device info adb                                 what the phone is
   fathom bench run sqlite --quick --device adb           the first measurement there
   fathom device stop adb --list                          what was left there
@@ -51,6 +51,8 @@ pub struct DeviceList {
 }
 
 /// Show a device's facts, and why others are unknown.
+///
+/// Several devices (a list with commas, or `all` that adb lists) are asked at the same time, and shown one after the other.
 #[derive(Debug, Args)]
 pub struct DeviceInfo {
     #[command(flatten)]
@@ -58,17 +60,19 @@ pub struct DeviceInfo {
     /// Also show unknown facts with the reason, and the source of each fact
     #[arg(long)]
     pub all: bool,
-    /// Print JSON (format: docs/reference/json.md)
+    /// Print JSON (format: docs/reference/json.md); of several devices a line each
     #[arg(long)]
     pub json: bool,
 }
 
 /// Show what Fathom can do on a device, and what prevents the rest.
+///
+/// Several devices (a list with commas, or `all` that adb lists) are asked at the same time, and shown one after the other.
 #[derive(Debug, Args)]
 pub struct DeviceCheck {
     #[command(flatten)]
     pub which: Which,
-    /// Print JSON (format: docs/reference/json.md)
+    /// Print JSON (format: docs/reference/json.md); of several devices a line each
     #[arg(long)]
     pub json: bool,
 }
@@ -142,12 +146,12 @@ pub struct ServiceDevice {
     pub binary: Vec<PathBuf>,
 }
 
-/// The device that is looked at.
+/// The devices that are looked at.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// The device
-    #[arg(value_name = "DEVICE", default_value_t = DeviceAddress::Local, value_parser = device)]
-    pub device: DeviceAddress,
+    /// The device; several with commas between them, or `all` that adb lists
+    #[arg(value_name = "DEVICE,…", default_value = "local", value_parser = devices)]
+    pub device: Vec<DeviceNames>,
     /// Fathom's binary for devices of another architecture (repeatable)
     #[arg(long, value_name = "FILE")]
     pub binary: Vec<PathBuf>,

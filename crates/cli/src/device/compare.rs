@@ -3,7 +3,7 @@
 
 use super::each::archive;
 use super::{bench, info, inserts};
-use crate::args::{self, BenchCompare, MeasureBoth, Which};
+use crate::args::{self, BenchCompare, MeasureBoth};
 use crate::bench::inspect::load;
 use crate::output::{self, INTERRUPTED};
 use crate::{Usage, destination, link, progress};
@@ -119,7 +119,7 @@ fn settings(args: &BenchCompare, places: [&DeviceAddress; 2]) -> Result<Vec<Sett
     for (side, place) in places.into_iter().enumerate() {
         both::known(asked[side])?;
         if matches!(place, DeviceAddress::Adb(_)) && asked[side].len() < both::FACTORS.len() {
-            facts[side] = info::ask(&Which { device: place.clone(), binary: args.measure.binary.clone() })?.facts;
+            facts[side] = info::ask(place, &args.measure.binary)?.facts;
         }
     }
     Ok(both::settings(asked, [&facts[0], &facts[1]]))

@@ -12,11 +12,17 @@ pub fn archive(folder: &Path, place: &DeviceAddress) -> PathBuf {
 }
 
 /// The devices that were named, each once; of further names of one it is reported that they are.
-pub fn chosen(names: &[DeviceNames]) -> Result<Chosen> {
+pub fn named_once(names: &[DeviceNames]) -> Result<Chosen> {
     let chosen = OneOrAll::choose(names.iter().flat_map(|names| &names.0))?;
     for (name, first) in &chosen.again {
         eprintln!("fathom: {name} is the same device as {first} (serial number and boot): it takes part once");
     }
+    Ok(chosen)
+}
+
+/// The same for what makes an archive of each.
+pub fn chosen(names: &[DeviceNames]) -> Result<Chosen> {
+    let chosen = named_once(names)?;
     for (at, place) in chosen.places.iter().enumerate() {
         if let Some(other) = chosen.places[..at].iter().find(|other| other.file_name() == place.file_name()) {
             let name = place.file_name();

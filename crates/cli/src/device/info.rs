@@ -1,42 +1,77 @@
-//! `fathom device info` and `check`.
+//! `fathom device info` and `check`, of one device or of several, which are asked at the same time.
 
+use super::each::named_once;
 use crate::args::{DeviceCheck, DeviceInfo, Which};
 use crate::{output, progress};
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use device::check::abilities;
+use device::remote::{DeviceAddress, Turns};
 use device::remote::ask::{self, Document};
 use device::show;
+use model::Context;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub fn info(args: &DeviceInfo) -> Result<ExitCode> {
-    let document = ask(&args.which)?;
-    if args.json {
-        output::text(&(serde_json::to_string(&document)? + "\n"));
-        return Ok(ExitCode::SUCCESS);
-    }
-    output::text(&show::facts(&document.facts, args.all));
-    let unknown = document.facts.values().filter(|f| f.value.is_none()).count();
+    let mut unknown = 0;
+    let code = each(&args.which, args.json, |document, alone| {
+        if args.json {
+            return Ok(serde_json::to_string(document)? + "\n");
+        }
+        unknown += document.facts.values().filter(|f| f.value.is_none()).count();
+        let name = if alone { String::new() } else { format!("{}\n", analysis::text::shown(&document.device)) };
+        Ok(name + &show::facts(&document.facts, args.all))
+    })?;
     if unknown > 0 && !args.all {
         eprintln!("fathom: {} could not be learnt; --all shows why", model::counted(unknown, "fact"));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
 }
 
 pub fn check(args: &DeviceCheck) -> Result<ExitCode> {
-    let Document { device, facts, .. } = ask(&args.which)?;
-    let table = abilities(&facts);
-    output::text(&match args.json {
-        true => format!("{}\n", show::abilities_json(&device, &table)),
-        false => show::abilities(&device, &facts, &table),
-    });
-    Ok(ExitCode::SUCCESS)
+    each(&args.which, args.json, |Document { device, facts, .. }, _| {
+        let table = abilities(facts);
+        Ok(match args.json {
+            true => format!("{}\n", show::abilities_json(device, &table)),
+            false => show::abilities(device, facts, &table),
+        })
+    })
 }
 
-pub fn ask(which: &Which) -> Result<Document> {
+/// Prints `text` of each device, which hears whether it is the only one, with an empty line between two unless they are `lines` of JSON.
+/// One that is not reached is reported, and the others are shown.
+fn each(which: &Which, lines: bool, mut text: impl FnMut(&Document, bool) -> Result<String>) -> Result<ExitCode> {
+    let chosen = named_once(&which.device)?;
     let context = progress::context(false);
     progress::end_on_signal(&context);
-    let asked = ask::facts(&which.device, &which.binary, &context, &mut |line| eprintln!("fathom: {line}"));
-    asked.map_err(failed)
+    let all = Turns::ByMachine.each(&chosen.places, |place| ask_under(place, &which.binary, &context));
+    let alone = chosen.alone().is_some();
+    let (mut code, mut between) = (ExitCode::SUCCESS, "");
+    for (_, document) in all {
+        match document.unwrap_or_else(|| Err(anyhow!("the thread of a device failed"))) {
+            Ok(document) => {
+                output::text(&format!("{between}{}", text(&document, alone)?));
+                between = if lines { "" } else { "\n" };
+            }
+            Err(error) if alone || error.is::<crate::Interrupted>() => return Err(error),
+            Err(error) => {
+                eprintln!("fathom: {}", crate::sentence(&error));
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// What is known of one, for another verb.
+pub fn ask(place: &DeviceAddress, binaries: &[PathBuf]) -> Result<Document> {
+    let context = progress::context(false);
+    progress::end_on_signal(&context);
+    ask_under(place, binaries, &context)
+}
+
+fn ask_under(place: &DeviceAddress, binaries: &[PathBuf], context: &Context) -> Result<Document> {
+    ask::facts(place, binaries, context, &mut |line| eprintln!("fathom: {line}")).map_err(failed)
 }
 
 /// As the program ends for it.

@@ -5,7 +5,7 @@
 use super::bench;
 use super::each::archive;
 use super::{info, inserts};
-use crate::args::{self, Papers, Which};
+use crate::args::{self, Papers};
 use crate::bench::inspect::load;
 use crate::bench::run::run as measure;
 use crate::output::{self, INTERRUPTED};
@@ -29,7 +29,7 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
     destination::not_both(args.beside.json, args.output.as_deref())?;
     let folders = both::folders(&args.beside.dir, &args.beside.dir_here)?;
     // Asked first: a device that is not there is reported before anything is measured.
-    let facts = info::ask(&Which { device: place.clone(), binary: args.beside.binary.clone() })?.facts;
+    let facts = info::ask(place, &args.beside.binary)?.facts;
     let folder = args.beside.folder.clone().unwrap_or_else(|| PathBuf::from(format!("papers-{}", place.file_name())));
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.shown()))?;
     let needs = Needs::of(wanted);
@@ -60,7 +60,7 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
         if let Ok(bench) = &machine.bench {
             machine.facts.extend(bench.tables.environment.clone());
         } else if machine.facts.is_empty() {
-            machine.facts = info::ask(&Which { device: name, binary: Vec::new() })?.facts;
+            machine.facts = info::ask(&name, &[])?.facts;
         }
     }
     let page = Page { all, wanted, place, host, device, quick: args.quick, modes, folders };

@@ -1,67 +1,84 @@
 //! `fathom record --device adb:… --via perfetto`: the device's own tracer is asked to record, its file is brought here and imported. No
 //! root is needed: a shell may use `perfetto`, and traced writes only where it may (/data/misc/perfetto-traces).
 
+use super::result;
 use crate::args::Record;
-use crate::{notices, output, progress};
+use crate::{notices, output};
+use analysis::host_clock::HostClock;
 use anyhow::{Context as _, Result, bail};
-use device::remote::DeviceAddress;
+use device::remote::{DeviceAddress, new_name};
 use device::remote::perfetto::{self, Config};
-use model::counted;
 use model::text::ShownPath as _;
+use model::{Context, counted};
 use recorder::Import;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The default duration of a trace.
 const DURATION: Duration = Duration::from_secs(10);
 
-pub fn run(args: &Record, place: &DeviceAddress) -> Result<ExitCode> {
-    let DeviceAddress::Adb(_) = place else {
-        return Err(crate::Usage(format!("--via perfetto needs an Android device (adb:SERIAL), not {place}")).into());
-    };
+/// Whether that can be asked of these devices at all.
+///
+/// # Errors
+/// Why not.
+pub fn possible(args: &Record, places: &[DeviceAddress]) -> Result<(), crate::Usage> {
+    if let Some(place) = places.iter().find(|place| !matches!(place, DeviceAddress::Adb(_))) {
+        return Err(crate::Usage(format!("--via perfetto needs an Android device (adb:SERIAL), not {place}")));
+    }
     if !args.command.is_empty() {
         return Err(crate::Usage(
             "--via perfetto records the whole device: give --duration, and start the program there meanwhile".into(),
-        )
-        .into());
+        ));
     }
-    let context = progress::context(args.quiet);
-    progress::end_on_signal(&context);
-    let config = Config { duration: args.duration.unwrap_or(DURATION), max_bytes: args.max_size };
-    let mut name = args.output.as_os_str().to_owned();
+    Ok(())
+}
+
+/// Records on one, and imports what it recorded as `archive`, the trace beside it; how its clock related to this machine's.
+pub fn one(
+    args: &Record,
+    place: &DeviceAddress,
+    archive: &Path,
+    prefix: &str,
+    context: &Context,
+) -> Result<Option<HostClock>> {
+    let duration = args.duration.unwrap_or(DURATION);
+    let config = Config { name: new_name("trace"), duration, max_bytes: args.max_size };
+    let mut name = archive.as_os_str().to_owned();
     name.push(".pftrace");
     let file = PathBuf::from(name);
-    let took = perfetto::record(place, &config, &file, &context, &mut |line| {
+    let took = perfetto::record(place, &config, &file, context, &mut |line| {
         if !args.quiet {
             eprintln!("fathom: {line}");
         }
     });
-    progress::clear(&context);
-    let bytes = took?;
-    if bytes == 0 {
+    context.clear_progress();
+    let took = took?;
+    if took.bytes == 0 {
         bail!("{place}: its perfetto recorded nothing");
     }
+    let [first, last] = took.clocks;
+    let clock = result::host_clock(first, last);
     let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::print(notice) };
-    let request =
-        Import { files: vec![file.clone()], output: args.output.clone(), keep_sql: args.keep_sql, machine: None };
-    let imported = recorder::import(&request, &context, &notify);
-    progress::clear(&context);
+    let request = Import {
+        files: vec![file.clone()],
+        output: archive.to_path_buf(),
+        keep_sql: args.keep_sql,
+        machine: None,
+        facts: clock.as_ref().map(HostClock::facts).unwrap_or_default(),
+    };
+    let imported = recorder::import(&request, context, &notify);
+    context.clear_progress();
     let imported = imported
-        .with_context(|| format!("{} of {place} was kept as {}", counted(bytes as usize, "byte"), file.shown()))?;
-    recorder::output::give_to_caller(&args.output)?;
+        .with_context(|| format!("{} of {place} was kept as {}", counted(took.bytes as usize, "byte"), file.shown()))?;
+    recorder::output::give_to_caller(archive)?;
     if !args.quiet {
-        eprintln!(
-            "{}: {} of {place}, in {}",
-            args.output.shown(),
-            counted(imported.taken as usize, "event"),
-            output::word(&file)
-        );
+        let taken = counted(imported.taken as usize, "event");
+        eprintln!("{}: {taken} of {place}, in {}", archive.shown(), output::word(&file));
         if !imported.blind.is_empty() {
             let layers: Vec<&str> = imported.blind.iter().map(|layer| layer.name()).collect();
-            eprintln!("blind: {}", layers.join(", "));
+            eprintln!("{prefix}blind: {}", layers.join(", "));
         }
-        eprintln!("next: fathom show {0}, or fathom report {0}", output::word(&args.output));
+        eprintln!("{prefix}next: fathom show {0}, or fathom report {0}", output::word(archive));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(clock)
 }

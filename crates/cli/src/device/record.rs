@@ -1,6 +1,7 @@
 //! `fathom record --device`: this program records there, and what it recorded is linked here.
 
 use super::each::{chosen, each};
+use super::perfetto;
 use super::result::{self, Telling};
 use crate::args::{self, Record, Via};
 use crate::output::{self, INTERRUPTED};
@@ -21,20 +22,22 @@ pub fn run(args: &Record, given: impl IntoIterator<Item = OsString>) -> Result<E
     let chosen = chosen(&args.devices.device)?;
     let places = &chosen.places;
     if args.via == Some(Via::Perfetto) {
-        return match &places[..] {
-            [place] if chosen.alone().is_some() => super::perfetto::run(args, place),
-            _ => Err(Usage("--via perfetto records one device at a time".into()).into()),
-        };
+        perfetto::possible(args, places)?;
     }
     let words = words(given)?;
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
+    let one = |place: &DeviceAddress, output: &Path, prefix: &str| match args.via {
+        Some(Via::Perfetto) => {
+            let clock = perfetto::one(args, place, output, prefix, &context)?;
+            Ok(Recorded { code: ExitCode::SUCCESS, clock, lost: None })
+        }
+        None => one(args, &words, place, (output, prefix), &context),
+    };
     if let Some(place) = chosen.alone() {
-        return Ok(one(args, &words, place, (&args.output, ""), &context)?.code);
+        return Ok(one(place, &args.output, "")?.code);
     }
-    let all = each(places, Turns::Together, &args.output, "recording", |place, output, prefix| {
-        one(args, &words, place, (output, prefix), &context)
-    })?;
+    let all = each(places, Turns::Together, &args.output, "recording", one)?;
     let mut code = ExitCode::SUCCESS;
     for (place, done) in all {
         let own = done.unwrap_or(Recorded { code: ExitCode::FAILURE, clock: None, lost: None });

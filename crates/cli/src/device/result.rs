@@ -61,9 +61,14 @@ pub fn clock(done: &Done) -> Option<HostClock> {
     if matches!(done.place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
         return None;
     }
+    host_clock(done.skew, done.skew_last)
+}
+
+/// A device's clock beside this machine's, by what its clock answered first and last.
+pub fn host_clock(first: Option<Skew>, last: Option<Skew>) -> Option<HostClock> {
     let reading = |s: Skew| Reading { at_ns: s.at_ns, ahead_ns: s.ahead_ns, error_ns: s.error_ns };
     let boot = device::boot_id(&device::Local)?;
-    Some(HostClock { boot, first: reading(done.skew?), last: done.skew_last.map(reading) })
+    Some(HostClock { boot, first: reading(first?), last: last.map(reading) })
 }
 
 /// The message about a lost device.

@@ -204,19 +204,33 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
             Err(why) => break Ok(Ended::Lost(why)),
         }
     };
-    if let (Some(_), Ok(ended), Some(link)) = (&job.detached, &ended, &link)
+    // What can be taken no further, since the disk here is full, is kept as far as it came.
+    let ended = ended.unwrap_or_else(|why| {
+        let on = job.detached.as_ref().map_or(String::new(), |d| format!("; {}", goes_on(&deployment.place, d)));
+        Ended::Lost(Unreachable::new(&deployment.place, format!("{why}{on}")))
+    });
+    if let (Some(_), Some(link)) = (&job.detached, &link)
         && (heard.vanished || matches!(ended, Ended::Exit(_)))
         && let Err(why) = link.ask(&["discard"])
     {
         tell(Note::Said(Remark::NotDiscarded { place: deployment.place.clone(), why: why.to_string() }));
     }
-    let lost = matches!(ended, Ok(Ended::Lost(_)));
+    let lost = matches!(ended, Ended::Lost(_));
     let skew_last = link.as_ref().filter(|_| !lost).and_then(AgentLink::skew);
     if link.is_some_and(|link| !link.close()) && !lost {
         tell(Note::Said(Remark::NotCleaned(deployment.place.clone())));
     }
-    let ended = ended.map_err(fail)?;
     Ok(Done { place: deployment.place, ended, skew, skew_last, brought: folder.all })
+}
+
+/// What becomes of a detached command that nobody takes anything from any more, and what to do.
+fn goes_on(place: &DeviceAddress, detached: &Detached<'_>) -> String {
+    format!(
+        "what runs there goes on for {} s at most; `fathom device fetch {place} {}` brings what it measured, `fathom device stop {place}` \
+         ends it",
+        (detached.patience + SLACK).as_secs(),
+        detached.name
+    )
 }
 
 fn lease(patience: Duration) -> String {
@@ -308,14 +322,7 @@ fn reconnected(
         return Err(why.clone());
     }
     let place = &before.place;
-    let left = || {
-        format!(
-            "what runs there goes on for {} s at most; `fathom device fetch {place} {}` brings what it measured, `fathom device stop \
-             {place}` ends it",
-            (patience + SLACK).as_secs(),
-            detached.name
-        )
-    };
+    let left = || goes_on(place, detached);
     tell(Note::Said(Remark::Waiting { why: why.clone(), patience }));
     let (begun, mut last) = (Instant::now(), String::new());
     let mut refreshed = begun;

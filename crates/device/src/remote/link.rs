@@ -234,7 +234,8 @@ impl Drop for AgentLink {
     }
 }
 
-fn skew(asked: u64, theirs: u64, back: u64) -> Skew {
+/// By an exchange: what the device answered was true sometime between the question and the answer.
+pub(super) fn skew(asked: u64, theirs: u64, back: u64) -> Skew {
     let middle = asked + back.saturating_sub(asked) / 2;
     Skew {
         at_ns: theirs,

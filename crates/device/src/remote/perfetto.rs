@@ -5,6 +5,8 @@
 //! the shell meet there (perfetto.dev, "Android: using the cmdline"). Events that a kernel lacks are left out by the service without a word.
 
 use super::adb::{AdbServer, AdbSync};
+use super::agent::now_ns;
+use super::link::{Skew, skew};
 use super::pipe::{Broke, Ending, Pipe};
 use super::transport;
 use super::{DeviceAddress, Unreachable};
@@ -28,12 +30,18 @@ const ASK: &str = "command -v perfetto >/dev/null || { echo 'no perfetto on this
 /// How long the service may take beyond the recording: it starts atrace, and flushes at the end.
 const BEYOND: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
+/// Exchanges that compare the clocks.
+const EXCHANGES: usize = 4;
+/// What /proc/uptime counts in.
+const HUNDREDTH_NS: u64 = 10_000_000;
 /// More of what it says nobody reads, bytes.
 const SAID: usize = 8192;
 
 /// What is recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
+    /// The trace's name there, which no other host's has meanwhile.
+    pub name: String,
     /// How long.
     pub duration: Duration,
     /// The trace ends at this size, bytes.
@@ -80,8 +88,16 @@ impl Config {
     }
 }
 
-/// Records on a device into a file here, until the time is over or `context` asks for an end; how many bytes it has. The trace does not
-/// stay on the device.
+/// A trace that was brought here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trace {
+    /// How many there are.
+    pub bytes: u64,
+    /// How the device's clock related to this machine's when the recording began, and when it had ended.
+    pub clocks: [Option<Skew>; 2],
+}
+
+/// Records on a device into a file here, until the time is over or `context` asks for an end. The trace does not stay on the device.
 ///
 /// # Errors
 /// The device, its perfetto, or the file here: a sentence that says what to do.
@@ -91,14 +107,16 @@ pub fn record(
     file: &Path,
     context: &Context,
     told: &mut dyn FnMut(String),
-) -> Result<u64, Unreachable> {
+) -> Result<Trace, Unreachable> {
     let place = &transport::there(place)?;
     let fail = |why: String| Unreachable::new(place, why);
     let DeviceAddress::Adb(Some(serial)) = place else { return Err(fail("it is no Android device".into())) };
     transport::run(place, ASK, None)?;
-    let there = format!("{FOLDER}/fathom-{}.pftrace", std::process::id());
+    let there = format!("{FOLDER}/fathom-{}.pftrace", config.name);
+    let first = clock(place);
     told(format!("{place}: recording by its perfetto for {:.0} s", config.duration.as_secs_f64()));
     let recorded = trace(place, config, &there, context).map_err(|why| (why, false));
+    let last = clock(place);
     let pulled = recorded.and_then(|()| pull(place, serial, &there, file).map_err(|why| (why, true)));
     match pulled {
         // What was recorded is not thrown away where it cannot be kept here.
@@ -111,9 +129,27 @@ pub fn record(
             if let Err(error) = transport::run(place, &format!("rm -f {}", transport::quoted(&there)), None) {
                 told(format!("{there} could not be removed from the device: {error}"));
             }
-            done.map_err(|(why, _)| why)
+            done.map(|bytes| Trace { bytes, clocks: [first, last] }).map_err(|(why, _)| why)
         }
     }
+}
+
+/// How its clock relates to this machine's, by its /proc/uptime, which is CLOCK_BOOTTIME: nothing of ours is there to answer more exactly.
+fn clock(place: &DeviceAddress) -> Option<Skew> {
+    let one = |_| {
+        let asked = now_ns();
+        let said = transport::run(place, "cat /proc/uptime", None).ok()?;
+        let exchange = skew(asked, uptime(&said)?, now_ns());
+        Some(Skew { error_ns: exchange.error_ns + HUNDREDTH_NS / 2, ..exchange })
+    };
+    (0..EXCHANGES).filter_map(one).min_by_key(|exchange| exchange.error_ns)
+}
+
+/// The middle of the hundredth of a second that /proc/uptime shows, ns.
+fn uptime(said: &[u8]) -> Option<u64> {
+    let (seconds, hundredths) = std::str::from_utf8(said).ok()?.split_whitespace().next()?.split_once('.')?;
+    let (seconds, hundredths): (u64, u64) = (seconds.parse().ok()?, hundredths.parse().ok().filter(|h| *h < 100)?);
+    seconds.checked_mul(100)?.checked_add(hundredths)?.checked_mul(HUNDREDTH_NS)?.checked_add(HUNDREDTH_NS / 2)
 }
 
 /// Brings the trace beside its place, and there when it is whole; what stood there is kept until then.
@@ -207,12 +243,22 @@ mod tests {
 
     #[test]
     fn configuration_names_events_and_limits() {
-        let text = Config { duration: Duration::from_millis(1500), max_bytes: Some(1 << 20) }.text();
+        let duration = Duration::from_millis(1500);
+        let text = Config { name: "t".into(), duration, max_bytes: Some(1 << 20) }.text();
         for part in
             ["duration_ms: 1500\n", "max_file_size_bytes: 1048576\n", "\"ext4/*\"", "atrace_categories: \"database\""]
         {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert_eq!(text.matches('{').count(), text.matches('}').count(), "{text}");
+    }
+
+    #[test]
+    fn uptime_is_hundredths_of_seconds() {
+        assert_eq!(uptime(b"12.34 56.78\n"), Some(12_345_000_000));
+        assert_eq!(uptime(b"0.00 0.00\r\n"), Some(5_000_000));
+        for other in [&b""[..], b"12", b"x.34 1", b"12.345 1", b"\xff.00 1", b"99999999999999999999.00 1"] {
+            assert_eq!(uptime(other), None, "{other:?}");
+        }
     }
 }

@@ -180,7 +180,7 @@ pub fn remove(place: &DeviceAddress) -> Result<bool, Unreachable> {
     }
     // A folder that something else is in stays.
     let line = format!(
-        "d={}; ls -d \"$d\"/detached-*/* \"$d\"/fathom-run-* >/dev/null 2>&1 && exit 0; rm -f \"$d\"/fathom-?*; rmdir \"$d\" 2>/dev/null; [ -d \"$d\" ] || echo gone",
+        "d={}; ls -d \"$d\"/detached-*/* \"$d\"/fathom-run-* >/dev/null 2>&1 && exit 0; rm -f \"$d\"/fathom-?* \"$d\"/part-?*; rmdir \"$d\" 2>/dev/null; [ -d \"$d\" ] || echo gone",
         folder(place)
     );
     Ok(String::from_utf8_lossy(&transport::run(place, &line, None)?).lines().any(|l| l.trim() == "gone"))

@@ -1,0 +1,120 @@
+//! What a device's root is made of: toybox, mksh and the libraries that they need. Of this machine's architecture they are this machine's
+//! own; of another one they are Debian's, fetched and unpacked, and the daemon is one that was built for it.
+
+use crate::{installed, run};
+use anyhow::{Context, Result};
+use lab::arch::Arch;
+use lab::debian::Packages;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where packages are kept.
+pub fn cache() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab")
+}
+
+/// Programs and libraries of one architecture.
+pub struct Userland {
+    /// The shell, linked statically.
+    pub shell: PathBuf,
+    /// The tools.
+    pub toybox: PathBuf,
+    /// What passes requests of one folder to another, by FUSE.
+    pub bindfs: Option<PathBuf>,
+    /// Libraries and their loader: each where it is here, and where it is there.
+    pub libraries: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Userland {
+    /// Of this architecture.
+    pub fn of(arch: Arch) -> Result<Self> {
+        if arch.is_own() { own() } else { fetched(arch) }
+    }
+}
+
+/// Debian brings mksh linked statically against musl.
+fn shell() -> Option<PathBuf> {
+    let triple = format!("/usr/lib/{}-linux-musl/bin/mksh", std::env::consts::ARCH);
+    [triple.as_str(), "/usr/lib/klibc/bin/mksh"].map(PathBuf::from).into_iter().find(|p| p.is_file())
+}
+
+/// Why there is none of this machine's.
+pub fn possible() -> Result<(), String> {
+    ["toybox", "ldd"].into_iter().try_for_each(installed)?;
+    shell().map(drop).ok_or_else(|| "mksh is not installed".into())
+}
+
+fn own() -> Result<Userland> {
+    let toybox = Path::new("/bin/toybox");
+    let linked = String::from_utf8(run(Command::new("ldd").arg(toybox))?.stdout)?;
+    let libraries = linked.split_whitespace().filter(|w| w.starts_with('/')).map(|w| (w.into(), w.into())).collect();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let bindfs = std::env::split_paths(&path).map(|folder| folder.join("bindfs")).find(|p| p.is_file());
+    Ok(Userland { shell: shell().context("mksh is not installed")?, toybox: toybox.into(), bindfs, libraries })
+}
+
+fn fetched(arch: Arch) -> Result<Userland> {
+    let packages = Packages::new(&cache(), arch.debian())?;
+    let triple = |libc: &str| format!("{}-linux-{libc}", arch.name());
+    let mut libraries = Vec::new();
+    for package in ["libc6", "libcrypt1", "libfuse2"] {
+        let root = packages.unpacked(package)?;
+        for folder in ["lib".to_owned(), format!("lib/{}", triple("gnu"))] {
+            for entry in fs::read_dir(root.join(&folder)).into_iter().flatten() {
+                let (name, path) =
+                    (entry.as_ref().map(fs::DirEntry::file_name), entry.as_ref().map(fs::DirEntry::path));
+                let (Ok(name), Ok(path)) = (name, path) else { continue };
+                if path.is_file() && name.to_string_lossy().contains(".so") {
+                    libraries.push((path, Path::new("/").join(&folder).join(name)));
+                }
+            }
+        }
+    }
+    Ok(Userland {
+        shell: packages.unpacked("mksh")?.join("usr/lib").join(triple("musl")).join("bin/mksh"),
+        toybox: packages.unpacked("toybox")?.join("bin/toybox"),
+        bindfs: Some(packages.unpacked("bindfs")?.join("usr/bin/bindfs")),
+        libraries,
+    })
+}
+
+/// Puts the real recorder of Android's, Perfetto as Debian's suite `sid` has it, in the place of the fake: client, service and its reader
+/// of ftrace, with their own libraries. Its sockets are where Android has them; the machine starts the services ([`super::machine`]).
+pub fn put_perfetto(root: &Path, arch: Arch) -> Result<()> {
+    let packages = Packages::of_suite(&cache(), arch.debian(), "sid")?;
+    let to = root.join("system/perfetto");
+    fs::create_dir_all(&to)?;
+    let perfetto = packages.unpacked("perfetto")?;
+    for program in ["bin/perfetto", "sbin/traced", "sbin/traced_probes"] {
+        let from = perfetto.join("usr").join(program);
+        fs::copy(&from, to.join(from.file_name().context("a name")?))?;
+    }
+    let mut folders = vec![perfetto.join("usr/lib/perfetto")];
+    for package in ["libc6", "libgcc-s1", "libstdc++6", "zlib1g"] {
+        folders.push(packages.unpacked(package)?.join(format!("usr/lib/{}-linux-gnu", arch.name())));
+    }
+    for folder in folders {
+        for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+            let path = entry?.path();
+            if path.is_file() && path.file_name().is_some_and(|name| name.to_string_lossy().contains(".so")) {
+                fs::copy(&path, to.join(path.file_name().context("a name")?))?;
+            }
+        }
+    }
+    let loader = match arch {
+        Arch::X86_64 => "ld-linux-x86-64.so.2",
+        Arch::Aarch64 => "ld-linux-aarch64.so.1",
+    };
+    for (script, program) in [("perfetto", "perfetto"), ("traced", "traced"), ("traced_probes", "traced_probes")] {
+        let path = root.join("system/bin").join(script);
+        let _ = fs::remove_file(&path);
+        let text = format!(
+            "#!/system/bin/sh\nexport PERFETTO_PRODUCER_SOCK_NAME=/dev/socket/traced_producer\n\
+             export PERFETTO_CONSUMER_SOCK_NAME=/dev/socket/traced_consumer\n\
+             exec /system/perfetto/{loader} --library-path /system/perfetto /system/perfetto/{program} \"$@\"\n"
+        );
+        lab::script::write(path, &text)?;
+    }
+    Ok(())
+}

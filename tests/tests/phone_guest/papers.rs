@@ -1,0 +1,118 @@
+//! The papers' figures of this machine and the guest: a paper at a time, each within the time that a test may take. All in one go are made
+//! with the stand-in that shares this machine's kernel.
+
+use super::{clean, json, phone, told};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+pub fn claims() -> Result<()> {
+    let phone = phone(0)?;
+    let folder = tempfile::tempdir()?;
+    let page = folder.path().join("page.md");
+    let mut command = phone.fathom();
+    command.args([
+        "papers",
+        "000/9-10",
+        "000/12",
+        "004",
+        "--quick",
+        "--blocks",
+        "2",
+        "--no-wait",
+        "--device",
+        &phone.name(),
+    ]);
+    command.args(["--called", "guest", "-p", "sqlite.rows=10", "--json", "-o"]).arg(&page);
+    let value = json(&command.current_dir(folder.path()).output()?)?;
+    let claims = value["claims"].as_array().context("claims")?;
+    let of = |figure: &str| claims.iter().filter(|c| c["figure"] == figure).collect::<Vec<_>>();
+    // Times of its emulated processor decide nothing.
+    ensure!(of("000/9")[0]["because"].as_str().is_some_and(|why| why.contains("emulated")), "{:?}", of("000/9"));
+    ensure!(of("004/2-4").iter().all(|c| c["outcome"] != "cannot_be_tested"), "{:?}", of("004/2-4"));
+    // Commands of its card were counted, so that the claim is judged, whichever way.
+    ensure!(of("000/12").iter().all(|c| c["outcome"] != "cannot_be_tested"), "{:?}", of("000/12"));
+    ensure!(fs::read_to_string(&page)?.contains("mmcblk0"), "{}", fs::read_to_string(&page)?);
+    clean(&phone)
+}
+
+/// Values as small as they can be.
+const SMALL: [&str; 20] = [
+    "linpack.size=100",
+    "himeno.size=XS",
+    "scimark.size=tiny",
+    "sqlite.rows=10",
+    "seq.count=8",
+    "file.files=4",
+    "random.file_size=16M",
+    "cluster.by=cluster",
+    "cluster.nodes=1",
+    "cluster.threads=4,32",
+    "cluster.batch=1,10,100",
+    "cluster.seconds=1",
+    "cluster-devices.threads=4",
+    "cluster-devices.seconds=1",
+    "net-wlan.link=wifi_g",
+    "net-wlan.seconds=1",
+    "net-delay.cc=cubic",
+    "net-delay.seconds=1",
+    "net-loss.seconds=1",
+    "net-devices.seconds=1",
+];
+
+/// Makes a page of these figures, as `fathom papers` takes them, and sees that it has those that it names; the claims. The guest is behind a
+/// translated network: it reaches this machine, and not the other way round.
+fn made(asked: &[&str], figures: &[&str]) -> Result<Vec<Value>> {
+    let phone = phone(0)?;
+    let folder = tempfile::tempdir()?;
+    let (page, external) = (folder.path().join("page.md"), folder.path().join("external"));
+    fs::create_dir(&external)?;
+    let here = format!("external={}", external.display());
+    let name = phone.name();
+    let mut words = vec!["papers"];
+    words.extend(asked);
+    words.extend(["--quick", "--blocks", "2", "--no-wait", "--json", "--called", "guest", "--device", &name]);
+    words.extend(["--interface", "eth0", "--dir", "internal=/data/local/tmp"]);
+    words.extend(["--dir", "external=/storage/3234-3432", "--dir-here", &here]);
+    words.extend(SMALL.iter().flat_map(|parameter| ["-p", parameter]));
+    let mut command = phone.fathom();
+    let output = command.args(&words).arg("-o").arg(&page).current_dir(folder.path()).output()?;
+    let (value, text) = (json(&output)?, fs::read_to_string(&page)?);
+    if let Some(keep) = std::env::var_os("FATHOM_KEEP_ARCHIVE") {
+        fs::write(Path::new(&keep).join(format!("papers-{}.md", asked.concat().replace('/', "-"))), &text)?;
+    }
+    for figure in figures {
+        let (paper, number) = figure.split_once('/').context("a figure")?;
+        ensure!(text.contains(&format!("### {paper} figure {number}: ")), "{figure}: {}", told(&output));
+    }
+    let claims = value["claims"].as_array().context("claims")?;
+    ensure!(!claims.is_empty(), "no claim is about these figures: {value}");
+    ensure!(claims.iter().all(|c| c["because"].as_str().is_some_and(|why| !why.is_empty())), "{value}");
+    clean(&phone)?;
+    Ok(claims.clone())
+}
+
+pub fn paper_000() -> Result<()> {
+    let figures = ["000/1", "000/2", "000/3", "000/4", "000/5", "000/6", "000/7", "000/8"];
+    made(&["000/1-8"], &figures).map(drop)
+}
+
+pub fn paper_000_sqlite() -> Result<()> {
+    made(&["000/9-15"], &["000/9", "000/10", "000/11", "000/12", "000/13-15"]).map(drop)
+}
+
+pub fn paper_001() -> Result<()> {
+    made(&["001"], &["001/1, 3", "001/2, 4", "001/7", "001/8", "001/9", "001/10"]).map(drop)
+}
+
+pub fn paper_002() -> Result<()> {
+    made(&["002"], &["002/5", "002/6", "002/ch4", "002/loss"]).map(drop)
+}
+
+pub fn paper_004() -> Result<()> {
+    let claims = made(&["004"], &["004/1", "004/2-4", "004/5"])?;
+    let recorded = claims.iter().filter(|c| c["figure"] == "004/2-4").all(|c| c["outcome"] != "cannot_be_tested");
+    ensure!(recorded, "its INSERTs were not recorded: {claims:?}");
+    Ok(())
+}

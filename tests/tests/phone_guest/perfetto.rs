@@ -1,0 +1,133 @@
+//! The real Perfetto, Debian's, in the guest: its services run as root, as Android's do, and the shell's user asks them by its client. What
+//! is missing of Android's: atrace's category `database`, since no framework is there.
+
+use super::{DAEMON, REPLAYED, clean, told, until};
+use anyhow::{Context as _, Result, ensure};
+use fathom_tests::phone::{Phone, Shape};
+use fathom_tests::{fathom, number, rows, run, show};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+/// A guest with it; `None`, and why, where Debian's packages cannot be fetched.
+fn phone() -> Result<Option<Phone>> {
+    let shape = Shape { models: REPLAYED, perfetto: true, open: true, ..Shape::default() };
+    match Phone::boot(DAEMON, &shape) {
+        Err(error) => match error.downcast_ref() {
+            Some(lab::Error::Missing(why)) => {
+                println!("SKIP perfetto of a guest: {why}");
+                Ok(None)
+            }
+            _ => Err(error),
+        },
+        phone => phone.map(Some),
+    }
+}
+
+/// Writes to the card until it is ended.
+struct Load(Child);
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Through the adb server that knows it.
+fn load(server: &Phone, phone: &Phone) -> Result<Load> {
+    let line = "while true; do dd if=/dev/zero of=/data/local/tmp/written bs=4096 count=4 conv=fsync 2>/dev/null; sleep 0.2; done";
+    let mut command = server.adb();
+    command.args(["-s", &phone.serial, "shell", line]).stdin(Stdio::null()).stdout(Stdio::null());
+    let load = Load(command.spawn()?);
+    until("the load", || {
+        let there = server.adb().args(["-s", &phone.serial, "shell", "ls /data/local/tmp/written"]).output()?;
+        Ok(there.status.success())
+    })?;
+    Ok(load)
+}
+
+/// The load's end, and nothing left of it: a shell's stream that is closed ends no loop there.
+fn ended(phone: &Phone, load: Load) -> Result<()> {
+    drop(load);
+    let end = "for p in $(ps -A -o PID,ARGS | sed -n 's/^ *\\([0-9]*\\) .*of=\\/data\\/local\\/tmp\\/written.*/\\1/p'); do kill -9 $p; done 2>/dev/null; \
+               rm -f /data/local/tmp/written; true";
+    phone.shell(end).map(drop)
+}
+
+/// The card, of which a trace tells the number alone: 179 is the block driver of MMC (Documentation/admin-guide/devices.txt).
+const CARD: &str = "179:0";
+
+/// Its summary, in which so many bytes were written to the card.
+fn written(archive: &Path, least: f64) -> Result<Value> {
+    let summary = show(archive)?;
+    let bytes = number(&summary, &format!("/device_commands/by_disk/{CARD}/bytes_written"))?;
+    ensure!(bytes >= least, "what was written to the card is not in the trace: {}", summary["device_commands"]);
+    Ok(summary)
+}
+
+pub fn guest() -> Result<()> {
+    let Some(phone) = phone()? else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("t.fathom");
+    let load = load(&phone, &phone)?;
+    let mut command = phone.fathom();
+    command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", "60", "-o"]).arg(&archive);
+    let output = command.output()?;
+    ended(&phone, load)?;
+    ensure!(output.status.success(), "{}", told(&output));
+    let summary = written(&archive, 16384.0)?;
+    // The card's own driver was heard, too.
+    let commands = summary["driver_commands"].as_array().context("driver_commands")?;
+    ensure!(commands.iter().any(|c| c["disk"] == CARD), "{commands:?}");
+    ensure!(phone.shell("ls /data/misc/perfetto-traces")?.trim().is_empty(), "the trace was left there");
+    // Its times are of the clock that the guest's own shell shows.
+    let facts = rows(&archive, "facts")?;
+    let fact =
+        |name: &str| facts.iter().find(|f| f["name"] == name).map(|f| f["value"].trim_matches(['"', '\'']).to_owned());
+    let read: f64 = fact("clock.read_at").context("clock.read_at")?.parse()?;
+    let last: f64 = fact("clock.read_at_last").context("clock.read_at_last")?.parse()?;
+    let spans = rows(&archive, "spans")?;
+    let first = spans.iter().filter_map(|s| s["start_ns"].parse::<f64>().ok()).fold(f64::INFINITY, f64::min);
+    ensure!((read - 60e9..last).contains(&first), "{first} is not between {read} and {last}");
+    clean(&phone)
+}
+
+/// Two of them at once, in one folder; the page has both on this machine's clock.
+pub fn several() -> Result<()> {
+    let (Some(a), Some(b)) = (phone()?, phone()?) else { return Ok(()) };
+    b.connect_to(&a)?;
+    let folder = tempfile::tempdir()?;
+    let all = folder.path().join("all");
+    let loads = [load(&a, &a)?, load(&a, &b)?];
+    let mut command = a.fathom();
+    let both = format!("{},{}", a.name(), b.name());
+    command.args(["record", "--device", &both, "--via", "perfetto", "--duration", "60", "-o"]).arg(&all);
+    let output = command.output()?;
+    drop(loads);
+    ensure!(output.status.success() && told(&output).matches("clock was").count() == 2, "{}", told(&output));
+    let archives: Vec<PathBuf> =
+        [&a, &b].iter().map(|p| all.join(format!("adb-{}.fathom", p.serial.replace(':', "-")))).collect();
+    for archive in &archives {
+        // Two emulated machines on a busy host come to little in that time.
+        written(archive, 4096.0)?;
+    }
+    let page = folder.path().join("page.html");
+    run(std::process::Command::new(fathom()).arg("report").args(&archives).arg("-o").arg(&page))?;
+    let text = fs::read_to_string(&page)?;
+    let block = text.split_once("class=\"together\">").and_then(|(_, rest)| rest.split_once("</script>"));
+    let together: Value = serde_json::from_str(block.context("no recordings on one clock")?.0)?;
+    ensure!(together["charts"].as_array().is_some_and(|c| !c.is_empty()), "{}", together["note"]);
+    // One that is none is told, and the others are recorded.
+    let names = format!("{},adb:R58M1", a.name());
+    let mut command = a.fathom();
+    command.args(["record", "--device", &names, "--via", "perfetto", "--duration", "2", "-o"]).arg(&all);
+    let output = command.output()?;
+    ensure!(
+        output.status.code() == Some(1) && told(&output).contains("adb:R58M1 has no recording"),
+        "{}",
+        told(&output)
+    );
+    Ok(())
+}
