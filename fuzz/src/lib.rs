@@ -1,15 +1,12 @@
 //! A fuzz target for every reader of bytes that others wrote, in one registry.
 //!
 //! A target is a function of bytes that panics when the reader breaks a promise: it never panics itself, and what it
-//! accepts obeys the reader's rules (it goes through the writer and back unchanged, shares sum to 1, …). The driver in `main.rs` needs no nightly toolchain and runs them
-//! all for a short time in every test run; cargo-fuzz, AFL or honggfuzz call the same functions for longer:
+//! accepts obeys the reader's rules (it goes through the writer and back unchanged, shares sum to 1, …). The driver in `main.rs` runs them
+//! all for a short time in every test run, blind to coverage; `scripts/fuzz TARGET SECONDS` runs a reader of foreign traces under libFuzzer
+//! (`fuzz/guided`), which keeps what reaches new code.
 //!
-//! ```text
-//! libfuzzer_sys::fuzz_target!(|data: &[u8]| (fathom_fuzz::find("log").unwrap().run)(data));
-//! ```
-//!
-//! To add one, write its functions in `targets.rs` (or a file of their own) and a line in [`TARGETS`]. Inputs that once failed are kept in
-//! `fuzz/corpus/TARGET/` and tried first, for ever.
+//! To add one, write its functions in `targets.rs` (or a file of their own) and a line in [`TARGETS`]. Inputs that once failed, and those
+//! that libFuzzer kept, are in `fuzz/corpus/TARGET/`: they are tried first, for ever, and others are made of them ([`kept`]).
 
 mod agent;
 mod assistant;
@@ -21,9 +18,11 @@ mod front;
 mod ftrace;
 mod http;
 mod inside;
+pub mod kept;
 mod lab;
 mod link;
 mod link_packet;
+pub mod memory;
 pub mod mutate;
 mod net;
 mod pool;

@@ -4,56 +4,28 @@
 //! cargo run -p fathom-fuzz -- smoke [--seconds N] [--seed S]     every target, N seconds each (2)
 //! cargo run -p fathom-fuzz -- run TARGET [--seconds N] [--iterations N] [--seed S]
 //! cargo run -p fathom-fuzz -- try TARGET FILE                    one input
+//! cargo run -p fathom-fuzz -- seeds TARGET FOLDER                writes what inputs are made of, a file each
+//! cargo run -p fathom-fuzz -- pack TARGET FOLDER                 keeps the inputs in a folder's files
 //! cargo run -p fathom-fuzz -- list
 //! ```
 //!
 //! Input i of a seed is always the same, whatever the time. An input that fails is written to `fuzz/corpus/TARGET/`,
 //! from where it is tried first from then on. Exit 0: nothing failed; 1: something did; 2: bad usage.
 
+use fathom_fuzz::kept::{Kept, kept, pack};
+use fathom_fuzz::memory::{Limited, TRYING};
 use fathom_fuzz::mutate::{Random, mutate};
 use fathom_fuzz::{CANARY, TARGETS, Target, find};
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::any::Any;
 use std::io::Write;
 use std::panic::catch_unwind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-/// More than any input of ours can justify at once: a reader that asks for it believes a number of the file.
-const MAX_ALLOCATION: usize = 1 << 30;
-
-/// The input being tried, for the message when memory is refused, which ends the program.
-static TRYING: AtomicU64 = AtomicU64::new(0);
-
-struct Limited;
 
 #[global_allocator]
 static MEMORY: Limited = Limited;
-
-// SAFETY: it passes everything on to the system's allocator, or refuses, which the contract allows.
-unsafe impl GlobalAlloc for Limited {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.size() > MAX_ALLOCATION {
-            // Standard error is not buffered, so that this takes no memory.
-            let _ = writeln!(
-                std::io::stderr(),
-                "{} bytes were asked for at once, in input {}",
-                layout.size(),
-                TRYING.load(Ordering::Relaxed)
-            );
-            return std::ptr::null_mut();
-        }
-        // SAFETY: the caller's promises about `layout` are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: `pointer` came from `System` above, with this layout.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 /// How long, and from which number.
 #[derive(Clone, Copy)]
@@ -74,6 +46,8 @@ fn main() -> ExitCode {
             Some(true)
         }
         ["try", name, file] => find(name).zip(std::fs::read(file).ok()).map(|(t, bytes)| fails(t, &bytes).is_none()),
+        ["seeds", name, to] => find(name).map(|t| written(t, Path::new(to))),
+        ["pack", name, from] => find(name).map(|t| packed(t, Path::new(from))),
         ["run", name, ref options @ ..] => find(name).zip(limits(options)).map(|(t, limits)| fuzz(t, limits)),
         ["smoke", ref options @ ..] => limits(options).map(smoke),
         _ => None,
@@ -83,7 +57,8 @@ fn main() -> ExitCode {
         Some(false) => ExitCode::FAILURE,
         None => {
             say(
-                "usage: smoke [--seconds N] [--seed S] | run TARGET [--seconds N] [--iterations N] [--seed S] | try TARGET FILE | list",
+                "usage: smoke [--seconds N] [--seed S] | run TARGET [--seconds N] [--iterations N] [--seed S] | try TARGET FILE | \
+                 seeds TARGET FOLDER | pack TARGET FOLDER | list",
             );
             ExitCode::from(2)
         }
@@ -116,16 +91,16 @@ fn smoke(limits: Limits) -> bool {
 }
 
 fn fuzz(target: Target, limits: Limits) -> bool {
-    let mut seeds = match catch_unwind(target.seeds) {
-        Ok(seeds) => seeds,
-        Err(panic) => {
-            say(&format!("{}: no seeds: {}", target.name, words(&*panic)));
+    let (mut seeds, kept) = match seeds(target) {
+        Ok(all) => all,
+        Err(why) => {
+            say(&format!("{}: {why}", target.name));
             return false;
         }
     };
-    for (path, bytes) in corpus(target) {
+    for (name, bytes) in kept {
         if let Some(why) = fails(target, &bytes) {
-            say(&format!("{}: {} fails again: {why}", target.name, path.display()));
+            say(&format!("{}: {name} fails again: {why}", target.name));
             return false;
         }
         seeds.push(bytes);
@@ -150,13 +125,42 @@ fn fuzz(target: Target, limits: Limits) -> bool {
     true
 }
 
+/// Inputs that our own writers make, and those that are kept.
+fn seeds(target: Target) -> Result<(Vec<Vec<u8>>, Vec<Kept>), String> {
+    let seeds = catch_unwind(target.seeds).map_err(|panic| format!("no seeds: {}", words(&*panic)))?;
+    Ok((seeds, kept(target.name).map_err(|e| format!("what is kept cannot be read: {e}"))?))
+}
+
+/// Writes all inputs of a target, for another fuzzer to begin with.
+fn written(target: Target, to: &Path) -> bool {
+    let write = |bytes: &Vec<u8>| std::fs::write(to.join(format!("{:08x}", crc32fast::hash(bytes))), bytes);
+    let all = seeds(target).and_then(|(seeds, kept)| {
+        let mut all = seeds.iter().chain(kept.iter().map(|(_, bytes)| bytes));
+        std::fs::create_dir_all(to).and_then(|()| all.try_for_each(write)).map_err(|e| format!("{}: {e}", to.display()))
+    });
+    if let Err(why) = &all {
+        say(&format!("{}: {why}", target.name));
+    }
+    all.is_ok()
+}
+
+fn packed(target: Target, from: &Path) -> bool {
+    let done = pack(target.name, from);
+    say(&match &done {
+        Ok((inputs, bytes)) => format!("{}: {inputs} inputs in {bytes} bytes", target.name),
+        Err(e) => format!("{}: {e}", target.name),
+    });
+    done.is_ok()
+}
+
 /// Keeps an input that failed, to be tried first from now on, and says where.
 fn keep(target: Target, bytes: &[u8]) -> String {
     if target.name == CANARY.name {
         return "not kept, since it must fail".into();
     }
-    let path = folder(target).join(format!("{:08x}", crc32fast::hash(bytes)));
-    let kept = std::fs::create_dir_all(folder(target)).and_then(|()| std::fs::write(&path, bytes));
+    let folder = fathom_fuzz::kept::folder(target.name);
+    let path = folder.join(format!("{:08x}", crc32fast::hash(bytes)));
+    let kept = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&path, bytes));
     kept.map_or_else(|e| format!("not kept ({e})"), |()| format!("kept as {}", path.display()))
 }
 
@@ -172,17 +176,6 @@ fn fails(target: Target, bytes: &[u8]) -> Option<String> {
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a panic without a text").into()
-}
-
-fn folder(target: Target) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name)
-}
-
-fn corpus(target: Target) -> Vec<(PathBuf, Vec<u8>)> {
-    let Ok(entries) = std::fs::read_dir(folder(target)) else { return Vec::new() };
-    let mut paths: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
-    paths.sort();
-    paths.into_iter().filter_map(|p| Some((p.clone(), std::fs::read(&p).ok()?))).collect()
 }
 
 fn say(line: &str) {

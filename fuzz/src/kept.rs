@@ -1,0 +1,93 @@
+//! Inputs that are kept in `fuzz/corpus/TARGET/`: one a file where one once failed, and packed into one file those that a run guided by
+//! coverage found to reach other code than all others (`scripts/fuzz`).
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The file of many inputs: compressed by zlib, each behind its length.
+const PACKED: &str = "coverage.packed";
+
+/// What a packed file may hold: it is read whole.
+const MOST: usize = 1 << 26;
+
+/// An input and its name.
+pub type Kept = (String, Vec<u8>);
+
+/// Where a target's are.
+pub fn folder(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target)
+}
+
+/// A target's inputs, each with its name.
+///
+/// # Errors
+/// A file cannot be read, or is no packed one.
+pub fn kept(target: &str) -> io::Result<Vec<Kept>> {
+    let folder = folder(target);
+    let mut all = Vec::new();
+    if !folder.is_dir() {
+        return Ok(all);
+    }
+    for path in files(&folder)? {
+        let (name, bytes) = (path.display().to_string(), std::fs::read(&path)?);
+        if !path.ends_with(PACKED) {
+            all.push((name, bytes));
+            continue;
+        }
+        let inputs = unpacked(&bytes).ok_or_else(|| io::Error::other(format!("{name} is damaged")))?;
+        all.extend(inputs.into_iter().enumerate().map(|(nth, input)| (format!("input {nth} of {name}"), input)));
+    }
+    Ok(all)
+}
+
+/// Packs the files of a folder, in place of what was packed before; how many inputs and bytes it made.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub fn pack(target: &str, from: &Path) -> io::Result<(usize, usize)> {
+    let inputs: BTreeSet<Vec<u8>> = files(from)?.into_iter().map(std::fs::read).collect::<io::Result<_>>()?;
+    let bytes = packed(&inputs);
+    std::fs::create_dir_all(folder(target))?;
+    std::fs::write(folder(target).join(PACKED), &bytes)?;
+    Ok((inputs.len(), bytes.len()))
+}
+
+fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// Short ones first, which are much alike.
+fn packed(inputs: &BTreeSet<Vec<u8>>) -> Vec<u8> {
+    let mut sorted: Vec<&Vec<u8>> = inputs.iter().collect();
+    sorted.sort_by_key(|input| input.len());
+    let each = |input: &Vec<u8>| [&(input.len() as u32).to_le_bytes()[..], input].concat();
+    miniz_oxide::deflate::compress_to_vec_zlib(&sorted.into_iter().flat_map(each).collect::<Vec<_>>(), 9)
+}
+
+fn unpacked(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let whole = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(bytes, MOST).ok()?;
+    let (mut rest, mut all) = (&whole[..], Vec::new());
+    while let Some((length, after)) = rest.split_first_chunk() {
+        let (input, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        all.push(input.to_vec());
+        rest = after;
+    }
+    rest.is_empty().then_some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_inputs_come_back() {
+        let inputs = BTreeSet::from([b"longer".to_vec(), Vec::new(), b"b".to_vec()]);
+        let bytes = packed(&inputs);
+        assert_eq!(unpacked(&bytes).unwrap(), [b"".to_vec(), b"b".to_vec(), b"longer".to_vec()]);
+        assert!((0..bytes.len()).all(|cut| unpacked(&bytes[..cut]).is_none()));
+    }
+}
