@@ -258,6 +258,7 @@ pub fn busy(rounds: usize) -> Result<()> {
     let mut inside = 0;
     for _ in 0..rounds {
         let recording = Recording::begin(folder.path(), "inside", &[program.pid()])?;
+        // A fixed wait: the program runs while it is recorded.
         std::thread::sleep(Duration::from_millis(20));
         let archive = recording.archive.clone();
         let summary = recording.end()?;
@@ -297,14 +298,17 @@ pub fn killed(rounds: u64) -> Result<()> {
                 Ok(maps(program.pid())?.contains(&format!("fathom-inside-{}-", recorder.id()))
                     || recorder.try_wait()?.is_some())
             })?;
+            // A fixed wait: up to a moment that is drawn.
             std::thread::sleep(Duration::from_micros((drawn >> 33) % 4000));
         } else {
+            // A fixed wait: up to a moment that is drawn.
             std::thread::sleep(Duration::from_micros((drawn >> 33) % 1_200_000));
         }
         if round % 6 == 5 {
             // While it takes out what it brought in.
             // SAFETY: a signal to this test's own child.
             unsafe { libc::kill(recorder.id().cast_signed(), libc::SIGINT) };
+            // A fixed wait: up to a moment that is drawn.
             std::thread::sleep(Duration::from_micros((drawn >> 20) % 300_000));
         }
         recorder.kill()?;
