@@ -34,7 +34,9 @@ pub fn forwarded(given: impl IntoIterator<Item = OsString>, omitted: &[&str]) ->
         let values = matches.get_raw(id).into_iter().flatten().map(text);
         match arg.get_long() {
             Some(long) if arg.get_action().takes_values() => {
-                values.map(|value| Ok(options.push(format!("--{long}={}", value?)))).collect::<Result<(), Usage>>()?;
+                for value in values {
+                    options.push(format!("--{long}={}", value?));
+                }
             }
             Some(long) => {
                 let times =
