@@ -176,7 +176,7 @@ fn both_backends() -> Result<()> {
         }
         let mut command = Command::new(fathom());
         command
-            .args(["record", "--quiet", "--no-probe-cost", "--backend", "ebpf", "-o"])
+            .args(["record", "--quiet", "--no-probe-cost", "--backend", "ebpf", "--probes", "uprobe", "-o"])
             .arg(&a)
             .arg("--")
             .arg(fathom());

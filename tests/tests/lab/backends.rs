@@ -86,7 +86,7 @@ impl Both {
         sh(
             guest,
             &format!(
-                "/fathom record --quiet --no-probe-cost --backend ebpf -o /e.fathom -- \\
+                "/fathom record --quiet --no-probe-cost --backend ebpf --probes uprobe -o /e.fathom -- \\
                  /fathom record --quiet --backend ftrace -o /f.fathom -- {program}"
             ),
         )?;

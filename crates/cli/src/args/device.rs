@@ -17,7 +17,7 @@ use std::time::Duration;
     after_help = "\
 Start here:
   fathom device list                                     this machine, and what adb lists
-  fathom device check adb                                what Fathom can do there (`all`: on every phone that adb lists)
+  fathom device check adb                                what Fathom can do there (all: on each)
   fathom device info adb                                 what the phone is
   fathom bench run sqlite --quick --device adb           the first measurement there
   fathom device stop adb --list                          what was left there
