@@ -40,7 +40,6 @@ fn main() -> ExitCode {
         ("long::perfetto_of_guests_is_joined_on_one_clock", needs(), perfetto::several),
         ("long::host_and_guest_are_compared_and_traced", needs(), compared),
         ("long::papers_claims_are_judged_of_guest", needs(), papers::claims),
-        ("long::papers_programs_and_files_are_measured_in_guest", needs(), papers::paper_000),
         ("long::papers_statements_are_measured_in_guest", needs(), papers::paper_000_sqlite),
         ("long::papers_pool_is_measured_with_guest", needs(), papers::paper_001),
         ("long::papers_networks_are_measured_with_guest", needs(), papers::paper_002),

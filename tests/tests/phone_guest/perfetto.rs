@@ -37,7 +37,7 @@ impl Drop for Load {
 
 /// Through the adb server that knows it.
 fn load(server: &Phone, phone: &Phone) -> Result<Load> {
-    let line = "while true; do dd if=/dev/zero of=/data/local/tmp/written bs=4096 count=4 conv=fsync 2>/dev/null; sleep 0.2; done";
+    let line = "while true; do head -c 16384 /dev/zero >/data/local/tmp/written; fsync /data/local/tmp/written; sleep 0.2; done";
     let mut command = server.adb();
     command.args(["-s", &phone.serial, "shell", line]).stdin(Stdio::null()).stdout(Stdio::null());
     let load = Load(command.spawn()?);
@@ -51,7 +51,7 @@ fn load(server: &Phone, phone: &Phone) -> Result<Load> {
 /// The load's end, and nothing left of it: a shell's stream that is closed ends no loop there.
 fn ended(phone: &Phone, load: Load) -> Result<()> {
     drop(load);
-    let end = "for p in $(ps -A -o PID,ARGS | sed -n 's/^ *\\([0-9]*\\) .*of=\\/data\\/local\\/tmp\\/written.*/\\1/p'); do kill -9 $p; done 2>/dev/null; \
+    let end = "for p in $(ps -A -o PID,ARGS | sed -n 's/^ *\\([0-9]*\\) .*whil[e] true; do head.*/\\1/p'); do kill -9 $p; done 2>/dev/null; \
                rm -f /data/local/tmp/written; true";
     phone.shell(end).map(drop)
 }
