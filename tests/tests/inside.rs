@@ -302,7 +302,8 @@ fn hooked_in(summary: &Value, library: &Path, processes: &str) -> Result<()> {
     let wanted = format!("{} inside", library.display());
     let row = rows.iter().find(|row| row["probe"] == wanted.as_str());
     let how = row.with_context(|| format!("{wanted}: {rows:#?}"))?["how"].as_str().unwrap_or_default();
-    ensure!(how.contains(processes), "{wanted}: {how}");
+    let others = || rows.iter().filter(|row| row["probe"].as_str().is_some_and(|p| wanted.starts_with(p)));
+    ensure!(how.contains(processes), "{wanted}: {how}; beside it {:#?}", others().collect::<Vec<_>>());
     Ok(())
 }
 
