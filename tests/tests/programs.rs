@@ -156,14 +156,14 @@ fn headers() -> Result<()> {
     Ok(())
 }
 
-/// INSERTs until its stdin ends.
+/// INSERTs until its stdin ends. Its table has a name of its own: where all programs are recorded, others insert as well.
 const LOOP: &str = r#"
 import sqlite3, sys, select
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
-db.execute("CREATE TABLE t (i INTEGER)")
+db.execute("CREATE TABLE looped (i INTEGER)")
 print("ready", flush=True)
 while not select.select([sys.stdin], [], [], 0.001)[0]:
-    db.execute("INSERT INTO t VALUES (1)")
+    db.execute("INSERT INTO looped VALUES (1)")
 "#;
 
 /// A program that inserts until its stdin is closed, and has begun.
@@ -191,7 +191,7 @@ fn during_a_loop(options: impl Fn(u32) -> Vec<String>) -> Result<()> {
     child.wait()?;
     recorded?;
     let summary = show(&archive)?;
-    let insert = shape(&summary, "INSERT")?;
+    let insert = shape(&summary, "INSERT INTO looped")?;
     ensure!(number(insert, "/count")? >= 5.0, "few INSERTs: {insert}");
     ensure!(number(insert, "/per_operation/fsyncs")? >= 1.0, "no fsync seen: {insert}");
     let database = number(insert, "/per_operation/filesystem_writes/database/count")?;
@@ -402,8 +402,8 @@ fn running_inside(ways: &[&[&str]]) -> Result<()> {
                 continue;
             }
             let summary = show(&archive)?;
-            let insert =
-                shape(&summary, "INSERT").with_context(|| format!("unshare {way:?}: {}", archive.display()))?;
+            let insert = shape(&summary, "INSERT INTO looped")
+                .with_context(|| format!("unshare {way:?}: {}", archive.display()))?;
             ensure!(number(insert, "/count")? >= 10.0, "unshare {way:?}: {}: {insert}", archive.display());
             ensure!(number(insert, "/per_operation/fsyncs")? > 1.0, "{insert}");
             fs::remove_dir_all(&archive)?;
