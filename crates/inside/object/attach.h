@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A process that runs: the recorder brings the object in while it holds all threads (the room `capture`, inside/attach.rs), and has one of
+ * A process that runs: the recorder brings the object in while it holds all threads (the room `capture`, inside/attach/), and has one of
  * them begin here, on a stack of the object's own, with all signals blocked. Nothing here may wait for another thread. The jumps are
  * made by the recorder, from the account of them.
  */

@@ -181,6 +181,9 @@ static inline s32 prepare_within(prepare_function real, const u64 *a)
 	u64 *count = &fathom_attached.preparing;
 	s32 result;
 
+	/* Out of a process that loaded it, nobody takes it. */
+	if (!fathom_attached.pid)
+		return real(a[0], a[1], a[2], a[3], a[4], a[5]);
 	__atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
 	result = real(a[0], a[1], a[2], a[3], a[4], a[5]);
 	__atomic_fetch_sub(count, 1, __ATOMIC_RELAXED);

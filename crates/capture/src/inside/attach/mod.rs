@@ -5,46 +5,32 @@
 //! one write, while nobody runs and nobody is in the middle of where one comes to stand. So the process is whole at each moment at which
 //! this one may be killed.
 
+mod check;
 mod memory;
+mod stopped;
 mod threads;
 
 use super::error::NotImplanted;
 use inside::account::{self, Account};
 use inside::image::{Attach, Image};
-use inside::layout::{CONTROL_SIZE, CONTROLS_AT, HEADER_SIZE, LIBRARY_AT, ROOM as CODE_ROOM, STATE_AT, STEPS_MASK};
-use inside::piece::{self, OPENED, State, Task};
-use libc::{pid_t, user_regs_struct};
-use memory::{Memory, Range, free_place, ranges, rooms};
+use memory::{Memory, Range, ranges};
 use std::fs;
-use std::ops::Range as Span;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use stopped::StoppedProcess;
 pub use threads::Stuck;
-use threads::{Threads, block_signals, go_on, mask, set_registers};
+use threads::Threads;
 
 const PAGE: u64 = 4096;
 /// The stack that the object's beginning runs on; it stands behind the object.
 const STACK: u64 = 16 * PAGE;
-/// How many mappings are taken out at a time, so that the list has room.
-const AT_A_TIME: usize = 12;
-/// Where a thread's number stands behind the thread pointer: glibc 2.36, musl 1.2.3.
-const USUAL: [u64; 2] = [0x2d0, 0x30];
-/// How long one system call, and the object's beginning, may take.
-const CALL_WITHIN: Duration = Duration::from_secs(2);
-const BEGIN_WITHIN: Duration = Duration::from_secs(5);
-/// How often it is tried to find no thread in the way, and for how long it may run in between.
-const TRIES: u32 = 20;
 /// For how long it is tried again, and how often, where it is not possible in one moment.
 const ATTACH_WITHIN: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(10);
 const RUN_ON: Duration = Duration::from_millis(1);
 /// How long it is tried at the end to find no thread in the object.
 const LEAVES_WITHIN: Duration = Duration::from_secs(1);
-const PROT: [u64; 2] = [0, (libc::PROT_READ | libc::PROT_WRITE) as u64];
-const ANONYMOUS: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
-const FIXED: u64 = libc::MAP_FIXED as u64;
 
 /// A process with the object in it.
 #[derive(Debug)]
@@ -86,23 +72,23 @@ fn try_to_attach(
 ) -> Result<Attached, NotImplanted> {
     let image = Image::of(::inside::OBJECT).ok_or(NotImplanted::Object)?;
     let places = image.attach.as_ref().ok_or(NotImplanted::Object)?;
-    check(pid, object)?;
+    check::check(pid, object)?;
     remove_abandoned(pid, places, image.size + STACK, stuck)?;
     let identity = identity(object).ok_or(NotImplanted::Object)?;
     let memory = Memory::of(pid).map_err(NotImplanted::NotTraced)?;
     let threads = Threads::stop(pid, &memory, stuck)?;
     // None can be added any more.
-    check_filters(pid)?;
-    let mut hands = Hands::new(pid, &memory, threads, places)?;
-    let (base, size) = (hands.bring(object, &image)?, image.size + STACK);
-    let done = hands.begin(base, &image, places).and_then(|account| hands.write_jumps(&account));
+    check::check_filters(pid)?;
+    let mut process = StoppedProcess::new(pid, &memory, threads, places)?;
+    let (base, size) = (process.bring(object, &image)?, image.size + STACK);
+    let done = process.begin(base, &image, places).and_then(|account| process.write_jumps(&account));
     match done {
         Ok(libraries) => {
             tell(&libraries);
             Ok(Attached { pid, base, size, object: identity })
         }
         Err(why) => {
-            hands.take_back(base, size, places);
+            process.take_back(base, size, places);
             Err(why)
         }
     }
@@ -110,66 +96,6 @@ fn try_to_attach(
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
-}
-
-/// All that speaks against it and can be seen from outside, while it runs.
-fn check(pid: u32, object: &Path) -> Result<(), NotImplanted> {
-    use NotImplanted::Unsupported;
-    let proc = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
-    let ended = |_| Unsupported("it has ended");
-    match threads::state(pid, pid.cast_signed()) {
-        None | Some('Z' | 'X') => return Err(Unsupported("it has ended")),
-        Some('T') => return Err(Unsupported("it is stopped (SIGSTOP)")),
-        Some(_) => {}
-    }
-    if pid == std::process::id() {
-        return Err(Unsupported("it is Fathom itself"));
-    }
-    let status = fs::read_to_string(proc("status")).map_err(ended)?;
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    if field("TracerPid:") != Some("0") {
-        return Err(Unsupported("another program traces it"));
-    }
-    if field("VmLck:") != Some("0 kB") {
-        return Err(Unsupported("it locks its memory, which the object's records would be part of"));
-    }
-    if field("x86_Thread_features:").is_some_and(|all| all.contains("shstk")) {
-        return Err(Unsupported("the processor compares its returns with a shadow stack"));
-    }
-    check_filters(pid)?;
-    for (name, why) in [("pid", "it runs in another PID namespace"), ("time", "it runs in another time namespace")] {
-        let of = |pid: &str| fs::metadata(format!("/proc/{pid}/ns/{name}")).map(|about| about.ino()).ok();
-        if of(&pid.to_string()) != of("self") {
-            return Err(Unsupported(why));
-        }
-    }
-    let there = proc("root").join(object.strip_prefix("/").unwrap_or(object));
-    if identity(&there).is_none() || identity(&there) != identity(object) {
-        return Err(Unsupported("it runs in another root"));
-    }
-    let exe = proc("exe");
-    let mut magic = [0; 20];
-    let read = fs::File::open(&exe).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic));
-    read.map_err(|e| NotImplanted::Unreadable { what: "its program", source: Some(e) })?;
-    if magic[..5] != *b"\x7fELF\x02" || magic[18..] != [62, 0] {
-        return Err(Unsupported("it is not a program of 64 bits"));
-    }
-    if crate::sqlite::loader(&exe).is_none() {
-        return Err(Unsupported("it is linked statically"));
-    }
-    Ok(())
-}
-
-/// Whether a filter of system calls is in force in no thread.
-fn check_filters(pid: u32) -> Result<(), NotImplanted> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| NotImplanted::Unsupported("it has ended"))?;
-    for task in tasks.flatten() {
-        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
-        if status.lines().any(|line| line.starts_with("Seccomp:") && !line.ends_with("\t0")) {
-            return Err(NotImplanted::Unsupported("a filter of system calls (seccomp) is in force"));
-        }
-    }
-    Ok(())
 }
 
 /// Takes out what a recorder left that was killed.
@@ -223,332 +149,6 @@ fn restore_code(memory: &Memory, account: &Account) {
     }
 }
 
-/// Does things in a process whose threads are stopped.
-struct Hands<'a> {
-    pid: u32,
-    memory: &'a Memory,
-    threads: Threads<'a>,
-    ranges: Vec<Range>,
-    piece: &'a [u8],
-}
-
-impl<'a> Hands<'a> {
-    fn new(pid: u32, memory: &'a Memory, threads: Threads<'a>, places: &'a Attach) -> Result<Self, NotImplanted> {
-        let mut hands = Self { pid, memory, threads, ranges: Vec::new(), piece: &places.piece };
-        hands.look()?;
-        hands.clear_rooms()?;
-        Ok(hands)
-    }
-
-    /// Removes the pieces of recorders that were killed. One that a thread is in, or comes back to, would go on with what was begun.
-    fn clear_rooms(&self) -> Result<(), NotImplanted> {
-        let rooms = rooms(self.pid, self.memory, &self.ranges);
-        let within = |at: u64| rooms.iter().any(|room| (room.from..room.to).contains(&at));
-        if self.threads.any_word(&self.ranges, within) {
-            return Err(NotImplanted::Busy("a thread of it is in code of an earlier recording's"));
-        }
-        for room in rooms.iter().filter(|room| room.used > 0 && self.memory.has(room.from, self.piece)) {
-            self.memory.write(room.from, &vec![0; room.used as usize])?;
-        }
-        Ok(())
-    }
-
-    fn look(&mut self) -> Result<(), NotImplanted> {
-        self.ranges = ranges(self.pid).map_err(NotImplanted::NotTraced)?;
-        Ok(())
-    }
-
-    /// Maps the object; returns where.
-    fn bring(&mut self, object: &Path, image: &Image) -> Result<u64, NotImplanted> {
-        let size = image.size + STACK;
-        let base = free_place(&self.ranges, size).ok_or(NotImplanted::Unsupported("it has no free addresses"))?;
-        let path = [object.as_os_str().as_bytes(), &[0]].concat();
-        let tasks = |path_at: u64| {
-            let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
-            let open = [libc::AT_FDCWD as u64, path_at, flags, 0, 0];
-            let place = ANONYMOUS | libc::MAP_FIXED_NOREPLACE as u64;
-            let mut all = vec![
-                Task::own_call(libc::SYS_openat.cast_unsigned(), open),
-                map([base, size, PROT[0], place, u64::MAX, 0]),
-            ];
-            for s in &image.segments {
-                let page = s.address & !(PAGE - 1);
-                let before = s.address - page;
-                let private = libc::MAP_PRIVATE as u64 | FIXED;
-                all.push(map([base + page, before + s.file_size, s.protection, private, OPENED, s.offset - before]));
-                let filled = (s.address + s.file_size).next_multiple_of(PAGE);
-                if s.address + s.size > filled {
-                    let more = s.address + s.size - filled;
-                    all.push(map([base + filled, more, s.protection, ANONYMOUS | FIXED, u64::MAX, 0]));
-                }
-            }
-            all.push(map([base + image.size, STACK, PROT[1], ANONYMOUS | FIXED, u64::MAX, 0]));
-            all
-        };
-        let brought = self.run(0, &path, tasks, None).and_then(|()| self.relocate(base, object, image));
-        if let Err(why) = brought {
-            self.look()?;
-            if self.ranges.iter().any(|r| r.from == base) {
-                let _ = self.unmap(&[(base, size)]);
-            }
-            return Err(why);
-        }
-        self.look()?;
-        Ok(base)
-    }
-
-    /// What a loader would do.
-    fn relocate(&self, base: u64, object: &Path, image: &Image) -> Result<(), NotImplanted> {
-        for s in &image.segments {
-            let end = s.address + s.file_size;
-            let rest = end.next_multiple_of(PAGE).min(s.address + s.size).saturating_sub(end);
-            self.memory.write(base + end, &vec![0; rest as usize])?;
-        }
-        for (at, word) in image.words(base, 0) {
-            self.memory.write(at, &word.to_le_bytes())?;
-        }
-        let mut folder = object.parent().map(|f| f.as_os_str().as_bytes().to_vec()).unwrap_or_default();
-        folder.push(b'/');
-        let (at, bytes) = image.parameters(base, 1, 0, &folder);
-        Ok(self.memory.write(at, &bytes)?)
-    }
-
-    /// Has the object begin: it prepares the jumps.
-    fn begin(&mut self, base: u64, image: &Image, places: &Attach) -> Result<Account, NotImplanted> {
-        let thread_at = self.thread_number_at()?;
-        let at = base + places.account;
-        self.memory.write(at, &Account::begin(self.pid.into(), thread_at))?;
-        let function = Task::Function(base + places.begin);
-        let stack = base + image.size + STACK;
-        self.run(stack, &[], |_| vec![function], Some(at))?;
-        self.look()?;
-        let account = read_account(self.memory, at).ok_or(NotImplanted::Unsupported("its account makes no sense"))?;
-        match account.outcome {
-            account::DONE => Ok(account),
-            account::BUSY => Err(NotImplanted::Busy(account.why())),
-            _ => Err(NotImplanted::Unsupported(account.why())),
-        }
-    }
-
-    /// How far behind the thread pointer the C library keeps a thread's number: the one place that is right for all threads.
-    fn thread_number_at(&self) -> Result<u64, NotImplanted> {
-        let mut common: Option<Vec<u64>> = None;
-        for thread in &self.threads.held {
-            let pointer = thread.registers.fs_base;
-            let block = (1..=4).rev().find_map(|quarter| self.memory.read(pointer, quarter * 1024).ok());
-            let block = block.ok_or(NotImplanted::Unsupported("a thread of it has no thread pointer"))?;
-            let number = thread.tid.to_le_bytes();
-            let of_this = block.chunks_exact(4).zip(0u64..).filter(|(word, _)| *word == number).map(|(_, i)| 4 * i);
-            common = Some(match common {
-                None => of_this.collect(),
-                Some(known) => {
-                    let of_this: Vec<u64> = of_this.collect();
-                    known.into_iter().filter(|at| of_this.contains(at)).collect()
-                }
-            });
-        }
-        // By chance it may stand elsewhere too: then where the C libraries are known to have it.
-        let mut usual = USUAL.into_iter().filter(|at| common.as_ref().is_some_and(|all| all.contains(at)));
-        match (common.as_deref(), usual.next(), usual.next()) {
-            (Some([at]), ..) => Ok(*at),
-            (_, Some(at), None) => Ok(at),
-            _ => Err(NotImplanted::Unsupported("it is not known where its C library keeps a thread's number")),
-        }
-    }
-
-    /// Writes the jumps while nobody is where one comes to stand; returns the places in the plan of the libraries.
-    fn write_jumps(&mut self, account: &Account) -> Result<Vec<usize>, NotImplanted> {
-        let in_middle = |at: u64| account.jumps.iter().any(|jump| jump.middle().contains(&at));
-        let mut tries = 0;
-        while self.threads.any_at(&self.ranges, in_middle) {
-            tries += 1;
-            if tries == TRIES {
-                return Err(NotImplanted::Busy("a thread of it stays where a jump would be written"));
-            }
-            self.let_run()?;
-        }
-        // What it was made for may have been unloaded meanwhile.
-        let is_there = |jump: &account::Jump| {
-            // In the first byte a breakpoint may stand.
-            let from = usize::from(jump.first > 0);
-            self.memory.has(jump.at + from as u64, &jump.original[from..])
-        };
-        if !account.jumps.iter().all(is_there) {
-            return Err(NotImplanted::Busy("its code changed meanwhile"));
-        }
-        let mut libraries: Vec<usize> = Vec::new();
-        for jump in &account.jumps {
-            self.memory.write(jump.at, &jump.now)?;
-            // The C library's, and the loader's, are of none that is probed.
-            let library = jump.library as usize;
-            if library < super::MOST && !libraries.contains(&library) {
-                libraries.push(library);
-            }
-        }
-        for library in &libraries {
-            self.memory.write(account.arena + (LIBRARY_AT + 4 * library) as u64, &1u32.to_le_bytes())?;
-        }
-        Ok(libraries)
-    }
-
-    /// Lets all threads run for a moment.
-    fn let_run(&mut self) -> Result<(), NotImplanted> {
-        self.threads.again(RUN_ON)?;
-        self.look()
-    }
-
-    /// Has a thread do something, and go on where it was; then it is stopped again. The tasks are made with the address of the text.
-    /// `outcome`: the account of the object's beginning, which is what is done.
-    fn run(
-        &mut self,
-        stack: u64,
-        text: &[u8],
-        tasks: impl Fn(u64) -> Vec<Task>,
-        outcome: Option<u64>,
-    ) -> Result<(), NotImplanted> {
-        let size = self.piece.len().next_multiple_of(16) + piece::size(tasks(0).len(), text);
-        // Something else may stand there, or a piece that was not removed.
-        let rooms = rooms(self.pid, self.memory, &self.ranges);
-        let at = rooms.iter().find(|room| room.used == 0 && room.to - room.from >= size as u64).map(|room| room.from);
-        let at = at.ok_or(NotImplanted::Unsupported("there is no room for code behind any of its libraries"))?;
-        let able = self
-            .threads
-            .able(&self.ranges, piece::BELOW_STACK)
-            .ok_or(NotImplanted::Busy("no thread of it can be made to map the object"))?;
-        let (tid, mut to) = (able.tid, go_on(&able.registers));
-        let data_at = at + self.piece.len().next_multiple_of(16) as u64;
-        let text_at = at + (size - text.len()) as u64;
-        let data = piece::data(&state_of(&to, mask(tid)?), stack, &tasks(text_at), text);
-        self.memory.write(at, self.piece)?;
-        self.memory.write(data_at, &data)?;
-        (to.rip, to.rbx) = (at, data_at);
-        // From here on it does what it is to do, and goes on, by itself.
-        set_registers(tid, &to)?;
-        block_signals(tid)?;
-        let code = at..at + self.piece.len() as u64;
-        let result = match outcome {
-            None => self.follow(tid, &code),
-            Some(account) => self.await_outcome(tid, account),
-        };
-        self.leave(tid, &code)?;
-        self.memory.write(at, &vec![0; size])?;
-        result
-    }
-
-    /// From system call to system call, until the piece sets the signals' mask again.
-    fn follow(&mut self, tid: pid_t, code: &Span<u64>) -> Result<(), NotImplanted> {
-        let (mut masks, mut failed) = (0, Ok(()));
-        loop {
-            let now = self.threads.step_to_call(tid, CALL_WITHIN)?;
-            if !code.contains(&now.rip) {
-                return Err(NotImplanted::NotStopped("its thread left what it was to do"));
-            }
-            // At its entry a call has this for a result.
-            let result = now.rax.cast_signed();
-            let entry = result == -i64::from(libc::ENOSYS);
-            masks += u32::from(now.orig_rax.cast_signed() == libc::SYS_rt_sigprocmask);
-            if !entry && (-4095..0).contains(&result) && failed.is_ok() {
-                failed = Err(NotImplanted::System(std::io::Error::from_raw_os_error(-result as i32)));
-            }
-            // The entry and the end of the first one, and the entry of the last.
-            if masks == 3 {
-                // What it has left to do.
-                let all_done = now.r13 == 0;
-                return if failed.is_ok() && !all_done {
-                    Err(NotImplanted::NotStopped("its thread did not do what it was to do"))
-                } else {
-                    failed
-                };
-            }
-        }
-    }
-
-    fn await_outcome(&mut self, tid: pid_t, account: u64) -> Result<(), NotImplanted> {
-        let memory = self.memory;
-        self.threads.run_until(tid, BEGIN_WITHIN, || memory.word(account + 24) != Some(0))?;
-        if memory.word(account + 24) == Some(0) {
-            return Err(NotImplanted::NotStopped("its thread does not come to the end of the object's beginning"));
-        }
-        Ok(())
-    }
-
-    /// Lets a thread run until it is out of the piece.
-    fn leave(&mut self, tid: pid_t, code: &Span<u64>) -> Result<(), NotImplanted> {
-        let until = Instant::now() + CALL_WITHIN;
-        loop {
-            let Some(thread) = self.threads.held.iter().find(|t| t.tid == tid) else { return Ok(()) };
-            // Also what a signal's handler has interrupted is in it.
-            let inside = |at: u64| code.contains(&at);
-            if !inside(thread.registers.rip) && !self.threads.any_at(&self.ranges, inside) {
-                return Ok(());
-            }
-            if Instant::now() > until {
-                return Err(NotImplanted::NotStopped("its thread does not come to the end of what it was to do"));
-            }
-            self.threads.run_until(tid, Duration::ZERO, || true)?;
-        }
-    }
-
-    fn unmap(&mut self, all: &[(u64, u64)]) -> Result<(), NotImplanted> {
-        for some in all.chunks(AT_A_TIME) {
-            let call =
-                |(at, size): &(u64, u64)| Task::own_call(libc::SYS_munmap.cast_unsigned(), [*at, *size, 0, 0, 0]);
-            self.run(0, &[], |_| some.iter().map(call).collect(), None)?;
-            self.look()?;
-        }
-        Ok(())
-    }
-
-    /// Takes out all that the object mapped, and it. Nobody may be in it.
-    fn unmap_all(&mut self, base: u64, size: u64, account: u64) {
-        let account = read_account(self.memory, account).unwrap_or_default();
-        let mut all = account.mappings;
-        // An empty one is no mapping, which the kernel would refuse.
-        all.retain(|(_, size)| *size > 0);
-        all.push((base, size));
-        let _ = self.unmap(&all);
-    }
-
-    /// Has nothing be left of what was not finished: the code, and the object if nobody is in it.
-    fn take_back(&mut self, base: u64, size: u64, places: &Attach) {
-        let at = base + places.account;
-        let account = read_account(self.memory, at).unwrap_or_default();
-        restore_code(self.memory, &account);
-        if self.look().is_ok() && account.untold == 0 && !self.is_used(&account, base, size) {
-            self.unmap_all(base, size, at);
-        }
-    }
-
-    /// Whether a thread is in the object, or comes back to it.
-    fn is_used(&self, account: &Account, base: u64, size: u64) -> bool {
-        // Else it has data only: who works on that is in code of its.
-        let rooms = account.mappings.iter().copied().filter(|(_, size)| *size == CODE_ROOM);
-        let code: Vec<(u64, u64)> = rooms.chain([(base, size)]).collect();
-        let steps = self.memory.read(account.arena, HEADER_SIZE).is_ok_and(|header| {
-            header[CONTROLS_AT..].chunks_exact(CONTROL_SIZE).any(|control| {
-                let state = control[STATE_AT..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-                state & STEPS_MASK != 0
-            })
-        });
-        let within = |at: u64| code.iter().any(|(from, size)| at >= *from && at - from < *size);
-        let threads = &self.threads;
-        steps
-            || account.preparing != 0
-            || threads.any_at(&self.ranges, within)
-            || threads.any_calls(&self.ranges, within)
-    }
-}
-
-fn map(a: [u64; 6]) -> Task {
-    Task::Call(libc::SYS_mmap.cast_unsigned(), a)
-}
-
-fn state_of(r: &user_regs_struct, mask: u64) -> State {
-    let registers =
-        [r.r15, r.r14, r.r13, r.r12, r.r11, r.r10, r.r9, r.r8, r.rbp, r.rdi, r.rsi, r.rdx, r.rcx, r.rax, r.rbx];
-    State { ip: r.rip, flags: r.eflags, registers, mask }
-}
-
 impl Attached {
     /// The process.
     pub fn pid(&self) -> u32 {
@@ -591,7 +191,7 @@ impl Attached {
     fn try_to_take_out(&self, places: &Attach, stuck: &mut Stuck) -> Result<Left, NotImplanted> {
         let memory = Memory::of(self.pid).map_err(NotImplanted::NotTraced)?;
         let threads = Threads::stop(self.pid, &memory, stuck)?;
-        let mut hands = Hands::new(self.pid, &memory, threads, places)?;
+        let mut process = StoppedProcess::new(self.pid, &memory, threads, places)?;
         if !self.is_there() {
             return Ok(Left::Nothing);
         }
@@ -603,10 +203,10 @@ impl Attached {
         if account.pid != u64::from(self.pid) || account.untold > 0 {
             return Ok(Left::Kept);
         }
-        if hands.is_used(&account, self.base, self.size) {
+        if process.is_used(&account, self.base, self.size) {
             return Ok(Left::Used);
         }
-        hands.unmap_all(self.base, self.size, at);
+        process.unmap_all(self.base, self.size, at);
         Ok(Left::Nothing)
     }
 }

@@ -1,0 +1,71 @@
+//! Whether the object can be brought into a process at all: what speaks against it and can be seen from outside, while it runs.
+
+use super::super::error::NotImplanted;
+use super::{identity, threads};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// # Errors
+/// What speaks against it.
+pub fn check(pid: u32, object: &Path) -> Result<(), NotImplanted> {
+    use NotImplanted::Unsupported;
+    let proc = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
+    let ended = |_| Unsupported("it has ended");
+    match threads::state(pid, pid.cast_signed()) {
+        None | Some('Z' | 'X') => return Err(Unsupported("it has ended")),
+        Some('T') => return Err(Unsupported("it is stopped (SIGSTOP)")),
+        Some(_) => {}
+    }
+    if pid == std::process::id() {
+        return Err(Unsupported("it is Fathom itself"));
+    }
+    let status = fs::read_to_string(proc("status")).map_err(ended)?;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    if field("TracerPid:") != Some("0") {
+        return Err(Unsupported("another program traces it"));
+    }
+    if field("VmLck:") != Some("0 kB") {
+        return Err(Unsupported("it locks its memory, which the object's records would be part of"));
+    }
+    if field("x86_Thread_features:").is_some_and(|all| all.contains("shstk")) {
+        return Err(Unsupported("the processor compares its returns with a shadow stack"));
+    }
+    check_filters(pid)?;
+    for (name, why) in [("pid", "it runs in another PID namespace"), ("time", "it runs in another time namespace")] {
+        let of = |pid: &str| fs::metadata(format!("/proc/{pid}/ns/{name}")).map(|about| about.ino()).ok();
+        if of(&pid.to_string()) != of("self") {
+            return Err(Unsupported(why));
+        }
+    }
+    let there = proc("root").join(object.strip_prefix("/").unwrap_or(object));
+    if identity(&there).is_none() || identity(&there) != identity(object) {
+        return Err(Unsupported("it runs in another root"));
+    }
+    let exe = proc("exe");
+    let mut magic = [0; 20];
+    let read = fs::File::open(&exe).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic));
+    read.map_err(|e| NotImplanted::Unreadable { what: "its program", source: Some(e) })?;
+    if magic[..5] != *b"\x7fELF\x02" || magic[18..] != [62, 0] {
+        return Err(Unsupported("it is not a program of 64 bits"));
+    }
+    if crate::sqlite::loader(&exe).is_none() {
+        return Err(Unsupported("it is linked statically"));
+    }
+    Ok(())
+}
+
+/// That no filter of system calls is in force in a thread.
+///
+/// # Errors
+/// One is.
+pub fn check_filters(pid: u32) -> Result<(), NotImplanted> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| NotImplanted::Unsupported("it has ended"))?;
+    for task in tasks.flatten() {
+        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        if status.lines().any(|line| line.starts_with("Seccomp:") && !line.ends_with("\t0")) {
+            return Err(NotImplanted::Unsupported("a filter of system calls (seccomp) is in force"));
+        }
+    }
+    Ok(())
+}
