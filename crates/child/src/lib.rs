@@ -89,6 +89,24 @@ pub fn wait_pid(pid: u32, limit: Duration) -> Result<()> {
     }
 }
 
+/// A process that somebody else started. Its number may become another's; this stays its own.
+#[derive(Debug)]
+pub struct Other(OwnedFd);
+
+impl Other {
+    /// None if there is no such process, or the kernel has no descriptors of processes.
+    pub fn of(pid: u32) -> Option<Self> {
+        descriptor(pid).map(Self)
+    }
+
+    /// Whether it has ended; whoever started it may not have fetched its status yet.
+    pub fn has_ended(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one structure, which lives until the call returns.
+        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+    }
+}
+
 /// A status as a shell says it: 128 and the signal's number for a process that was killed.
 pub fn shell_status(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
@@ -97,7 +115,7 @@ pub fn shell_status(status: ExitStatus) -> i32 {
 /// A descriptor of the process, where the kernel has such.
 fn descriptor(pid: u32) -> Option<OwnedFd> {
     let pid = libc::pid_t::try_from(pid).ok()?;
-    // SAFETY: two integers; the child was not waited for, so the number is its.
+    // SAFETY: two integers. The number of a child that was not waited for is its own.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
     // SAFETY: the kernel just made it, and nobody else has it.

@@ -141,8 +141,8 @@ pub enum Verb {
 /// Record a program's I/O, from its SQL statements to device commands.
 ///
 /// With CMD, the recording ends when CMD exits, and only CMD and its children count as operations. Without CMD, it ends on
-/// Ctrl-C or after --duration; what was recorded is kept. Device commands are always recorded for the whole machine, so that
-/// each one is accounted for.
+/// Ctrl-C, after --duration, or when the processes of --pid have exited; what was recorded is kept. Device commands are always
+/// recorded for the whole machine, so that each one is accounted for.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

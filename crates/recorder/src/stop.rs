@@ -1,10 +1,12 @@
-//! When a recording ends: with its command, with its time, or when somebody asks for it, by a signal or a command.
+//! When a recording ends: with its command, with the processes that it is of, with its time, or when somebody asks for it, by a signal or a
+//! command.
 
 use crate::control::Control;
-use crate::request::Request;
+use crate::request::{Request, Target};
 use crate::{Doing, Notice, Notify, Result};
 use capture::launch::Child;
 use model::Context;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long a command has to end after Ctrl-C, which its terminal sent to it as well.
@@ -19,6 +21,8 @@ pub struct StopCondition<'a> {
     notify: Notify<'a>,
     deadline: Option<Instant>,
     control: Option<Control>,
+    /// With whose end it ends.
+    processes: Option<Vec<child::Other>>,
     /// Whether the command `stop` came.
     stopped: bool,
     /// Since when the command is asked to end.
@@ -30,22 +34,25 @@ pub struct StopCondition<'a> {
 impl<'a> StopCondition<'a> {
     pub fn new(duration: Option<Duration>, context: &'a Context, notify: Notify<'a>) -> Self {
         let deadline = duration.map(|d| Instant::now() + d);
-        Self { context, notify, deadline, control: None, stopped: false, asked: None, status: 0 }
+        Self { context, notify, deadline, control: None, processes: None, stopped: false, asked: None, status: 0 }
     }
 
     /// Those of a recording whose probes are attached.
     pub fn of(request: &Request, context: &'a Context, notify: Notify<'a>) -> Self {
-        Self { control: request.control.clone(), ..Self::new(request.duration, context, notify) }
+        let of_processes = matches!(request.target, Target::Pids(_)) && !request.also_all;
+        let processes = of_processes.then(|| watched(request.pids())).flatten();
+        Self { control: request.control.clone(), processes, ..Self::new(request.duration, context, notify) }
     }
 
-    /// Whether its time is over, or somebody stopped it.
+    /// Whether its time is over, its processes have ended, or somebody stopped it.
     fn is_over(&mut self) -> bool {
         if let Some(control) = &self.control {
             let commands = control.take();
             self.stopped |= commands.stop;
             commands.unknown.into_iter().for_each(|line| (self.notify)(Notice::UnknownCommand { line }));
         }
-        self.stopped || self.deadline.is_some_and(|d| Instant::now() >= d)
+        let gone = self.processes.as_ref().is_some_and(|all| all.iter().all(child::Other::has_ended));
+        self.stopped || gone || self.deadline.is_some_and(|d| Instant::now() >= d)
     }
 
     /// Whether it goes on.
@@ -74,6 +81,14 @@ impl<'a> StopCondition<'a> {
     }
 }
 
+/// These processes, without those that have ended. `None`: the kernel has no descriptors of processes (before Linux 5.3).
+fn watched(pids: &[u32]) -> Option<Vec<child::Other>> {
+    let is_there = |pid: u32| Path::new(&format!("/proc/{pid}")).exists();
+    let known = |pid| child::Other::of(pid).map(Some).or_else(|| (!is_there(pid)).then_some(None));
+    let all: Vec<Option<child::Other>> = pids.iter().copied().map(known).collect::<Option<_>>()?;
+    Some(all.into_iter().flatten().collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +108,24 @@ mod tests {
         child.wait().unwrap();
         assert!(!goes_on);
         stop.status
+    }
+
+    #[test]
+    fn recording_of_processes_ends_with_last_of_them() {
+        let context = Context::silent();
+        let mut sleepers = [0; 2].map(|_| std::process::Command::new("sleep").arg("600").spawn().unwrap());
+        let pids = sleepers.iter().map(std::process::Child::id).collect();
+        let request = Request::new("t.fathom".into(), Target::Pids(pids));
+        let mut stop = StopCondition::of(&request, &context, &|_| ());
+        for sleeper in &mut sleepers {
+            assert!(stop.keep_running(None).unwrap());
+            sleeper.kill().unwrap();
+            sleeper.wait().unwrap();
+        }
+        assert!(!stop.keep_running(None).unwrap());
+        assert!(!StopCondition::of(&request, &context, &|_| ()).keep_running(None).unwrap(), "they have ended before");
+        let request = Request { also_all: true, ..request };
+        assert!(StopCondition::of(&request, &context, &|_| ()).keep_running(None).unwrap());
     }
 
     #[test]
