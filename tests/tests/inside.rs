@@ -172,13 +172,20 @@ fn same_operations_after(before: impl Fn() -> Result<()>, argv: &[&str], least: 
     }
     ensure!(printed[0] == printed[1], "it printed {}, then {}", printed[0], printed[1]);
     ensure!(links[0] == links[1], "links:\ninside {:?}\nuprobe {:?}", links[0], links[1]);
-    let (inside, uprobe) = (facts(&both[0])?, facts(&both[1])?);
+    same_statements(&both, least)?;
+    Ok((both.swap_remove(0), printed.swap_remove(0)))
+}
+
+/// That of both recordings, the first by probes inside, the statements have the same facts, and are so many at least.
+fn same_statements(both: &[Value], least: usize) -> Result<()> {
+    let [inside, uprobe] = both else { bail!("{} recordings", both.len()) };
+    let (inside, uprobe) = (facts(inside)?, facts(uprobe)?);
     ensure!(inside.len() >= least, "only {} statements: {:?}", inside.len(), inside.keys());
     for statement in inside.keys().chain(uprobe.keys()) {
         let (ours, theirs) = (inside.get(statement), uprobe.get(statement));
         ensure!(ours == theirs, "{statement}:\ninside {ours:?}\nuprobe {theirs:?}");
     }
-    Ok((both.swap_remove(0), printed.swap_remove(0)))
+    Ok(())
 }
 
 const PYTHON: &str = r#"

@@ -1,7 +1,7 @@
 //! Processes that run already are probed inside too, if that is asked for: the same operations as by uprobes, and nothing of it is left
 //! when the recording ends, or is killed.
 
-use super::{facts, hooked_by_name, own_links};
+use super::{hooked_by_name, own_links, same_statements};
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::{fathom, near, number, records_lost, run, shape, show, until};
 use serde_json::Value;
@@ -188,12 +188,7 @@ fn same_both_ways(mut program: Running, work: &str, least: usize, on_disk: bool)
     }
     ensure!(answers[0] == answers[1], "{answers:?}");
     ensure!(links[0] == links[1], "links:\ninside {:?}\nuprobe {:?}", links[0], links[1]);
-    let (inside, uprobe) = (facts(&both[0])?, facts(&both[1])?);
-    ensure!(inside.len() >= least, "only {} statements: {:?}", inside.len(), inside.keys());
-    for statement in inside.keys().chain(uprobe.keys()) {
-        let (ours, theirs) = (inside.get(statement), uprobe.get(statement));
-        ensure!(ours == theirs, "{statement}:\ninside {ours:?}\nuprobe {theirs:?}");
-    }
+    same_statements(&both, least)?;
     Ok((both.swap_remove(0), program))
 }
 
