@@ -72,10 +72,9 @@ struct Case<'a> {
 impl Case<'_> {
     /// A remedy of SQLite's where the operations are its statements or transactions, else another one.
     fn remedy(&self, of_sqlite: &'static str, otherwise: &'static str) -> &'static str {
-        match &*self.index.rows.shapes[self.statement.shape].kind {
-            "statement" | "transaction" => of_sqlite,
-            _ => otherwise,
-        }
+        let shape = &self.index.rows.shapes[self.statement.shape];
+        let is_sql = shape.is(ShapeKind::Statement) || shape.is(ShapeKind::Transaction);
+        if is_sql { of_sqlite } else { otherwise }
     }
 
     fn each(&self, value: impl Fn(u32) -> u64) -> Vec<u64> {
