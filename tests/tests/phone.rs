@@ -84,6 +84,7 @@ fn main() -> ExitCode {
         ("phone_of_two_names_takes_part_once", adb(), odd::two_names),
         ("devices_take_turns_if_asked_to", adb(), odd::in_turn),
         ("hosts_of_one_process_number_do_not_collide", adb(), odd::same_process_number),
+        ("result_without_place_is_refused_before_anything_runs", adb(), odd::refused_early),
         ("full_disk_here_keeps_what_came_and_names_what_runs_on", adb(), odd::full_here),
         ("cut_in_each_phase_leaves_nothing", adb(), odd::cut_phases),
         ("part_of_program_does_not_keep_its_folder", adb(), program::part_left),

@@ -46,8 +46,11 @@ pub fn not_loaded(error: &EbpfError) -> Error {
     let what = in_words(error);
     match whose_root() {
         whose if is_refusal(error) => Error::NotPermitted { what: what + whose },
-        "" => Error::Object(what),
         // Without rights the loader takes the kernel for one that lacks what it asks for.
+        whose if lacks_rights() => {
+            Error::NotPermitted { what: format!("it has neither CAP_BPF nor CAP_SYS_ADMIN{whose}") }
+        }
+        "" => Error::Object(what),
         whose => Error::NotPermitted { what: what + whose },
     }
 }
@@ -85,6 +88,19 @@ pub fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
+/// Whether this process may not load BPF programs, by its effective capabilities (include/uapi/linux/capability.h).
+fn lacks_rights() -> bool {
+    const SYS_ADMIN: u64 = 1 << 21;
+    const BPF: u64 = 1 << 39;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    effective(&status).is_some_and(|capabilities| capabilities & (SYS_ADMIN | BPF) == 0)
+}
+
+fn effective(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
 /// What to add where the kernel forbids: root of a user namespace is not the machine's.
 fn whose_root() -> &'static str {
     match fs::read_link("/proc/self/ns/user") {
@@ -92,5 +108,18 @@ fn whose_root() -> &'static str {
             "; this is a user namespace, whose root may not trace: record from outside"
         }
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effective_capabilities_are_read() {
+        assert_eq!(effective("CapPrm:\tff\nCapEff:\t000001ffffffffff\n"), Some(0x1ff_ffff_ffff));
+        assert_eq!(effective("CapEff:\t0000000000000000\n"), Some(0));
+        assert_eq!(effective("CapEff:\tx\n"), None);
+        assert_eq!(effective(""), None);
     }
 }

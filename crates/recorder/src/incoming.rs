@@ -43,6 +43,14 @@ pub enum NotBrought {
     /// The device.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
+    /// There is no place for it.
+    #[error("cannot create {}: {source}", .here.shown())]
+    NoPlace {
+        /// Where it would come to.
+        here: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// It is here, and cannot take its place.
     #[error("what came from {from} is in {}", .here.shown())]
     Aside {
@@ -71,6 +79,8 @@ pub fn bring(
     let here = PathBuf::from(name);
     // Of a process of this number that was killed.
     let _ = fs::remove_dir_all(&here);
+    // Reported before anything begins there.
+    fs::create_dir(&here).map_err(|source| NotBrought::NoPlace { here: here.clone(), source })?;
     let job = Job {
         place,
         binaries: incoming.binaries,

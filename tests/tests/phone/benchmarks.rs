@@ -208,7 +208,7 @@ pub fn fetched() -> Result<()> {
     let output = command.output()?;
     ensure!(output.status.success(), "{}", told(&output));
     ensure!(processes(&fetched)? > 0, "{}", told(&output));
-    let output = phone.fathom().args(["device", "fetch", &phone.name(), &name, "-o", "/dev/null/x"]).output()?;
+    let output = phone.fathom().args(["device", "fetch", &phone.name(), &name, "-o"]).arg(&archive).output()?;
     ensure!(output.status.code() == Some(1) && told(&output).contains("no such detached command"), "{}", told(&output));
     clean(&phone)
 }

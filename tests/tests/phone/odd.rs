@@ -8,6 +8,7 @@ use fathom_tests::{fathom, run, until};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 fn two() -> Result<(Phone, Phone)> {
@@ -109,6 +110,49 @@ pub fn full_here() -> Result<()> {
     let whole = folder.path().join("whole.fathom");
     let output = phone.fathom().args(["device", "fetch", &phone.name(), &name, "-o"]).arg(&whole).output()?;
     ensure!(output.status.success() && processes(&whole)? >= processes(&archive)?, "{}", told(&output));
+    clean(&phone)
+}
+
+/// What can have no place here is refused before anything runs there, by every verb that brings something; and what is wrong is named, not
+/// what failed for it.
+pub fn refused_early() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let foreign = folder.path().join("foreign");
+    fs::create_dir(&foreign)?;
+    fs::write(foreign.join("mine"), "text")?;
+    phone.replay("trace", &super::perfetto::write_requests(2))?;
+    let perfetto = ["record", "--via", "perfetto", "--duration", "0.3"];
+    let named = [("/proc/x.fathom", "/proc/x.fathom"), ("/no/such/x.fathom", "/no/such;")]
+        .map(|(p, n)| (p.into(), n.to_owned()));
+    for (place, shown) in named.into_iter().chain([(foreign.clone(), foreign.display().to_string())]) {
+        let place: &Path = &place;
+        for words in [&QUICK[..], &perfetto] {
+            let output = phone.fathom().args(words).args(["--device", &phone.name(), "-o"]).arg(place).output()?;
+            ensure!(output.status.code() == Some(1), "{}: {}", place.display(), told(&output));
+            ensure!(told(&output).contains(&shown) && !told(&output).contains("recording by"), "{}", told(&output));
+            let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--list", "--json"]).output()?)?;
+            ensure!(value["left"].as_array().is_some_and(Vec::is_empty), "{shown}: it ran: {value}");
+        }
+    }
+    ensure!(fs::read_dir(&foreign)?.count() == 1 && fs::read_dir(folder.path())?.count() == 1, "something was left");
+    let output = phone.fathom().args(["device", "stop", &phone.name(), "nosuch"]).output()?;
+    let said = told(&output);
+    ensure!(output.status.code() == Some(1) && said.contains("no such detached command: `nosuch`"), "{said}");
+    ensure!(!said.contains("facts") && said.matches("fathom: ").count() == 1, "{said}");
+    // Of several, only what was made is called next.
+    let shelf = folder.path().join("shelf");
+    let both = format!("{},adb:R58M1", phone.name());
+    let output = phone.fathom().args(QUICK).args(["--blocks", "2", "--device", &both, "-o"]).arg(&shelf).output()?;
+    let said = told(&output);
+    ensure!(output.status.code() == Some(1) && said.contains("adb:R58M1 has no result"), "{said}");
+    let next = said.lines().find(|line| line.starts_with("next: ")).with_context(|| said.clone())?;
+    ensure!(next.contains(&archive(&phone)) && !next.contains("R58M1"), "{next}");
+    // A tool that is missing is named, and not taken for another system.
+    fs::rename(phone.replayed("../system/bin/uname"), phone.replayed("uname"))?;
+    let output = phone.fathom().args(["device", "info", &phone.name()]).output()?;
+    ensure!(output.status.code() == Some(1) && told(&output).contains("uname"), "{}", told(&output));
+    fs::rename(phone.replayed("uname"), phone.replayed("../system/bin/uname"))?;
     clean(&phone)
 }
 

@@ -48,8 +48,9 @@ pub fn run(args: &BenchRun) -> Result<ExitCode> {
     })?;
     let codes = all.into_iter().map(|(_, code)| code.unwrap_or(ExitCode::FAILURE));
     let code = codes.fold(ExitCode::SUCCESS, |all, own| if own == ExitCode::SUCCESS { all } else { own });
-    let archives: Vec<String> = places.iter().map(|p| output::word(&archive(&args.output, p))).collect();
-    if !args.quiet {
+    let made = places.iter().map(|place| archive(&args.output, place)).filter(|archive| archive.exists());
+    let archives: Vec<String> = made.map(|archive| output::word(&archive)).collect();
+    if !args.quiet && !archives.is_empty() {
         eprintln!("next: fathom report {}", archives.join(" "));
     }
     Ok(code)
@@ -106,6 +107,8 @@ fn one(
     prefix: &str,
     context: &Context,
 ) -> Result<ExitCode> {
+    // Reported before anything is copied.
+    archive::Archive::has_room(output, true)?;
     let binaries: &[PathBuf] = &args.devices.binary;
     let here = matches!(place, DeviceAddress::Local) && !args.dir_here.is_empty();
     let dirs = if here { &args.dir_here } else { &args.dir };

@@ -6,6 +6,7 @@ use crate::args::Record;
 use crate::{notices, output};
 use analysis::host_clock::HostClock;
 use anyhow::{Context as _, Result, bail};
+use archive::Archive;
 use device::remote::perfetto::{self, Config};
 use device::remote::{DeviceAddress, new_name};
 use model::text::ShownPath as _;
@@ -41,6 +42,8 @@ pub fn one(
     prefix: &str,
     context: &Context,
 ) -> Result<Option<HostClock>> {
+    // Reported before anything is recorded.
+    Archive::has_room(archive, true)?;
     let duration = args.duration.unwrap_or(DURATION);
     let config = Config { name: new_name("trace"), duration, max_bytes: args.max_size };
     let mut name = archive.as_os_str().to_owned();
@@ -68,8 +71,7 @@ pub fn one(
     };
     let imported = recorder::import(&request, context, &notify);
     context.clear_progress();
-    let imported = imported
-        .with_context(|| format!("{} of {place} was kept as {}", counted(took.bytes as usize, "byte"), file.shown()))?;
+    let imported = imported.with_context(|| format!("the trace of {place} was kept as {}", file.shown()))?;
     recorder::output::give_to_caller(archive)?;
     if !args.quiet {
         let taken = counted(imported.taken as usize, "event");

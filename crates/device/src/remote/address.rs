@@ -61,7 +61,8 @@ impl FromStr for DeviceAddress {
         match (kind, rest, named) {
             ("local", None, _) => Ok(Self::Local),
             ("adb", None, _) => Ok(Self::Adb(None)),
-            ("adb", _, Some(serial)) => Ok(Self::Adb(Some(serial.into()))),
+            // One with a comma could be named in no list; here it is a list where one device is meant.
+            ("adb", _, Some(serial)) if !serial.contains(',') => Ok(Self::Adb(Some(serial.into()))),
             ("lab", _, Some(name)) => Ok(Self::Lab(name.into())),
             ("netns", _, Some(name)) if !name.contains('/') && name != "." && name != ".." => {
                 Ok(Self::Netns(name.into()))
@@ -167,6 +168,7 @@ mod tests {
     fn names_that_look_like_options_or_paths_are_refused() {
         for bad in [
             "",
+            "adb:R58,local",
             "phone",
             "local:x",
             "ssh",

@@ -33,7 +33,7 @@ pub enum Error {
     #[error("interrupted")]
     Interrupted,
     /// The program there failed.
-    #[error("{place}: reading its facts failed with status {status}: {why}")]
+    #[error("{place}: {}", if why.is_empty() { format!("Fathom failed there with status {status}") } else { why.clone() })]
     Failed {
         /// The device.
         place: DeviceAddress,
@@ -106,6 +106,10 @@ pub fn printed(
         Ended::Exit(0) if said.len() <= MOST => Ok((done.place, said)),
         Ended::Lost(why) => Err(why.into()),
         Ended::Exit(_) if context.cancelled() => Err(Error::Interrupted),
-        Ended::Exit(status) => Err(Error::Failed { place: done.place, status, why: complaints.trim().into() }),
+        Ended::Exit(status) => {
+            // Its name stands before what is printed here already.
+            let why = complaints.trim().trim_start_matches("fathom: ").into();
+            Err(Error::Failed { place: done.place, status, why })
+        }
     }
 }

@@ -113,11 +113,17 @@ pub fn record(
     let DeviceAddress::Adb(Some(serial)) = place else { return Err(fail("it is no Android device".into())) };
     transport::run(place, ASK, None)?;
     let there = format!("{FOLDER}/fathom-{}.pftrace", config.name);
+    // Reported before anything is recorded.
+    let part = file.with_extension("pftrace.part");
+    let out = File::create(&part).map_err(|e| fail(format!("cannot write {}: {e}", file.shown())))?;
     let first = clock(place);
-    told(format!("{place}: recording by its perfetto for {:.0} s", config.duration.as_secs_f64()));
+    told(format!("{place}: recording by its perfetto for {} s", config.duration.as_secs_f64()));
     let recorded = trace(place, config, &there, context).map_err(|why| (why, false));
+    if recorded.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
     let last = clock(place);
-    let pulled = recorded.and_then(|()| pull(place, serial, &there, file).map_err(|why| (why, true)));
+    let pulled = recorded.and_then(|()| pull(place, serial, &there, out, [&part, file]).map_err(|why| (why, true)));
     match pulled {
         // What was recorded is not thrown away where it cannot be kept here.
         Err((why, true)) => {
@@ -153,16 +159,19 @@ fn uptime(said: &[u8]) -> Option<u64> {
 }
 
 /// Brings the trace beside its place, and there when it is whole; what stood there is kept until then.
-fn pull(place: &DeviceAddress, serial: &str, there: &str, file: &Path) -> Result<u64, Unreachable> {
-    let part = file.with_extension("pftrace.part");
-    let fail = |why: String| Unreachable::new(place, why);
-    let cannot = |e: std::io::Error| fail(format!("cannot write {}: {e}", file.shown()));
-    let mut out = File::create(&part).map_err(cannot)?;
+fn pull(
+    place: &DeviceAddress,
+    serial: &str,
+    there: &str,
+    mut out: File,
+    [part, file]: [&Path; 2],
+) -> Result<u64, Unreachable> {
+    let cannot = |e: std::io::Error| Unreachable::new(place, format!("cannot write {}: {e}", file.shown()));
     let sync = AdbSync::open(&AdbServer::of_environment(), serial);
     let pulled = sync.and_then(|mut sync| sync.pull(there, &mut out, MOST)).map_err(|e| transport::failed(place, &e));
-    let kept = pulled.and_then(|bytes| std::fs::rename(&part, file).map(|()| bytes).map_err(cannot));
+    let kept = pulled.and_then(|bytes| std::fs::rename(part, file).map(|()| bytes).map_err(cannot));
     if kept.is_err() {
-        let _ = std::fs::remove_file(&part);
+        let _ = std::fs::remove_file(part);
     }
     kept
 }

@@ -134,8 +134,10 @@ pub fn put(
     let all = others.iter().map(PathBuf::as_path).chain([ours]).map(Binary::read).collect::<Result<Vec<_>, _>>();
     let mut all = all.map_err(|e| fail(e.to_string()))?;
     let home = folder(place);
-    let look =
-        format!("echo fathom-look; uname -sm; d={home}; echo \"$d\"; sha256sum \"$d\"/fathom-* 2>/dev/null; true");
+    // What a tool that fails says stands in its line.
+    let look = format!(
+        "echo fathom-look; s=$(uname -sm 2>&1); echo $s; d={home}; echo \"$d\"; sha256sum \"$d\"/fathom-* 2>/dev/null; true"
+    );
     let seen = transport::run(place, &look, None)?;
     let seen = String::from_utf8_lossy(&seen).replace('\r', "");
     // A login shell may have greeted first.
