@@ -209,7 +209,7 @@ pub fn of_lost_library() -> Result<()> {
     Ok(())
 }
 
-/// A library that is closed right after it was slept in: it has its names all the same.
+/// A library that was opened long ago, and is closed right after it was slept in: it has its names all the same.
 pub fn of_closed_library() -> Result<()> {
     let lodger = Lodger::new()?;
     let row = lodger.slept(&[], "closed")?;

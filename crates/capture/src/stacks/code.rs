@@ -307,18 +307,21 @@ impl Files {
             self.0.clear();
         }
         let key = (mapping.file.0.clone(), mapping.file.1, mapping.name.clone());
-        let read = || {
-            let (from, to) = (mapping.from, mapping.to);
-            let same = |file: &File| file.metadata().is_ok_and(|about| about.ino() == mapping.file.1);
-            let itself = open(Path::new(&format!("/proc/{pid}/map_files/{from:x}-{to:x}")));
-            // Of a process that has ended only the path is left, which may name another file by now.
-            let named = || {
-                let there = open(Path::new(&format!("/proc/{pid}/root{}", mapping.name))).filter(same);
-                there.or_else(|| open(Path::new(&mapping.name)).filter(same))
-            };
-            Code::read(itself.or_else(named)?).map(Arc::new)
+        if let Some(known) = self.0.get(&key) {
+            return known.clone();
+        }
+        let (from, to) = (mapping.from, mapping.to);
+        let same = |file: &File| file.metadata().is_ok_and(|about| about.ino() == mapping.file.1);
+        let itself = open(Path::new(&format!("/proc/{pid}/map_files/{from:x}-{to:x}")));
+        // Of a process that has ended only the path is left, which may name another file by now.
+        let named = || {
+            let there = open(Path::new(&format!("/proc/{pid}/root{}", mapping.name))).filter(same);
+            there.or_else(|| open(Path::new(&mapping.name)).filter(same))
         };
-        self.0.entry(key).or_insert_with(read).clone()
+        // Where it is not there any more, another process may have it yet.
+        let code = Code::read(itself.or_else(named)?).map(Arc::new);
+        self.0.insert(key, code.clone());
+        code
     }
 }
 
@@ -339,6 +342,18 @@ mod tests {
         assert!(name.ends_with("this_program") && offset == 3, "{name}+{offset}");
         assert_eq!(code.is_outermost(found.address), Some(false));
         assert_eq!(code.function(0), None);
+    }
+
+    #[test]
+    fn file_of_process_that_has_ended_is_read_in_another() {
+        let maps = crate::stacks::maps::Maps::read(std::process::id()).unwrap();
+        let own = maps.iter().find(|m| m.is_file() && !m.name.is_empty()).unwrap();
+        // As if it were only to be had in the process: its path names nothing.
+        let hidden = crate::stacks::maps::Mapping { name: "/nowhere".into(), ..own.clone() };
+        let (gone, mut files) = (i32::MAX as u32, Files::default());
+        assert!(files.of(gone, &hidden).is_none());
+        assert!(files.of(std::process::id(), &hidden).is_some());
+        assert!(files.of(gone, &hidden).is_some(), "it has been read");
     }
 
     #[test]

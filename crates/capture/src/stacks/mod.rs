@@ -222,7 +222,7 @@ impl Naming {
                 self.give_up(self.newest_ns.saturating_sub(LONGEST_WAIT_NS), tell);
             }
             Raw::OfCall(call) => {
-                if !self.programs.is_fresh(call.thread.0) {
+                if !self.programs.knows(call.thread.0) {
                     self.programs.look_at(call.thread.0);
                 }
                 self.of_call(&call, tell);
@@ -245,7 +245,7 @@ impl Naming {
             Comes::PageFault => chain_end::PAGE_FAULT,
             Comes::Foreign => chain_end::FOREIGN,
         };
-        if !self.programs.is_fresh(asleep.thread.0) {
+        if !self.programs.knows(asleep.thread.0) {
             self.programs.look_at(asleep.thread.0);
         }
         let place = self.programs.place(asleep.thread.0, asleep.at.ip).filter(|_| ended == chain_end::PAGE_FAULT);

@@ -19,7 +19,6 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// Functions of a chain that are kept.
 const LONGEST: usize = 64;
@@ -72,8 +71,6 @@ struct Process {
     maps: Maps,
     code: Option<Loaded>,
     memory: Option<File>,
-    /// When it was looked at.
-    read: Instant,
 }
 
 /// The code of a process.
@@ -93,8 +90,6 @@ pub struct Programs {
     processes: HashMap<u32, Process>,
 }
 
-/// For how long what was read of a process is taken for true.
-const FRESH: Duration = Duration::from_millis(500);
 /// Processes whose code is kept in mind.
 const MOST_PROCESSES: usize = 256;
 
@@ -103,20 +98,18 @@ impl Programs {
     pub fn look_at(&mut self, tgid: u32) {
         let Some(pid) = crate::in_proc(tgid) else { return };
         let Some(maps) = Maps::read(pid) else { return };
-        let read = Instant::now();
-        if let Some(known) = self.processes.get_mut(&tgid).filter(|known| known.maps == maps) {
-            known.read = read;
+        if self.processes.get(&tgid).is_some_and(|known| known.maps == maps && known.memory.is_some()) {
             return;
         }
         let memory = File::open(format!("/proc/{pid}/mem")).ok();
-        self.keep(tgid, Process { pid, maps, code: None, memory, read });
+        self.keep(tgid, Process { pid, maps, code: None, memory });
     }
 
     /// A process was made by another one, and has its code where that has.
     pub fn forked(&mut self, tgid: u32, parent: u32) {
-        if let Some(Process { maps, read, .. }) = self.processes.get(&parent) {
-            let (pid, maps, read) = (crate::in_proc(tgid).unwrap_or(tgid), maps.clone(), *read);
-            self.keep(tgid, Process { pid, maps, code: None, memory: None, read });
+        if let Some(Process { maps, .. }) = self.processes.get(&parent) {
+            let (pid, maps) = (crate::in_proc(tgid).unwrap_or(tgid), maps.clone());
+            self.keep(tgid, Process { pid, maps, code: None, memory: None });
         }
     }
 
@@ -127,14 +120,11 @@ impl Programs {
         self.processes.insert(tgid, process);
     }
 
-    /// Whether a process was looked at lately. New mappings of code are reported at once, removed ones are not.
-    pub fn is_fresh(&self, tgid: u32) -> bool {
-        self.processes.get(&tgid).is_some_and(|known| known.memory.is_some() && known.read.elapsed() < FRESH)
-    }
-
-    /// Whether a process was looked at.
+    /// Whether a process was looked at itself, and not only the one that made it. Each new mapping of code is reported in its turn, between the
+    /// stacks before and after it, so that what was read is true for the stacks until then: another look meets what came later, such as a
+    /// library at the place of one that was closed since.
     pub fn knows(&self, tgid: u32) -> bool {
-        self.processes.contains_key(&tgid)
+        self.processes.get(&tgid).is_some_and(|known| known.memory.is_some())
     }
 
     /// The functions of a copied stack, the innermost first, and why they end there ([`chain_end`]).
