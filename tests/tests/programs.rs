@@ -191,7 +191,7 @@ fn during_a_loop(options: impl Fn(u32) -> Vec<String>) -> Result<()> {
     child.wait()?;
     recorded?;
     let summary = show(&archive)?;
-    let insert = shape(&summary, "INSERT INTO looped")?;
+    let insert = shape(&summary, "INSERT INTO LOOPED")?;
     ensure!(number(insert, "/count")? >= 5.0, "few INSERTs: {insert}");
     ensure!(number(insert, "/per_operation/fsyncs")? >= 1.0, "no fsync seen: {insert}");
     let database = number(insert, "/per_operation/filesystem_writes/database/count")?;
@@ -402,7 +402,7 @@ fn running_inside(ways: &[&[&str]]) -> Result<()> {
                 continue;
             }
             let summary = show(&archive)?;
-            let insert = shape(&summary, "INSERT INTO looped")
+            let insert = shape(&summary, "INSERT INTO LOOPED")
                 .with_context(|| format!("unshare {way:?}: {}", archive.display()))?;
             ensure!(number(insert, "/count")? >= 10.0, "unshare {way:?}: {}: {insert}", archive.display());
             ensure!(number(insert, "/per_operation/fsyncs")? > 1.0, "{insert}");
