@@ -1,5 +1,7 @@
 //! Probes inside the command's processes: the same operations as by uprobes, whatever the program does, and no leftovers.
 
+#[path = "inside/foreign.rs"]
+mod foreign;
 #[path = "inside/known.rs"]
 mod known;
 #[path = "inside/running.rs"]
@@ -33,6 +35,8 @@ fn main() -> ExitCode {
         ("children_ending_at_random_are_counted_either_way", with("cc").and_then(|()| header()), || endings("7")),
         ("long::children_ending_at_other_times_are_counted", with("cc").and_then(|()| header()), || endings("8")),
         ("child_without_preload_is_probed_by_uprobes", with("sqlite3").and_then(|()| installed("busybox")), scrubbed),
+        ("sanitized_programs_end_as_without_fathom", with("cc").and_then(|()| archive()), foreign::sanitizers),
+        ("programs_started_by_tools_end_as_without_fathom", with("sqlite3"), foreign::starters),
         ("program_does_not_see_object_in_its_environment", with("python3"), environment),
         ("static_program_matches_uprobes", with("cc").and_then(|()| archive()), || static_programs(&LINKED[1..2])),
         ("long::programs_linked_otherwise_match_uprobes", with("cc").and_then(|()| archive()), || {

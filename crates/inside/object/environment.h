@@ -61,7 +61,7 @@ static u64 stat_field(u32 wanted)
 /* Of a list of objects what stands behind this one, if it begins with this one; else null. */
 static const char *behind_own(const char *list)
 {
-	u64 n = starts_with(list, folder), m = n ? starts_with(list + n, OBJECT) : 0;
+	u64 n = starts_with(list, folder), m = n ? starts_with(list + n, PRELOADED) : 0;
 
 	return m && (!list[n + m] || list[n + m] == ':') ? list + n + m : 0;
 }
@@ -196,12 +196,12 @@ static s32 pass_on(const char *path, char **words, char **variables, const struc
 	all = __builtin_alloca((count + 2) * sizeof(*all));
 	for (i = 0; i < count; i++)
 		all[i] = variables[i];
-	text = __builtin_alloca(VARIABLE_SIZE + folder_length + sizeof(OBJECT) + 1 + others);
+	text = __builtin_alloca(VARIABLE_SIZE + folder_length + sizeof(PRELOADED) + 1 + others);
 	if (place == ~0UL)
 		place = count++;
 	all[place] = text;
 	all[count] = 0;
-	text = append_text(append_text(append_text(text, VARIABLE), folder), OBJECT);
+	text = append_text(append_text(append_text(text, VARIABLE), folder), PRELOADED);
 	if (others)
 		append_text(append_text(text, ":"), variables[place] + VARIABLE_SIZE);
 	return real(path, words, all);

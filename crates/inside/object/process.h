@@ -71,8 +71,8 @@ struct process {
 	struct arena *arena;
 };
 
-/* Its file's name in the recorder's folder. */
-#define OBJECT "fathom-inside.so"
+/* The link to its file in the recorder's folder that the loader is told to load. */
+#define PRELOADED "as-libasan.so"
 
 /* No system call may be made any more (seal.h). A fork's child inherits that, as it does the kernel's filter. */
 static u32 sealed;

@@ -8,7 +8,7 @@ use super::error::InsideError;
 use inside::plan::{Library, Plan};
 use std::fs::{self, DirBuilder, File};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// Where memory is to be had as files. On many machines only one of them is.
@@ -16,6 +16,9 @@ const PLACES: [&str; 3] = ["/dev/shm", "/tmp", "/run"];
 /// What its name begins with; the recorder's number follows.
 const PREFIX: &str = "fathom-inside-";
 const OBJECT: &str = "fathom-inside.so";
+/// The link to it that is preloaded. AddressSanitizer ends a program whose first library is another than its runtime, which it tells by this
+/// name, and a program that has the runtime linked in where a file of this name is mapped: a mapping has the file's name, not the link's.
+const PRELOADED: &str = "as-libasan.so";
 /// `f_type` of statfs(2).
 const TMPFS: u64 = 0x0102_1994;
 /// The inode of the namespace of clocks that a machine begins with (`PROC_TIME_INIT_INO`).
@@ -47,6 +50,7 @@ impl Folder {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|e| failed(path, e))?;
         }
         folder.write(OBJECT, ::inside::OBJECT).map_err(|e| failed(&folder.object(), e))?;
+        symlink(OBJECT, folder.preloaded()).map_err(|e| failed(&folder.preloaded(), e))?;
         Ok(folder)
     }
 
@@ -75,6 +79,11 @@ impl Folder {
     /// The object's file.
     pub fn object(&self) -> PathBuf {
         self.path.join(OBJECT)
+    }
+
+    /// What the loader is told to load.
+    pub fn preloaded(&self) -> PathBuf {
+        self.path.join(PRELOADED)
     }
 
     /// Where processes ask about files.

@@ -346,7 +346,7 @@ impl Inside {
 
     /// The value of `LD_PRELOAD` for the command, whose own it may have one already.
     pub fn preload(&self, own: Option<OsString>) -> OsString {
-        let mut all = self.folder.object().into_os_string();
+        let mut all = self.folder.preloaded().into_os_string();
         if let Some(own) = own.filter(|own| !own.is_empty()) {
             all.push(":");
             all.push(own);

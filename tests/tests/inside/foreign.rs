@@ -1,0 +1,97 @@
+//! Programs that look at what the loader loads, and tools that run programs their own way: each ends as it does without Fathom.
+
+use super::{archive, number, run, shape, show};
+use anyhow::{Context, Result, ensure};
+use fathom_tests::fathom;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// SELECTs of [`PROGRAM`].
+const SELECTS: f64 = 3.0;
+const PROGRAM: &str = r#"
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(void)
+{
+	char *volatile room = malloc(7);
+	sqlite3 *db;
+	int i;
+
+	if (sqlite3_open(":memory:", &db))
+		return 2;
+	for (i = 0; i < 3; i++)
+		if (sqlite3_exec(db, "SELECT 1", 0, 0, 0))
+			return 3;
+	free(room);
+	puts("done");
+	return sqlite3_close(db) ? 4 : 7;
+}
+"#;
+
+fn output(command: &mut Command) -> Result<Output> {
+    command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))
+}
+
+/// Runs it alone and recorded: both print the same and end with the same status. Returns its SELECTs.
+fn compare(folder: &Path, argv: &[&str]) -> Result<f64> {
+    let alone = output(Command::new(argv[0]).args(&argv[1..]))?;
+    let archive = folder.join("f.fathom");
+    let recorded = output(Command::new(fathom()).args(["record", "--quiet", "-o"]).arg(&archive).arg("--").args(argv))?;
+    let of = |output: &Output| (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned());
+    ensure!(of(&alone) == of(&recorded), "{argv:?}: alone {alone:?}, recorded {recorded:?}");
+    let summary = show(&archive)?;
+    fs::remove_dir_all(&archive)?;
+    number(shape(&summary, "SELECT").with_context(|| format!("{argv:?}"))?, "/count")
+}
+
+/// AddressSanitizer and its kin, which want to be loaded first.
+pub fn sanitizers() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let source = folder.path().join("p.c");
+    fs::write(&source, PROGRAM)?;
+    let program = folder.path().join("p");
+    let name = program.to_string_lossy();
+    let sanitizers: [&[&str]; 5] = [
+        &["-fsanitize=address"],
+        &["-fsanitize=address", "-static-libasan"],
+        &["-fsanitize=undefined"],
+        &["-fsanitize=leak"],
+        &["-fsanitize=thread"],
+    ];
+    for options in sanitizers {
+        for sqlite in ["-lsqlite3", "-l:libsqlite3.a"] {
+            run(Command::new("cc").args(options).arg("-o").arg(&program).arg(&source).args([sqlite, "-lm", "-ldl"]))?;
+            for argv in [&[&*name][..], &["sh", "-c", &format!("{name}; exit $?")]] {
+                let count = compare(folder.path(), argv).with_context(|| format!("{options:?} {sqlite}"))?;
+                ensure!(count == SELECTS, "{options:?} {sqlite} {argv:?}: {count} SELECTs");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What starts programs its own way.
+const STARTERS: [&str; 9] = [
+    "env -i PATH=$PATH",
+    "env LD_PRELOAD=libm.so.6",
+    "setsid -w",
+    "chroot /",
+    "nice -n 5",
+    "unshare --user --map-root-user --mount",
+    "unshare --pid --fork",
+    "setpriv --no-new-privs",
+    "setpriv --reuid=nobody --clear-groups",
+];
+
+/// Programs that other programs start, with an environment, a session, a root, namespaces, rights or libraries of their own.
+pub fn starters() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for starter in STARTERS {
+        let line = format!("{starter} sqlite3 :memory: 'SELECT 1; SELECT 2' 'SELECT 3'; {starter} sh -c 'exit 9'");
+        let count = compare(folder.path(), &["sh", "-c", &line])?;
+        ensure!(count == SELECTS, "{starter}: {count} SELECTs");
+    }
+    Ok(())
+}
