@@ -42,7 +42,8 @@ fn main() -> ExitCode {
         ("long::programs_linked_otherwise_match_uprobes", with("cc").and_then(|()| archive()), || {
             static_programs(&[LINKED[0], LINKED[2]])
         }),
-        ("started_programs_are_probed_before_first_statement", with("python3").and_then(|()| archive()), started),
+        ("started_programs_are_probed_before_first_statement", with("python3").and_then(|()| archive()), || started(1)),
+        ("long::started_programs_are_probed_each_time", with("python3").and_then(|()| archive()), || started(15)),
         ("programs_of_static_shell_are_probed_inside", with("busybox").and_then(|()| archive()), of_static_shell),
         ("library_unknown_before_is_probed_when_loaded", with("python3").and_then(|()| archive()), loaded),
         ("program_that_cannot_be_executed_fails_as_without", with("python3").and_then(|()| archive()), not_executed),
@@ -343,7 +344,7 @@ fn counts(summary: &Value) -> Result<BTreeMap<String, [f64; 3]>> {
 
 /// What a command starts, and Fathom did not know before, has its probes when it begins: whoever starts it, and by whichever call.
 /// The oracle is the program as the command itself, by uprobes.
-fn started() -> Result<()> {
+fn started(rounds: usize) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let programs: Vec<PathBuf> = LINKED.iter().map(|(name, _)| folder.path().join(name)).collect();
     for (program, (_, options)) in programs.iter().zip(&LINKED) {
@@ -364,12 +365,12 @@ for name in ('pie', 'static', 'static-pie'):
         &[&programs[0].to_string_lossy(), "3"],
     )?)?)?;
     ensure!(expected.len() >= 3, "{expected:?}");
-    for (argv, times) in
-        [(&["sh", "-c", &format!("{words}; {words}")][..], 2.0), (&["python3", "-c", spawns, &own], 2.0)]
-    {
+    let expected: BTreeMap<_, _> =
+        expected.into_iter().map(|(name, numbers)| (name, numbers.map(|n| n * 2.0 * 3.0))).collect();
+    let twice = format!("{words}; {words}");
+    let ways = [&["sh", "-c", &twice][..], &["python3", "-c", spawns, &own]];
+    for argv in ways.iter().cycle().take(rounds * ways.len()) {
         let summary = show(&record(folder.path(), &["--probes", "inside", "--keep-sql"], argv)?)?;
-        let expected: BTreeMap<_, _> =
-            expected.iter().map(|(name, numbers)| (name.clone(), numbers.map(|n| n * times * 3.0))).collect();
         let found = counts(&summary)?;
         for (statement, numbers) in &expected {
             ensure!(

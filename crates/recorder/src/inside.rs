@@ -254,7 +254,7 @@ impl Watch {
     fn standing(&self, session: &mut Session, process: &Loading, last: bool) -> Standing {
         let library = &self.libraries[process.library];
         let Some(inside) = session.inside() else { return Standing::Outside("the recording ended".into()) };
-        let object = inside.object();
+        let (object, preloaded) = (inside.object(), inside.preloaded());
         match inside.status(process.tgid, library.place) {
             Status::Hooked => return Standing::Hooked,
             Status::Refused(why) => return Standing::Outside(why.into()),
@@ -268,9 +268,9 @@ impl Watch {
         if let Some(Some(why)) = implanted {
             return Standing::Outside(format!("it is linked statically, and {why}"));
         }
-        let holds = |name: &str| {
+        let holds = |name: &str, path: &Path| {
             let text = std::fs::read(format!("/proc/{}/{name}", process.tgid)).ok()?;
-            let wanted = object.as_os_str().as_encoded_bytes();
+            let wanted = path.as_os_str().as_encoded_bytes();
             Some(text.windows(wanted.len()).any(|w| w == wanted))
         };
         // A loader brings the object in before any library, but after the program itself.
@@ -287,14 +287,20 @@ impl Watch {
                 None => "it is linked statically, and what started it did not announce it".into(),
             });
         }
-        match (holds("maps"), holds("environ")) {
-            (Some(true), _) if in_time => Standing::Loading,
-            (Some(_), _) if process.late => Standing::Outside("it was found when the process already used it".into()),
-            (Some(false), Some(true)) if in_time && is_program => Standing::Loading,
-            (Some(true), _) => Standing::Outside("its object did not hook the library".into()),
-            (Some(false), Some(true)) => Standing::Outside("its loader did not load the object".into()),
-            (Some(false), _) => Standing::Outside("LD_PRELOAD was taken out of its environment".into()),
-            (None, _) => Standing::Outside("it ended without loading the object".into()),
+        // In this order: an object that has been loaded takes itself out of the environment.
+        let held = (holds("environ", &preloaded), holds("maps", &object));
+        // It may have loaded the object and ended since.
+        if inside.status(process.tgid, library.place) == Status::Hooked {
+            return Standing::Hooked;
+        }
+        match held {
+            (_, Some(true)) if in_time => Standing::Loading,
+            (_, Some(_)) if process.late => Standing::Outside("it was found when the process already used it".into()),
+            (Some(true), Some(false)) if in_time && is_program => Standing::Loading,
+            (_, Some(true)) => Standing::Outside("its object did not hook the library".into()),
+            (Some(true), Some(false)) => Standing::Outside("its loader did not load the object".into()),
+            (_, Some(false)) => Standing::Outside("LD_PRELOAD was taken out of its environment".into()),
+            (_, None) => Standing::Outside("it ended without loading the object".into()),
         }
     }
 

@@ -346,7 +346,7 @@ impl Inside {
 
     /// The value of `LD_PRELOAD` for the command, whose own it may have one already.
     pub fn preload(&self, own: Option<OsString>) -> OsString {
-        let mut all = self.folder.preloaded().into_os_string();
+        let mut all = self.preloaded().into_os_string();
         if let Some(own) = own.filter(|own| !own.is_empty()) {
             all.push(":");
             all.push(own);
@@ -396,6 +396,11 @@ impl Inside {
     /// The object's file.
     pub fn object(&self) -> PathBuf {
         self.folder.object()
+    }
+
+    /// What the loader is told to load.
+    pub fn preloaded(&self) -> PathBuf {
+        self.folder.preloaded()
     }
 
     /// The planned libraries.
