@@ -73,7 +73,7 @@ pub fn sanitizers() -> Result<()> {
 }
 
 /// What starts programs its own way.
-const STARTERS: [&str; 9] = [
+const STARTERS: [&str; 12] = [
     "env -i PATH=$PATH",
     "env LD_PRELOAD=libm.so.6",
     "setsid -w",
@@ -83,6 +83,9 @@ const STARTERS: [&str; 9] = [
     "unshare --pid --fork",
     "setpriv --no-new-privs",
     "setpriv --reuid=nobody --clear-groups",
+    "prlimit --nofile=8",
+    "prlimit --fsize=4096",
+    "prlimit --as=60000000",
 ];
 
 /// Programs that other programs start, with an environment, a session, a root, namespaces, rights or libraries of their own.
