@@ -90,7 +90,7 @@ static int reloaded(int flags)
 {
 	int failed = 0;
 
-	for (int i = 0; i < 20; i++) {
+	for (int i = 0; i < 150; i++) {
 		void *library = load(flags), *db;
 
 		if (!library || open_db(":memory:", &db))

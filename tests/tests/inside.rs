@@ -63,6 +63,7 @@ fn main() -> ExitCode {
         ("object_calls_are_left_out_and_its_price_is_told", with("python3"), own_part),
         ("running_python_matches_uprobes", with("python3"), running::python),
         ("running_sqlite3_shell_matches_uprobes", with("sqlite3"), running::shell),
+        ("running_program_that_reopens_sqlite_matches_uprobes", with("python3"), running::reopening),
         ("running_threads_match_uprobes", with("cc").and_then(|()| header()), running::threads),
         ("busy_process_is_attached_to_and_left", with("cc").and_then(|()| header()), || running::busy(3)),
         ("long::busy_process_is_attached_to_many_times", with("cc").and_then(|()| header()), || running::busy(100)),
@@ -514,8 +515,8 @@ fn safety() -> Result<()> {
     for (program, what, statement, count) in [
         (&shared, "filter", "INSERT", 20_000.0),
         (&linked, "filter", "INSERT", 20_000.0),
-        (&shared, "deepbind", "SELECT 1", 100.0),
-        (&shared, "reload", "SELECT 1", 100.0),
+        (&shared, "deepbind", "SELECT 1", 750.0),
+        (&shared, "reload", "SELECT 1", 750.0),
     ] {
         let archive =
             record(folder.path(), &["--probes", "inside", "--keep-sql"], &[&program.to_string_lossy(), what])?;

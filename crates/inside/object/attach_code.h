@@ -39,6 +39,19 @@ static int has_room_for_jumps(u32 count)
 	return fathom_attached.jumps + count <= JUMPS;
 }
 
+/* The account of the jump at an address: that of a library that lay there before, or a new one, if there is room. */
+static struct jump *account_of(u64 at)
+{
+	struct attached *all = &fathom_attached;
+	u32 i;
+
+	for (i = 0; i < all->jumps; i++) {
+		if (all->jump[i].at == at)
+			return &all->jump[i];
+	}
+	return has_room_for_jumps(1) ? &all->jump[all->jumps] : 0;
+}
+
 /* `bytes`: `first` of the code as they were, and a jump behind them. */
 static int change_code(u64 at, const u8 *bytes, const u8 *original, u32 first, u32 library)
 {
@@ -47,16 +60,18 @@ static int change_code(u64 at, const u8 *bytes, const u8 *original, u32 first, u
 
 	if (!fathom_attached.pid)
 		return write_code(at, bytes, size);
-	if (size > JUMP_BYTES || lies_across(at, size) || !has_room_for_jumps(1))
+	if (size > JUMP_BYTES || lies_across(at, size))
 		return 0;
-	j = &fathom_attached.jump[fathom_attached.jumps];
+	j = account_of(at);
+	if (!j)
+		return 0;
 	j->at = at;
 	j->library = library;
 	j->first = (u8)first;
 	j->bytes = (u8)size;
 	memcpy(j->now, bytes, size);
 	memcpy(j->original, original, size);
-	fathom_attached.jumps++;
+	fathom_attached.jumps += j == &fathom_attached.jump[fathom_attached.jumps];
 	return deferred || write_code(at, bytes, size);
 }
 

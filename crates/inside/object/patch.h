@@ -130,6 +130,55 @@ static int is_hooked(const struct plan_library *library, u64 bias)
 	return 0;
 }
 
+/* Whether the jumps of a library lead to its room: it may have been unloaded since, and perhaps loaded again. */
+static int stands(u32 n)
+{
+	const struct plan_function *f = &hooked[n].library->function[0];
+	u64 leads_to = jump_target(hooked[n].bias + f->address + f->first);
+
+	return leads_to >= hooked[n].room && leads_to < hooked[n].room + ROOM;
+}
+
+/* Where account of a library is kept: in place of one that was unloaded, if there is one. While jumps are deferred, none stands. */
+static u32 place_of_account(void)
+{
+	u32 i = 0;
+
+	while (i < hooked_count && (deferred || stands(i)))
+		i++;
+	return i;
+}
+
+static int is_near(u64 room, const struct plan_library *library, u64 bias)
+{
+	u32 i;
+
+	for (i = 0; i < library->functions; i++) {
+		u64 jump = bias + library->function[i].address + library->function[i].first;
+
+		if (!reaches(jump, room) || !reaches(jump, room + ROOM - 1))
+			return 0;
+	}
+	return 1;
+}
+
+/* The room of a library that was unloaded, for another: nothing runs there any more. 0: it has none that is near. */
+static u8 *room_again(u32 place, const struct plan_library *library, u64 bias)
+{
+	u8 *room = place < hooked_count ? (u8 *)hooked[place].room : 0;
+
+	if (!room || !is_near((u64)room, library, bias) || call3(SYS_mprotect, room, ROOM, PROT_READ | PROT_WRITE))
+		return 0;
+	memset(room, 0, ROOM);
+	return room;
+}
+
+static void give_back(u8 *room, int is_kept)
+{
+	if (!is_kept)
+		call2(SYS_munmap, room, ROOM);
+}
+
 /* Hooks the functions of a library that was loaded at `bias`: all or none. */
 static u32 hook_library(const struct plan_library *library, u64 bias)
 {
@@ -137,7 +186,8 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 	struct site *site;
 	u8 bytes[PLAN_ORIGINAL];
 	u8 *room, *code;
-	u32 i;
+	u32 i, place;
+	int again;
 
 	for (i = 0; i < library->functions; i++) {
 		const struct plan_function *f = &library->function[i];
@@ -146,7 +196,8 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 		if (!is_original((const u8 *)(bias + f->address), f))
 			return is_hooked(library, bias) ? LIBRARY_HOOKED : LIBRARY_CHANGED;
 	}
-	if (!library->functions || hooked_count == HOOKED || !has_room_for_jumps(library->functions))
+	place = place_of_account();
+	if (!library->functions || place == HOOKED || !has_room_for_jumps(library->functions))
 		return LIBRARY_NO_ROOM;
 	for (i = 0; fathom_attached.pid && i < library->functions; i++) {
 		if (lies_across(bias + library->function[i].address, library->function[i].first + JUMP))
@@ -156,7 +207,10 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 		return LIBRARY_SHADOWED;
 	if (library->function[0].kind == FUNCTION_NAMED && !prepare_stubs())
 		return shadowed ? LIBRARY_SHADOWED : LIBRARY_FORBIDDEN;
-	room = map_near(bias + library->function[0].address);
+	room = room_again(place, library, bias);
+	again = !!room;
+	if (!again)
+		room = map_near(bias + library->function[0].address);
 	if (!room)
 		return LIBRARY_NO_ROOM;
 	site = (struct site *)room;
@@ -170,16 +224,17 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 		site[i].function = f;
 		code = build(code, &site[i], entry, &stubs[i]);
 		if (!code || !reaches(entry + f->first, stubs[i])) {
-			call2(SYS_munmap, room, ROOM);
+			give_back(room, again);
 			return LIBRARY_NO_ROOM;
 		}
 	}
 	synchronise_code((u64)room, ROOM);
 	if (call3(SYS_mprotect, room, ROOM, PROT_READ | PROT_EXEC)) {
-		call2(SYS_munmap, room, ROOM);
+		give_back(room, again);
 		return LIBRARY_FORBIDDEN;
 	}
-	note_mapping(room, ROOM);
+	if (!again)
+		note_mapping(room, ROOM);
 	for (i = 0; i < library->functions; i++) {
 		const struct plan_function *f = &library->function[i];
 		u64 entry = bias + f->address;
@@ -191,9 +246,11 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 		if (!change_code(entry, bytes, f->original, f->first, (u32)(library - plan->library)))
 			return LIBRARY_FORBIDDEN;
 	}
-	hooked[hooked_count].library = library;
-	hooked[hooked_count].room = (u64)room;
-	hooked[hooked_count++].bias = bias;
+	/* One that lay too far away stays mapped: what the recorder has an account of is unmapped by it alone. */
+	hooked[place].library = library;
+	hooked[place].room = (u64)room;
+	hooked[place].bias = bias;
+	hooked_count += place == hooked_count;
 	return LIBRARY_HOOKED;
 }
 

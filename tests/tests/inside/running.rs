@@ -233,6 +233,32 @@ pub fn shell() -> Result<()> {
     program.finish().map(drop)
 }
 
+/// Closes and opens SQLite's library more often than the object has room for at once, and does the same with each.
+const REOPENS: &str = r#"
+import sys, _ctypes
+from ctypes import CDLL, c_void_p, byref
+library = CDLL("libsqlite3.so.0")
+for line in sys.stdin:
+    for i in range(200):
+        db = c_void_p()
+        failed = library.sqlite3_open(b":memory:", byref(db))
+        for _ in range(5): failed |= library.sqlite3_exec(db, b"select 5", None, None, None)
+        failed |= library.sqlite3_close(db)
+        _ctypes.dlclose(library._handle)
+        library = CDLL("libsqlite3.so.0")
+        if failed: sys.exit("failed")
+    print("done", flush=True)
+"#;
+
+pub fn reopening() -> Result<()> {
+    let mut program = Running::start(Command::new("python3").args(["-c", REOPENS]))?;
+    program.tell("go\n")?;
+    ensure!(program.answer()? == "done", "it has begun otherwise");
+    let (summary, program) = same_both_ways(program, "go\n", 1, false)?;
+    near("SELECTs", number(shape(&summary, "SELECT 5")?, "/count")?, 1000.0)?;
+    program.finish().map(drop)
+}
+
 /// Eight threads that work and eight that wait, none of which may notice.
 pub fn threads() -> Result<()> {
     let folder = tempfile::tempdir()?;

@@ -13,7 +13,7 @@ use inside::layout::{
 use inside::ring::{GAVE_WAY, Reader, Window};
 use model::event::{Header, Loss};
 use model::{Event, LossSource, Record};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -61,7 +61,7 @@ pub struct Arenas {
     folder: PathBuf,
     open: BTreeMap<OsString, Arena>,
     /// What the libraries of processes that have ended came to.
-    ended: BTreeSet<(u32, usize)>,
+    ended: BTreeMap<(u32, usize), Status>,
     from_ns: u64,
     functions: u64,
     last_ns: u64,
@@ -90,7 +90,7 @@ struct Ring {
 impl Arenas {
     /// Those in a folder, none of which has records from before `from_ns`, or of more functions that `--op` names.
     pub fn new(folder: PathBuf, from_ns: u64, functions: usize) -> Self {
-        let (open, ended, functions) = (BTreeMap::new(), BTreeSet::new(), functions as u64);
+        let (open, ended, functions) = (BTreeMap::new(), BTreeMap::new(), functions as u64);
         Self { folder, open, ended, from_ns, functions, last_ns: from_ns, lost: 0, prices: Prices::default() }
     }
 
@@ -112,8 +112,7 @@ impl Arenas {
         self.look();
         let mut statuses = self.open.values().filter(|arena| arena.tgid == tgid).map(|arena| arena.status(library));
         let known = statuses.rfind(|status| *status != Status::Unseen);
-        let ended = || if self.ended.contains(&(tgid, library)) { Status::Hooked } else { Status::Unseen };
-        known.unwrap_or_else(ended)
+        known.or_else(|| self.ended.get(&(tgid, library)).copied()).unwrap_or(Status::Unseen)
     }
 
     /// How full the fullest ring is, from 0 to 1.
@@ -141,8 +140,8 @@ impl Arenas {
         }
         for name in over {
             let Some(arena) = self.open.remove(&name) else { continue };
-            let hooked = (0..inside::layout::PLAN_LIBRARIES).filter(|l| arena.status(*l) == Status::Hooked);
-            self.ended.extend(hooked.map(|library| (arena.tgid, library)));
+            let all = (0..inside::layout::PLAN_LIBRARIES).map(|library| ((arena.tgid, library), arena.status(library)));
+            self.ended.extend(all.filter(|(_, status)| *status != Status::Unseen));
             let _ = fs::remove_file(&arena.path);
         }
         let now_ns = boot_ns();
@@ -162,7 +161,7 @@ impl Arenas {
     /// Whether a library is hooked in any process, or was.
     pub fn any_hooked(&self) -> bool {
         let hooked = |arena: &Arena| (0..inside::layout::PLAN_LIBRARIES).any(|l| arena.status(l) == Status::Hooked);
-        !self.ended.is_empty() || self.open.values().any(hooked)
+        self.ended.values().any(|status| *status == Status::Hooked) || self.open.values().any(hooked)
     }
 
     /// What recording takes, as far as processes have measured it.
