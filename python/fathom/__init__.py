@@ -102,7 +102,7 @@ class Archive:
         return f"<fathom.Archive {self.path} ({self.meta['kind']})>"
 
     def __dir__(self):
-        return [*super().__dir__(), *_DECLARED["tables"]]
+        return sorted({*super().__dir__(), *_DECLARED["tables"]})
 
     @property
     def tables(self):
@@ -166,11 +166,13 @@ class Fleet:
             runs.update(checkpoint["runs"])
         commits = self._numbered("_log")
         for number in range(last + 1, max(commits, default=0) + 1):
-            if number not in commits:
+            # By its name, since a listing may lack one that was made during it.
+            name = os.path.join(self.path, "_log", f"{number:020}.json")
+            commit = _read_json(name)
+            if commit is None:
                 raise Error(f"{self.path}: commit {number} is missing")
-            commit = _read_json(commits[number])
             if commit["version"] > _LAYOUT:
-                raise Error(f"{commits[number]} is of a newer Fathom (layout {commit['version']}); update this package")
+                raise Error(f"{name} is of a newer Fathom (layout {commit['version']}); update this package")
             for gone in commit["remove"]:
                 files.pop(gone, None)
             files.update((file["path"], file) for file in commit["add"])
@@ -187,14 +189,14 @@ class Fleet:
         except FileNotFoundError:
             return {}
         return {
-            int(name[:-5]): os.path.join(self.path, folder, name) for name in names if name.endswith(".json") and name[:-5].isdigit()
+            int(name[:-5]): os.path.join(self.path, folder, name) for name in names if re.fullmatch(r"[0-9]{20}\.json", name)
         }
 
     def __repr__(self):
         return f"<fathom.Fleet {self.path} ({len(self.runs)} archives)>"
 
     def __dir__(self):
-        return [*super().__dir__(), *_DECLARED["tables"]]
+        return sorted({*super().__dir__(), *_DECLARED["tables"]})
 
     def dataset(self, name):
         """A table as a pyarrow.dataset.Dataset, of which only what is asked for is read."""
@@ -226,7 +228,10 @@ class Fleet:
 
 def open(path):
     """Opens an archive, or a fleet in a folder."""
-    path = os.path.abspath(os.fspath(path))
+    path = os.fspath(path)
+    if "://" in os.fsdecode(path) and not os.path.exists(path):
+        raise Error(f"{os.fsdecode(path)} is no path of this machine; a fleet in a bucket is read with its engine (docs/guide/fleet.md)")
+    path = os.path.abspath(os.fsdecode(path))
     if not os.path.exists(path):
         raise Error(f"{path} does not exist")
     info = _read_json(os.path.join(path, "fleet.json"))

@@ -17,6 +17,9 @@ def rows(opened, names):
 
 
 archive, fleet = fathom.open(sys.argv[1]), fathom.open(sys.argv[2])
+for opened in (archive, fleet):
+    if len(dir(opened)) != len(set(dir(opened))) or "facts" not in dir(opened):
+        sys.exit(f"dir() of {opened} names one thing twice, or lacks one")
 names = [name for name in dir(archive) if name in fathom._DECLARED["tables"] and name != "archives"]
 with tempfile.TemporaryDirectory() as folder:
     copy = os.path.join(folder, "a.fathom")
