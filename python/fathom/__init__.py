@@ -12,10 +12,12 @@ Tables and columns are those of docs/reference/tables.md. A table that this kind
 checksum is wrong is refused. Nothing is written: an archive without tables needs `fathom reindex` first.
 """
 
+import errno
 import functools
 import json
 import os
 import re
+import stat
 import zlib
 from importlib import resources
 
@@ -43,9 +45,18 @@ def _schema(table, leading=()):
     return pyarrow.schema([pyarrow.field(column["name"], _TYPES[column["type"]], column["optional"]) for column in columns])
 
 
+def _opened(path):
+    """A file; a pipe or a device, whose reading may have no end, is refused."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no file")
+    return file
+
+
 def _read_json(path):
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY), "rb") as file:
+        with _opened(path) as file:
             found = json.load(file)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -123,7 +134,7 @@ class Archive:
             return schema.empty_table()
         path = os.path.join(self.path, "tables", f"{name}.parquet")
         try:
-            with os.fdopen(os.open(path, os.O_RDONLY), "rb") as file:
+            with _opened(path) as file:
                 data = file.read()
         except OSError as error:
             raise Error(f"{path} cannot be read: {error.strerror}; `fathom reindex {self.path}` rebuilds it") from None

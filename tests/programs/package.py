@@ -59,6 +59,18 @@ with tempfile.TemporaryDirectory() as folder:
         sys.exit("a file that is gone was read")
     except fathom.Error:
         pass
+# A pipe in place of a file is refused, and not waited for.
+for name in ["meta.json", "tables/index.json", "tables/spans.parquet"]:
+    with tempfile.TemporaryDirectory() as folder:
+        copy = os.path.join(folder, "a.fathom")
+        shutil.copytree(sys.argv[1], copy)
+        os.remove(os.path.join(copy, name))
+        os.mkfifo(os.path.join(copy, name))
+        try:
+            fathom.open(copy).spans
+            sys.exit(f"a pipe for {name} was read")
+        except fathom.Error:
+            pass
 # What is no archive, or not whole, is refused by the package's own error.
 with tempfile.TemporaryDirectory() as folder:
     whole = os.path.join(folder, "fleet")
