@@ -12,10 +12,12 @@ Tables and columns are those of docs/reference/tables.md. A table that this kind
 checksum is wrong is refused. Nothing is written: an archive without tables needs `fathom reindex` first.
 """
 
+import errno
 import functools
 import json
 import os
 import re
+import stat
 import zlib
 from importlib import resources
 
@@ -43,9 +45,18 @@ def _schema(table, leading=()):
     return pyarrow.schema([pyarrow.field(column["name"], _TYPES[column["type"]], column["optional"]) for column in columns])
 
 
+def _opened(path):
+    """A file; a pipe or a device, whose reading may have no end, is refused."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no file")
+    return file
+
+
 def _read_json(path):
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY), "rb") as file:
+        with _opened(path) as file:
             found = json.load(file)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -102,7 +113,7 @@ class Archive:
         return f"<fathom.Archive {self.path} ({self.meta['kind']})>"
 
     def __dir__(self):
-        return [*super().__dir__(), *_DECLARED["tables"]]
+        return sorted({*super().__dir__(), *_DECLARED["tables"]})
 
     @property
     def tables(self):
@@ -123,7 +134,7 @@ class Archive:
             return schema.empty_table()
         path = os.path.join(self.path, "tables", f"{name}.parquet")
         try:
-            with os.fdopen(os.open(path, os.O_RDONLY), "rb") as file:
+            with _opened(path) as file:
                 data = file.read()
         except OSError as error:
             raise Error(f"{path} cannot be read: {error.strerror}; `fathom reindex {self.path}` rebuilds it") from None
@@ -166,11 +177,13 @@ class Fleet:
             runs.update(checkpoint["runs"])
         commits = self._numbered("_log")
         for number in range(last + 1, max(commits, default=0) + 1):
-            if number not in commits:
+            # By its name, since a listing may lack one that was made during it.
+            name = os.path.join(self.path, "_log", f"{number:020}.json")
+            commit = _read_json(name)
+            if commit is None:
                 raise Error(f"{self.path}: commit {number} is missing")
-            commit = _read_json(commits[number])
             if commit["version"] > _LAYOUT:
-                raise Error(f"{commits[number]} is of a newer Fathom (layout {commit['version']}); update this package")
+                raise Error(f"{name} is of a newer Fathom (layout {commit['version']}); update this package")
             for gone in commit["remove"]:
                 files.pop(gone, None)
             files.update((file["path"], file) for file in commit["add"])
@@ -187,14 +200,14 @@ class Fleet:
         except FileNotFoundError:
             return {}
         return {
-            int(name[:-5]): os.path.join(self.path, folder, name) for name in names if name.endswith(".json") and name[:-5].isdigit()
+            int(name[:-5]): os.path.join(self.path, folder, name) for name in names if re.fullmatch(r"[0-9]{20}\.json", name)
         }
 
     def __repr__(self):
         return f"<fathom.Fleet {self.path} ({len(self.runs)} archives)>"
 
     def __dir__(self):
-        return [*super().__dir__(), *_DECLARED["tables"]]
+        return sorted({*super().__dir__(), *_DECLARED["tables"]})
 
     def dataset(self, name):
         """A table as a pyarrow.dataset.Dataset, of which only what is asked for is read."""
@@ -226,7 +239,10 @@ class Fleet:
 
 def open(path):
     """Opens an archive, or a fleet in a folder."""
-    path = os.path.abspath(os.fspath(path))
+    path = os.fspath(path)
+    if "://" in os.fsdecode(path) and not os.path.exists(path):
+        raise Error(f"{os.fsdecode(path)} is no path of this machine; a fleet in a bucket is read with its engine (docs/guide/fleet.md)")
+    path = os.path.abspath(os.fsdecode(path))
     if not os.path.exists(path):
         raise Error(f"{path} does not exist")
     info = _read_json(os.path.join(path, "fleet.json"))

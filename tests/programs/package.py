@@ -17,6 +17,9 @@ def rows(opened, names):
 
 
 archive, fleet = fathom.open(sys.argv[1]), fathom.open(sys.argv[2])
+for opened in (archive, fleet):
+    if len(dir(opened)) != len(set(dir(opened))) or "facts" not in dir(opened):
+        sys.exit(f"dir() of {opened} names one thing twice, or lacks one")
 names = [name for name in dir(archive) if name in fathom._DECLARED["tables"] and name != "archives"]
 with tempfile.TemporaryDirectory() as folder:
     copy = os.path.join(folder, "a.fathom")
@@ -56,6 +59,18 @@ with tempfile.TemporaryDirectory() as folder:
         sys.exit("a file that is gone was read")
     except fathom.Error:
         pass
+# A pipe in place of a file is refused, and not waited for.
+for name in ["meta.json", "tables/index.json", "tables/spans.parquet"]:
+    with tempfile.TemporaryDirectory() as folder:
+        copy = os.path.join(folder, "a.fathom")
+        shutil.copytree(sys.argv[1], copy)
+        os.remove(os.path.join(copy, name))
+        os.mkfifo(os.path.join(copy, name))
+        try:
+            fathom.open(copy).spans
+            sys.exit(f"a pipe for {name} was read")
+        except fathom.Error:
+            pass
 # What is no archive, or not whole, is refused by the package's own error.
 with tempfile.TemporaryDirectory() as folder:
     whole = os.path.join(folder, "fleet")

@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         ("nothing_is_written", Ok(()), reads_only),
         ("missing_fathom_sql_says_how_to_build_it", Ok(()), missing),
         ("long::sql_over_fleet_is_answered_and_endless_refused", built(), asks_fleet),
+        ("long::sql_neither_leaves_folder_nor_writes", built(), within_folder),
         ("long::python_client_drives_every_tool", built().and_then(|()| python_has("mcp")), python_client),
     ];
     lane(cases)
@@ -212,6 +213,42 @@ fn asks_fleet() -> Result<()> {
     let endless = "SELECT a.*, b.* FROM spans a CROSS JOIN spans b CROSS JOIN spans c";
     let why = ask(endless)?.err().context("it was answered")?;
     ensure!(why.contains("ask for less"), "{why}");
+    Ok(())
+}
+
+/// What `fathom sql` finds by itself in a folder: links that lead out of it, and archives that only it takes for such, whose tables it would
+/// build.
+fn within_folder() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (inside, outside) = (folder.path().join("in"), folder.path().join("out.fathom"));
+    std::fs::create_dir(&inside)?;
+    let copy = |to: &Path| run(Command::new("cp").arg("-r").arg(archives().join("v3-linux-6.18-virtio")).arg(to));
+    copy(&inside.join("a.fathom"))?;
+    copy(&outside)?;
+    std::fs::remove_dir_all(outside.join("tables"))?;
+    // Another recording than the one inside.
+    std::fs::OpenOptions::new().append(true).open(outside.join("events.log"))?.write_all(b"more")?;
+    std::os::unix::fs::symlink(&outside, inside.join("link.fathom"))?;
+    // A fleet in the folder keeps archives without tables.
+    let place = inside.join("fleet");
+    run(&mut fleet(&["init", "--keep-raw", text(&place)]))?;
+    run(&mut fleet(&["add", text(&place), text(&here("archives/v3-bench"))]))?;
+    let state = || {
+        Ok::<_, anyhow::Error>(run(Command::new("find").arg(folder.path()).args(["-printf", "%p %s %T@\n"]))?.stdout)
+    };
+    let before = state()?;
+    let asked = json!({"archives": ["."], "query": "SELECT \"archive\" FROM archives"});
+    let answer = tool(&[], &inside, "sql", asked)?.map_err(anyhow::Error::msg)?;
+    ensure!(answer["result"]["rows"] == json!([{"archive": "a.fathom"}]), "{answer}");
+    ensure!(before == state()?, "something was written");
+    // Deeper than folders are searched for a list.
+    let deep = inside.join("1/2/3/4/5/6/7");
+    std::fs::create_dir_all(&deep)?;
+    std::fs::rename(&outside, deep.join("b.fathom"))?;
+    let before = state()?;
+    let asked = json!({"archives": ["."], "query": "SELECT 1"});
+    let why = tool(&[], &inside, "sql", asked)?.err().context("it was answered")?;
+    ensure!(why.contains("reindex") && before == state()?, "{why}");
     Ok(())
 }
 

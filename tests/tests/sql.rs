@@ -540,7 +540,7 @@ fn writers() -> Result<()> {
     let archives = others(&here("archives/v3-bench"), &runs, 30, 1)?;
     let expected = told(&archives)?;
     let place = text(&place);
-    run(&mut fleet(&["init", place]))?;
+    run(&mut fleet(&["init", "--keep-raw", place]))?;
     let start = || fleet(&["add", place, text(&runs)]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let both = [start()?, start()?, start()?];
     let mut added = 0;
@@ -552,6 +552,12 @@ fn writers() -> Result<()> {
     }
     ensure!(added == archives.len(), "{added} added");
     ensure!(counted(place, &expected)? == expected);
+    // Of every archive its own files are kept, whichever writer committed it.
+    let kept = |name: &str| -> Result<usize> {
+        let raw = fs::read_dir(Path::new(place).join("_raw"))?.collect::<std::io::Result<Vec<_>>>()?;
+        Ok(raw.iter().filter(|one| one.path().join(name).is_file()).count())
+    };
+    ensure!((kept("runs.jsonl")?, kept("meta.json")?) == (archives.len(), archives.len()));
     Ok(())
 }
 
@@ -621,6 +627,12 @@ fn private() -> Result<()> {
     let place = text(&place);
     run(&mut fleet(&["init", place, "--commands", "drop", "--paths", "hash", "--sql", "hash"]))?;
     run(&mut fleet(&["add", place, text(&here("archives/v3-linux-6.18-virtio")), text(&here("archives/v3-net"))]))?;
+    // A comparison of commands, which are the names of its cells.
+    let compared = folder.path().join("ab.fathom");
+    let mut bench = Command::new(fathom());
+    bench.args(["bench", "ab", "--blocks", "10", "--budget", "1s", "-o"]).arg(&compared);
+    run(bench.args(["--", "true hiddenword", "true otherhiddenword"]))?;
+    run(&mut fleet(&["add", place, text(&compared)]))?;
     // Of every text column of every table, what the archives say nowhere but in private texts.
     let columns = answer(
         place,
@@ -630,7 +642,9 @@ fn private() -> Result<()> {
     for column in columns {
         let (table, name) =
             (column["table_name"].as_str().unwrap_or_default(), column["column_name"].as_str().unwrap_or_default());
-        for secret in ["t.db", "/tmp/a", "insert into", "127.0.0.1", "libsqlite3.so", "/usr/bin", "sqlite3 "] {
+        for secret in
+            ["t.db", "/tmp/a", "insert into", "127.0.0.1", "libsqlite3.so", "/usr/bin", "sqlite3 ", "hiddenword"]
+        {
             let found = answer(
                 place,
                 &format!("SELECT \"{name}\" AS t FROM {table} WHERE lower(\"{name}\") LIKE '%{secret}%' LIMIT 1"),

@@ -28,6 +28,7 @@ mod layout;
 mod lock;
 pub mod log;
 mod meta;
+pub mod own_file;
 pub mod runs;
 pub mod signal_cleanup;
 mod staged;

@@ -49,7 +49,7 @@ impl Lock {
     /// # Errors
     /// [`Error::Busy`].
     pub fn is_free(dir: &Path) -> Result<()> {
-        let Ok(mut file) = File::open(path(dir)) else { return Ok(()) };
+        let Ok(mut file) = crate::own_file::open(&path(dir)) else { return Ok(()) };
         match flock(&file, libc::LOCK_SH) {
             Ok(false) => Err(busy(dir, &mut file)),
             _ => Ok(()),

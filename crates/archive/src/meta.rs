@@ -84,7 +84,7 @@ impl Meta {
     /// [`Error::NotAnArchive`] if the folder has none or it is another program's, [`Error::Newer`], [`Error::Damaged`].
     pub fn read(dir: &Path) -> Result<Self> {
         let path = Self::path(dir);
-        let file = match File::open(&path) {
+        let file = match crate::own_file::open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 let has_log = layout::events(dir).is_file() || layout::runs(dir).is_file();

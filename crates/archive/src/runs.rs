@@ -139,7 +139,7 @@ impl Runs {
     /// [`Error::NotAnArchive`] if it has none, [`Error::Damaged`] if what was to be run is lost, [`Error::Io`].
     pub fn salvage(dir: &Path) -> Result<(Self, Damage)> {
         let path = path(dir);
-        let file = match File::open(&path) {
+        let file = match crate::own_file::open(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 let why = "it contains no benchmark (no runs.jsonl)".into();
                 return Err(Error::NotAnArchive { path: dir.into(), why });

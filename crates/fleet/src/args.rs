@@ -231,6 +231,9 @@ pub struct Sql {
     /// Threads that a query may use [default: the number of CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
+    /// Follow no links, and build no tables: for those who must not read or write outside of what they were given
+    #[arg(long, hide = true)]
+    pub read_only: bool,
 }
 
 /// Format of a result.

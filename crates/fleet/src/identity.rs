@@ -9,7 +9,6 @@
 use archive::{Archive, Error, Result};
 use model::table::FactRow;
 use sha2::{Digest, Sha256};
-use std::fs::File;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
@@ -75,7 +74,7 @@ fn run(archive: &Archive) -> Result<(String, u64)> {
     let log = logs.into_iter().find(|log| log.is_file());
     let from = log.clone().unwrap_or_else(|| archive::tables::Index::path(dir));
     let failed = |source| Error::Io { action: "read", path: from.clone(), source };
-    let mut file = File::open(&from).map_err(failed)?;
+    let mut file = archive::own_file::open(&from).map_err(failed)?;
     // Two empty recordings are two.
     let mut hash = Sha256::new_with_prefix(archive.meta().created_unix_ns.to_le_bytes());
     let (mut bytes, mut size) = (vec![0; 1 << 20], 0);

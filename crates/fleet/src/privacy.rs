@@ -24,10 +24,15 @@ pub enum Class {
     Sql,
     /// Public or a command's, depending on the row's name.
     Mark,
+    /// The same, of a fact: public unless its name says otherwise.
+    Fact,
 }
 
 /// Marks whose text is Fathom's; the text of any other is the program's.
 const PUBLIC_MARKS: [&str; 6] = [archive::runs::LIMITED_BY_MARK, "mode", "cache", "inner", "clock", "warm"];
+
+/// Facts whose value is not the device's: what was asked on the command line, and the names of processes.
+const PRIVATE_FACTS: [&str; 2] = ["trace.asked", "trace.left_running"];
 
 /// Text columns that are not public.
 const PRIVATE: &[(&str, &str, Class)] = &[
@@ -42,13 +47,18 @@ const PRIVATE: &[(&str, &str, Class)] = &[
     ("losses", "program", Class::Path),
     ("coverage", "how", Class::Path),
     ("coverage", "probe", Class::Path),
+    ("facts", "value", Class::Fact),
     ("facts", "source", Class::Path),
     ("facts", "unknown", Class::Path),
+    // Of a comparison of commands, which are its cells' names.
+    ("designs", "question", Class::Command),
+    ("designs", "baseline", Class::Command),
     ("designs", "design", Class::Command),
     ("cells", "argv", Class::Command),
     ("cells", "absent", Class::Command),
     ("cells", "factors", Class::Command),
     ("cells", "name", Class::Command),
+    ("cells", "same_as", Class::Command),
     ("replicates", "failure", Class::Command),
     ("replicates", "why", Class::Path),
     ("marks", "text", Class::Mark),
@@ -96,7 +106,8 @@ impl Rules {
         match class {
             Class::Public => Treatment::Keep,
             Class::Mark if name.is_some_and(|name| PUBLIC_MARKS.contains(&name)) => Treatment::Keep,
-            Class::Command | Class::Mark => self.commands,
+            Class::Fact if name.is_none_or(|name| !PRIVATE_FACTS.contains(&name)) => Treatment::Keep,
+            Class::Command | Class::Mark | Class::Fact => self.commands,
             Class::Path => self.paths,
             Class::Sql => self.sql,
         }
@@ -138,9 +149,9 @@ mod tests {
         ("losses", &["source"]),
         ("checks", &["what", "unknown"]),
         ("coverage", &["layer", "absence"]),
-        ("facts", &["name", "value", "unit", "varies"]),
-        ("designs", &["name", "question", "score", "unit", "better", "stopped", "baseline"]),
-        ("cells", &["metric", "same_as"]),
+        ("facts", &["name", "unit", "varies"]),
+        ("designs", &["name", "score", "unit", "better", "stopped"]),
+        ("cells", &["metric"]),
         ("replicates", &["verified_by", "gates"]),
         ("marks", &["name"]),
         ("samples", &["metric", "unit"]),
@@ -194,6 +205,8 @@ mod tests {
         }
         assert_eq!(treated(rules, Class::Mark, Some("limited by"), false), Cell::Text("secret".into()));
         assert_eq!(treated(rules, Class::Mark, Some("granted up sender"), false), Cell::Text("(dropped)".into()));
+        assert_eq!(treated(rules, Class::Fact, Some("trace.left_running"), true), Cell::Empty);
+        assert_eq!(treated(rules, Class::Fact, Some("os.name"), true), Cell::Text("secret".into()));
         assert_eq!(treated(rules, Class::Public, None, false), Cell::Text("secret".into()));
     }
 }

@@ -14,11 +14,7 @@ pub fn of_recording(summary: &Value) -> Vec<Value> {
     if summary["trace"]["complete"] == false || summary["complete"] == false {
         claims.push(json!("what happened at the end: the recording was cut short"));
     }
-    for blind in summary["blind"].as_array().into_iter().flatten() {
-        let means = blind["means"].as_str().unwrap_or_default();
-        claims
-            .push(json!(format!("anything about the layer {}: {means}", blind["layer"].as_str().unwrap_or("unknown"))));
-    }
+    claims.extend(blind(summary).map(|(layer, means)| json!(format!("anything about {layer}: {means}"))));
     let completeness = &summary["completeness"];
     if let Some(state) = completeness["state"].as_str().filter(|state| *state != "checked") {
         let why = completeness["why"].as_str().unwrap_or("the kernel's counts are unknown");
@@ -45,6 +41,14 @@ pub fn of_recording(summary: &Value) -> Vec<Value> {
     claims
 }
 
+/// Layers that were not recorded, and what that means.
+fn blind(recording: &Value) -> impl Iterator<Item = (String, &str)> {
+    recording["blind"].as_array().into_iter().flatten().map(|blind| {
+        let layer = format!("the layer {}", blind["layer"].as_str().unwrap_or("unknown"));
+        (layer, blind["means"].as_str().unwrap_or_default())
+    })
+}
+
 /// Number of statements named in a claim.
 const NAMED: usize = 4;
 
@@ -67,6 +71,12 @@ pub fn of_difference(diff: &Value) -> Vec<Value> {
         if diff[side]["losses"].as_array().is_some_and(|losses| !losses.is_empty()) {
             claims.push(json!(format!("that {side} does not do something: it lost records")));
         }
+        if diff[side]["complete"] == false {
+            claims.push(json!(format!("what happened at the end of {side}: its recording was cut short")));
+        }
+        claims.extend(
+            blind(&diff[side]).map(|(layer, means)| json!(format!("anything about {layer} of {side}: {means}"))),
+        );
     }
     claims
 }
@@ -148,5 +158,22 @@ mod tests {
             [json!("which of the two is faster: too few"), json!("that a does not do something: it lost records")]
         );
         assert!(of_difference(&json!({"verdict": "slower"})).is_empty());
+    }
+
+    #[test]
+    fn difference_carries_no_more_than_either_recording() {
+        let sound = json!({"complete": true, "losses": [], "blind": []});
+        let flawed = json!({"complete": false, "losses": [], "blind": [{"layer": "Driver", "means": "no commands"}]});
+        assert!(of_difference(&json!({"verdict": "slower", "a": sound, "b": sound})).is_empty());
+        for (a, b, side) in [(&flawed, &sound, "a"), (&sound, &flawed, "b")] {
+            let claims = of_difference(&json!({"verdict": "slower", "a": a, "b": b}));
+            assert_eq!(
+                claims,
+                [
+                    json!(format!("what happened at the end of {side}: its recording was cut short")),
+                    json!(format!("anything about the layer Driver of {side}: no commands")),
+                ]
+            );
+        }
     }
 }

@@ -21,7 +21,9 @@ const BESIDE: [&str; 8] =
 pub fn fit(mut value: Value, budget: usize) -> (Value, Vec<Value>) {
     let mut left_out: Map<String, Value> = Map::new();
     for name in BESIDE {
+        // Without an empty one there is no more room, and what it says is lost: that there is nothing.
         if size(&value) > budget
+            && value.get(name).is_some_and(|part| entries(part) > 0)
             && let Some(gone) = value.as_object_mut().and_then(|map| map.remove(name))
         {
             left_out.insert(name.into(), entries(&gone).into());
@@ -188,6 +190,13 @@ mod tests {
         let rows = value["rows"].as_array().unwrap();
         assert!(size(&value) <= 200 && rows[0] == 0 && value["n"] == 7);
         assert_eq!(left_out, [json!({"path": "rows", "left_out": 1000 - rows.len()})]);
+    }
+
+    #[test]
+    fn nothing_is_no_cut() {
+        let (value, left_out) = fit(json!({"facts": [], "links": {}, "rows": vec![1; 100]}), 100);
+        assert!(value["facts"] == json!([]) && value["links"] == json!({}), "{value}");
+        assert!(left_out.iter().all(|cut| cut["path"] == "rows"), "{left_out:?}");
     }
 
     /// Of what is asked about, something is left as long as there is room for it.

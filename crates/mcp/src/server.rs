@@ -124,7 +124,8 @@ impl Server {
         let wrong = Error::Argument { name: "archives", wanted: "list of paths" };
         let places = call.arguments.get("archives").and_then(Value::as_array).filter(|list| !list.is_empty());
         let places: Option<Vec<&str>> = places.and_then(|list| list.iter().map(Value::as_str).collect());
-        let mut words: Vec<OsString> = ["sql", "--format", "json", "--memory", "512M"].map(OsString::from).to_vec();
+        let mut words: Vec<OsString> =
+            ["sql", "--read-only", "--format", "json", "--memory", "512M"].map(OsString::from).to_vec();
         let mut places: Vec<PathBuf> =
             places.ok_or(wrong)?.into_iter().map(|place| self.allowed(place)).collect::<Result<_>>()?;
         places.sort();

@@ -31,7 +31,9 @@ fn is_sql(word: &str) -> bool {
     let first =
         word.trim_start_matches(|c: char| c.is_whitespace() || c == '(').split(|c: char| !c.is_alphabetic()).next();
     let known = first.is_some_and(|first| BEGINNINGS.contains(&first.to_lowercase().as_str()));
-    known || word.contains(char::is_whitespace) || word.starts_with("--")
+    // A recording's name may have spaces in it, and be misspelt.
+    let named = word.ends_with(".fathom") || word.ends_with(".fathom/");
+    known || word.contains(char::is_whitespace) && !named || word.starts_with("--")
 }
 
 fn request(args: &Sql) -> Result<Request> {
@@ -102,8 +104,8 @@ fn answers(
     runtime: &Runtime,
     scratch: &Scratch,
 ) -> Result<()> {
-    let (places, older) = (request.places, scratch.clone());
-    let opened = until_stopped(runtime, move || async move { open(&places, settings, &older).await })?;
+    let (places, read_only, older) = (request.places, args.read_only, scratch.clone());
+    let opened = until_stopped(runtime, move || async move { open(&places, read_only, settings, &older).await })?;
     let opened = opened.unwrap_or_else(|| Err(anyhow!("stopped while opening archives")))?;
     let engine = &opened.engine;
     if args.examples {
@@ -174,21 +176,19 @@ pub struct Over {
 ///
 /// # Errors
 /// With a text for people.
-pub async fn open(places: &[String], settings: Settings, scratch: &Scratch) -> Result<Over> {
+pub async fn open(places: &[String], read_only: bool, settings: Settings, scratch: &Scratch) -> Result<Over> {
     if let [place] = places
-        && (place.contains("://") || Path::new(place).join("fleet.json").is_file())
+        && (place.contains("://") || open::is_fleet(Path::new(place)))
     {
         let fleet = Fleet::open(place).await?;
         let greeting = format!("A fleet of {}.", model::counted(fleet.state.runs.len(), "archive"));
         return Ok(Over { engine: Engine::over_fleet(&fleet, settings)?, greeting });
     }
-    if let Some(place) =
-        places.iter().find(|place| place.contains("://") || Path::new(place).join("fleet.json").is_file())
-    {
+    if let Some(place) = places.iter().find(|place| place.contains("://") || open::is_fleet(Path::new(place))) {
         bail!("{place} is a fleet: give one fleet, or archives");
     }
     let dirs: Vec<PathBuf> = places.iter().map(PathBuf::from).collect();
-    let archives = Archives::open(&open::archives(&dirs)?, scratch)?;
+    let archives = Archives::open(&open::archives(&dirs, !read_only)?, read_only, scratch)?;
     let greeting = format!("{}.", model::counted(archives.all().len(), "archive"));
     Ok(Over { engine: Engine::over(&archives, settings)?, greeting })
 }
@@ -233,7 +233,7 @@ mod tests {
         ] {
             assert!(is_sql(sql), "{sql}");
         }
-        for path in ["trace.fathom", "/tmp", "s3://bucket/select me", "src"] {
+        for path in ["trace.fathom", "/tmp", "s3://bucket/select me", "src", "my trace.fathom"] {
             assert!(!is_sql(path), "{path}");
         }
     }

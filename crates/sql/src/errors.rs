@@ -5,6 +5,15 @@ use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
 use model::text::shown;
 
+/// An error and its causes, of which some have the text of theirs in their own.
+pub fn whole(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.is_empty() {
+        true => cause,
+        false if said.contains(&cause) => said,
+        false => format!("{said}: {cause}"),
+    })
+}
+
 /// Line and column in a statement, both counted from 1.
 type Position = (usize, usize);
 
@@ -54,6 +63,14 @@ fn message_at(error: &DataFusionError) -> MessageAt {
     }
     let root = error.find_root();
     let message = match root {
+        lacking if missing(&lacking.strip_backtrace()).is_some() => {
+            let text = lacking.strip_backtrace();
+            format!(
+                "{} is missing: if `fathom fleet gc` removed it during the query, run the query again (a longer --grace avoids it); \
+                 otherwise restore it from a copy",
+                missing(&text).unwrap_or_default()
+            )
+        }
         DataFusionError::SQL(parser, _) => match &**parser {
             ParserError::TokenizerError(text) | ParserError::ParserError(text) => text.clone(),
             ParserError::RecursionLimitExceeded => "the statement is nested too deeply".into(),
@@ -79,6 +96,12 @@ fn message_at(error: &DataFusionError) -> MessageAt {
     let position = located(&message).map(|position| (position, None));
     let message = message.split(" at Line: ").next().unwrap_or_default().to_string();
     (message, position)
+}
+
+/// The file that is not there, if that is what a store says; the engine passes on no more than the text.
+fn missing(text: &str) -> Option<&str> {
+    let (_, at) = text.split_once("Object at location ")?;
+    Some(at.split_once(" not found")?.0)
 }
 
 /// The engine's words for what it may not do, in ours.
@@ -122,6 +145,23 @@ mod tests {
     fn place_is_taken_from_parser_message() {
         assert_eq!(located("Expected: an expression, found: FROM at Line: 2, Column: 8"), Some((2, 8)));
         assert_eq!(located("nothing"), None);
+    }
+
+    #[test]
+    fn missing_file_is_named_with_remedy() {
+        let text =
+            "Parquet error: Object Store error: Object at location /fleet/spans/a.parquet not found: No such file";
+        let message = explain(&DataFusionError::External(text.into()), "SELECT 1");
+        assert!(message.starts_with("/fleet/spans/a.parquet is missing: if `fathom fleet gc`"), "{message}");
+    }
+
+    #[test]
+    fn cause_is_named_once() {
+        use anyhow::Context as _;
+        let io = || std::io::Error::from_raw_os_error(28);
+        let action = archive::Error::Io { action: "read", path: "a".into(), source: io() };
+        assert_eq!(whole(&action.into()).matches("(os error 28)").count(), 1);
+        assert!(whole(&Err::<(), _>(io()).context("adding").unwrap_err()).starts_with("adding: No space left"));
     }
 
     #[test]

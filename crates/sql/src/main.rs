@@ -36,12 +36,7 @@ fn work() -> ExitCode {
         // Who reads has what it wanted: `| head`.
         Err(error) if gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let whole =
-                error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.is_empty() {
-                    true => cause,
-                    false if said.contains(&cause) => said,
-                    false => format!("{said}: {cause}"),
-                });
+            let whole = sql::errors::whole(&error);
             let lines: Vec<String> = whole.lines().map(model::text::shown).collect();
             // If stderr is closed, the error is dropped.
             let _ = writeln!(std::io::stderr(), "fathom: {}", lines.join("\n"));

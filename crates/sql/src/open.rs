@@ -64,6 +64,15 @@ pub fn linked(dir: &Path) -> Result<Archive> {
     Ok(Archive::open(dir)?)
 }
 
+/// Opens an archive, whose tables are there.
+fn as_it_is(dir: &Path) -> Result<Archive> {
+    let archive = Archive::open(dir)?;
+    if !archive.has_tables() {
+        bail!("{} has no tables; `fathom reindex` builds them", dir.display());
+    }
+    Ok(archive)
+}
+
 /// Where an archive's tables are as this version has them, if its own are older.
 fn rewritten(archive: &Archive, identity: &Identity, scratch: &Scratch) -> Result<Option<PathBuf>> {
     if archive::tables::Index::read(archive.dir())?.table_version >= TABLE_VERSION {
@@ -87,9 +96,9 @@ fn is_archive(dir: &Path) -> bool {
     dir.join("meta.json").is_file() || archive::log::path(dir).is_file()
 }
 
-/// The archives in a folder, at any depth; archives within archives are the outer one's. A link is followed only if it leads to an
-/// archive: others may lead in circles.
-fn find(folder: &Path) -> Found {
+/// The archives in a folder, at any depth; archives within archives are the outer one's, and those that a fleet in it keeps the fleet's. A
+/// link is followed only if it leads to an archive: others may lead in circles.
+fn find(folder: &Path, links: bool) -> Found {
     let mut found = Found::default();
     let mut open = vec![folder.to_path_buf()];
     while let Some(dir) = open.pop() {
@@ -97,12 +106,15 @@ fn find(folder: &Path) -> Found {
             found.archives.push(dir);
             continue;
         }
+        if dir != folder && is_fleet(&dir) {
+            continue;
+        }
         let entries = std::fs::read_dir(&dir).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
         match entries {
             Ok(entries) => open.extend(entries.iter().filter_map(|entry| {
                 let kind = entry.file_type().ok()?;
                 let path = entry.path();
-                (kind.is_dir() || kind.is_symlink() && is_archive(&path)).then_some(path)
+                (kind.is_dir() || links && kind.is_symlink() && is_archive(&path)).then_some(path)
             })),
             Err(error) => found.unread.push((dir, error.to_string())),
         }
@@ -111,8 +123,14 @@ fn find(folder: &Path) -> Found {
     found
 }
 
-/// The archives that these words name, each once, and the words, or folders below them, that name none.
-pub fn search(words: &[PathBuf]) -> Found {
+/// Whether a folder is a fleet.
+pub fn is_fleet(dir: &Path) -> bool {
+    dir.join("fleet.json").is_file()
+}
+
+/// The archives that these words name, each once, and the words, or folders below them, that name none; `links` in a folder are followed
+/// or not.
+pub fn search(words: &[PathBuf], links: bool) -> Found {
     let mut all = Found::default();
     for word in words {
         if !word.is_dir() {
@@ -122,7 +140,7 @@ pub fn search(words: &[PathBuf]) -> Found {
             }
             continue;
         }
-        let found = find(word);
+        let found = find(word, links);
         if found.archives.is_empty() && found.unread.is_empty() {
             all.unread.push((word.clone(), "it is no archive, and has none in it".into()));
         }
@@ -138,8 +156,8 @@ pub fn search(words: &[PathBuf]) -> Found {
 ///
 /// # Errors
 /// A word names nothing, or a folder without archives, or what cannot be read.
-pub fn archives(words: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let found = search(words);
+pub fn archives(words: &[PathBuf], links: bool) -> Result<Vec<PathBuf>> {
+    let found = search(words, links);
     match found.unread.first() {
         Some((path, why)) => Err(anyhow!("{}", named(&path.display().to_string(), why))),
         None => Ok(found.archives),
@@ -161,11 +179,11 @@ impl Archives {
     ///
     /// # Errors
     /// One cannot be opened: an answer without it would be another question's.
-    pub fn open(dirs: &[PathBuf], scratch: &Scratch) -> Result<Self> {
+    pub fn open(dirs: &[PathBuf], read_only: bool, scratch: &Scratch) -> Result<Self> {
         let mut opened: Vec<Opened> = Vec::new();
         let mut runs = std::collections::HashMap::new();
         for dir in dirs {
-            let archive = linked(dir)?;
+            let archive = if read_only { as_it_is(dir)? } else { linked(dir)? };
             let identity = Identity::of(&archive, None)?;
             if let Some(first) = runs.insert(identity.run.clone(), dir.clone()) {
                 bail!(
@@ -246,9 +264,24 @@ mod tests {
         ] {
             std::os::unix::fs::symlink(at(to), at(link)).unwrap();
         }
-        let found = search(&[at("pile"), at("pile/a.fathom")]);
+        let found = search(&[at("pile"), at("pile/a.fathom")], true);
         let expected = ["pile/a.fathom", "pile/deep/b.fathom", "pile/link"].map(&at);
         assert_eq!((found.archives, found.unread), (expected.to_vec(), vec![]));
+        assert_eq!(search(&[at("pile")], false).archives, expected[..2]);
+    }
+
+    #[test]
+    fn archives_that_fleet_keeps_are_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for archive in ["a.fathom", "fleet/_raw/0123456789abcdef"] {
+            std::fs::create_dir_all(at(archive)).unwrap();
+            std::fs::write(at(archive).join("meta.json"), "{}").unwrap();
+        }
+        std::fs::write(at("fleet/fleet.json"), "{}").unwrap();
+        assert_eq!(search(&[folder.path().to_path_buf()], true).archives, [at("a.fathom")]);
+        // Who names the fleet means them.
+        assert_eq!(search(&[at("fleet")], true).archives, [at("fleet/_raw/0123456789abcdef")]);
     }
 
     #[test]
@@ -259,9 +292,9 @@ mod tests {
         std::fs::create_dir(at("empty")).unwrap();
         std::fs::write(at("a.fathom/meta.json"), "{}").unwrap();
         let words = [at("nothing"), at("a.fathom"), at("empty")];
-        let found = search(&words);
+        let found = search(&words, true);
         assert_eq!(found.archives, [at("a.fathom")]);
         assert_eq!(found.unread.iter().map(|one| &one.0).collect::<Vec<_>>(), [&words[0], &words[2]]);
-        assert!(archives(&words).is_err());
+        assert!(archives(&words, true).is_err());
     }
 }

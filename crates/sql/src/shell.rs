@@ -133,12 +133,36 @@ pub fn statements(text: &str) -> (Vec<String>, String) {
             }
             _ => {
                 says |= !c.is_whitespace();
-                let quoted = ['\'', '"'].contains(&c).then(|| rest[1..].find(c).map_or(rest.len(), |end| end + 2));
-                quoted.unwrap_or(c.len_utf8())
+                quoted(&text[begin..at], rest).unwrap_or(c.len_utf8())
             }
         };
     }
     (whole, if says { text[begin..].to_string() } else { String::new() })
+}
+
+/// The length of the text or quoted name that `rest` begins with, if it does: `'…'`, `E'…\'…'`, `"…"`, `$$…$$` or `$tag$…$tag$`.
+fn quoted(before: &str, rest: &str) -> Option<usize> {
+    let in_word = |text: &str| text.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+    let c = rest.chars().next()?;
+    match c {
+        '\'' if before.ends_with(['E', 'e']) && !in_word(&before[..before.len() - 1]) => {
+            let mut escaped = false;
+            let end = rest.char_indices().skip(1).find(|&(_, c)| {
+                let ends = c == '\'' && !escaped;
+                escaped = c == '\\' && !escaped;
+                ends
+            });
+            Some(end.map_or(rest.len(), |(at, _)| at + 1))
+        }
+        '\'' | '"' => Some(rest[1..].find(c).map_or(rest.len(), |end| end + 2)),
+        '$' if !in_word(before) => {
+            let tag = rest[1..].find('$').map(|end| &rest[..end + 2])?;
+            let named = tag[1..tag.len() - 1].chars().all(|c| c.is_alphanumeric() || c == '_');
+            let end = rest[tag.len()..].find(tag).map_or(rest.len(), |end| end + 2 * tag.len());
+            named.then_some(end)
+        }
+        _ => None,
+    }
 }
 
 /// The length of the comment that a text begins with, if it ends; they nest, as in the engine.
@@ -312,6 +336,13 @@ mod tests {
             ("/* ; no end", vec!["/* ; no end"]),
             ("SELECT 'it''s; so'; SELECT - 1", vec!["SELECT 'it''s; so'", " SELECT - 1"]),
             (";;", vec![]),
+            (r"SELECT E'a\';b', 'c\'; SELECT 2", vec![r"SELECT E'a\';b', 'c\'", " SELECT 2"]),
+            (r"SELECT e'\\'; SELECT E';", vec![r"SELECT e'\\'", " SELECT E';"]),
+            ("SELECT $$a;'$$; SELECT $t$ ; $$ ; $t$ ;x", vec!["SELECT $$a;'$$", " SELECT $t$ ; $$ ; $t$ ", "x"]),
+            (
+                "SELECT $1; SELECT a$b; SELECT '$'; SELECT $$;",
+                vec!["SELECT $1", " SELECT a$b", " SELECT '$'", " SELECT $$;"],
+            ),
         ] {
             let (mut found, rest) = statements(text);
             found.extend(Some(rest).filter(|rest| !rest.is_empty()));

@@ -85,7 +85,7 @@ impl LogReader<File> {
             Err(_) => "a newer Fathom".into(),
         };
         let path = super::path(dir);
-        Self::new(File::open(&path).tried("open", &path)?, &path, &made_by)
+        Self::new(crate::own_file::open(&path).tried("open", &path)?, &path, &made_by)
     }
 }
 

@@ -61,7 +61,7 @@ impl Index {
     /// [`Error::NotLinked`] if there is none, [`Error::Damaged`], [`Error::Newer`].
     pub fn read(dir: &Path) -> Result<Self> {
         let path = Self::path(dir);
-        let bytes = match std::fs::read(&path) {
+        let bytes = match crate::own_file::read(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(Error::NotLinked { path: dir.into() }),
             other => other.tried("read", &path)?,
         };

@@ -38,7 +38,7 @@ pub(crate) fn read(dir: &Path, table: &TableInfo, each: &mut dyn FnMut(&[Cell]))
 /// # Errors
 /// [`Error::Damaged`] if it is not, [`Error::Io`].
 pub(crate) fn sound(index: &Index, table: &str, path: &Path) -> Result<File> {
-    let mut file = match File::open(path) {
+    let mut file = match crate::own_file::open(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             return Err(Error::damaged_table(path, "the file is missing"));
         }

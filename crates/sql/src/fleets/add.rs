@@ -10,13 +10,14 @@ use super::collect;
 use super::log::{Fleet, NotCommitted};
 use super::progress::Progress;
 use super::rows::Files;
-use crate::open;
+use crate::{errors, open};
 use anyhow::{Context as _, Result};
 use archive::Archive;
 use fleet::commits::{Commit, Conflict};
 use fleet::privacy::{self, Class};
 use fleet::{ARCHIVES, Identity};
-use model::table::{Cell, ColumnType, TABLES, TableInfo};
+use model::table::{Cell, ColumnType, LossRow, TABLES, TableInfo};
+use model::words::LossSource;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +40,8 @@ pub struct Added {
     pub known: usize,
     /// Archives that were not added, and why.
     pub skipped: Vec<(PathBuf, String)>,
+    /// Archives that were added, of whose logs a part is missing.
+    pub damaged: Vec<PathBuf>,
     /// Rows added.
     pub rows: u64,
     /// Files written.
@@ -48,6 +51,8 @@ pub struct Added {
 struct Waiting {
     dir: PathBuf,
     identity: Identity,
+    /// Whether a part of its log is missing.
+    damaged: bool,
 }
 
 /// Adds archives; one that cannot be added is reported and skipped.
@@ -79,13 +84,13 @@ async fn known_and_new(fleet: &Fleet, dirs: &[PathBuf], options: &Options, added
         progress.step("reading archives", at, dirs.len());
         interruptible().await;
         match identity(dir, options.device.as_deref()) {
-            Ok(identity) if fleet.state.runs.contains(&identity.run) || new.contains_key(&identity.run) => {
+            Ok((identity, _)) if fleet.state.runs.contains(&identity.run) || new.contains_key(&identity.run) => {
                 added.known += 1
             }
-            Ok(identity) => {
-                new.insert(identity.run.clone(), Waiting { dir: dir.clone(), identity });
+            Ok((identity, damaged)) => {
+                new.insert(identity.run.clone(), Waiting { dir: dir.clone(), identity, damaged });
             }
-            Err(error) => added.skipped.push((dir.clone(), format!("{error:#}"))),
+            Err(error) => added.skipped.push((dir.clone(), errors::whole(&error))),
         }
     }
     let mut new: Vec<Waiting> = new.into_values().collect();
@@ -101,8 +106,13 @@ async fn interruptible() {
     tokio::task::yield_now().await;
 }
 
-fn identity(dir: &Path, device: Option<&str>) -> Result<Identity> {
-    Ok(Identity::of(&open::linked(dir)?, device)?)
+/// Which archive it is, and whether a part of its log is missing.
+fn identity(dir: &Path, device: Option<&str>) -> Result<(Identity, bool)> {
+    let archive = open::linked(dir)?;
+    let identity = Identity::of(&archive, device)?;
+    // A table that cannot be read is reported when all of them are.
+    let losses = archive.rows::<LossRow>().unwrap_or_default();
+    Ok((identity, losses.iter().any(|loss| loss.source == LossSource::Damage)))
 }
 
 /// Adds the first of the waiting archives, as many as make a batch; returns how many of them are dealt with.
@@ -157,6 +167,7 @@ async fn batch(
                 added.added += taken;
                 added.rows += rows;
                 added.files += made;
+                added.damaged.extend(waiting[..taken].iter().filter(|one| one.damaged).map(|one| one.dir.clone()));
                 return Ok(taken);
             }
             Err(NotCommitted::Conflict(Conflict::Runs(known))) => {
@@ -264,12 +275,11 @@ async fn keep_raw(fleet: &Fleet, one: &Waiting) -> Result<()> {
                 folders.push(path);
             } else if kind.is_file() && inside != "lock" {
                 let to = format!("{root}/{inside}");
-                // A writer that was killed may have brought it there.
-                fleet.store.delete(&to).await?;
                 let mut copy = fleet.store.temporary()?;
                 let mut from = std::fs::File::open(&path).with_context(|| format!("reading {}", path.display()))?;
                 std::io::copy(&mut from, copy.as_file_mut()).with_context(|| format!("copying {}", path.display()))?;
-                fleet.store.put_file(copy, &to).await?;
+                // A writer that was killed may have brought it there, or one that commits it at this moment.
+                fleet.store.replace_file(copy, &to).await?;
             }
         }
     }

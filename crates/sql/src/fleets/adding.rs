@@ -3,8 +3,8 @@
 use super::add;
 use super::devices::{self, Fetched};
 use super::log::Fleet;
-use crate::open;
 use crate::output::print;
+use crate::{errors, open};
 use anyhow::{Context as _, Result, anyhow};
 use fleet::args::Add;
 use fleet::devices::Source;
@@ -24,7 +24,7 @@ pub async fn run(args: &Add) -> Result<bool> {
         }
     }
     let mut fleet = Fleet::open(&args.fleet).await?;
-    let found = open::search(&here);
+    let found = open::search(&here, true);
     let (mut fetched, mut skipped, mut dirs) = (Vec::new(), found.unread.len(), found.archives);
     for (path, why) in &found.unread {
         complain(&path.display().to_string(), why)?;
@@ -36,7 +36,7 @@ pub async fn run(args: &Add) -> Result<bool> {
             // The others are still added.
             Err(error) => {
                 skipped += 1;
-                complain(&name, &format!("{error:#}"))?;
+                complain(&name, &errors::whole(&error))?;
             }
         }
     }
@@ -48,13 +48,19 @@ pub async fn run(args: &Add) -> Result<bool> {
             complain(name, why)?;
         }
         if device.count > 0 {
-            dirs.extend(open::archives(&[device.folder().to_path_buf()])?);
+            dirs.extend(open::archives(&[device.folder().to_path_buf()], false)?);
         }
     }
     let options = add::Options { device: args.device.clone() };
     let added = add::add(&mut fleet, &dirs, &options).await?;
     for (dir, why) in &added.skipped {
         complain(&name(dir, &fetched), why)?;
+    }
+    for dir in &added.damaged {
+        let name = name(dir, &fetched);
+        let note =
+            format!("fathom: {name}: a part of its log is missing; the rest was added, and its table losses says so");
+        writeln!(std::io::stderr(), "{}", model::text::shown(&note))?;
     }
     skipped += added.skipped.len();
     known += added.known;

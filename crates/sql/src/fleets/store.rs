@@ -177,12 +177,26 @@ impl Store {
     /// # Errors
     /// It cannot be written.
     pub async fn put_file(&self, file: NamedTempFile, path: &str) -> Result<()> {
+        self.bring(file, path, false).await
+    }
+
+    /// Brings a whole file to its place, also where another writer has brought the same. At no moment is there none, since that writer may
+    /// have committed it.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub async fn replace_file(&self, file: NamedTempFile, path: &str) -> Result<()> {
+        self.bring(file, path, true).await
+    }
+
+    async fn bring(&self, file: NamedTempFile, path: &str, replace: bool) -> Result<()> {
         let to = || format!("writing {path}");
         if let Some(here) = self.here(path) {
             file.as_file().sync_all().with_context(to)?;
             let folder = here.parent().context("a file has a folder")?;
             fs::create_dir_all(folder).with_context(to)?;
-            file.persist_noclobber(&here).map_err(|error| error.error).with_context(to)?;
+            let brought = if replace { file.persist(&here) } else { file.persist_noclobber(&here) };
+            brought.map_err(|error| error.error).with_context(to)?;
             return sync_folder(folder).with_context(to);
         }
         let bytes = file.as_file().metadata().with_context(to)?.len();
@@ -355,4 +369,32 @@ async fn remove(s3: &AmazonS3, at: &Place) -> Result<()> {
 
 fn sync_folder(folder: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of some text.
+    fn file(store: &Store, text: &str) -> NamedTempFile {
+        let mut file = store.temporary().unwrap();
+        std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+        file
+    }
+
+    #[test]
+    fn file_of_another_writer_is_replaced_only_where_it_is_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path().to_str().unwrap()).unwrap();
+        let runtime = crate::ask::runtime(1).unwrap();
+        runtime.block_on(async {
+            for path in ["spans/date=2026-11-25/part-a.parquet", "_raw/0123456789abcdef/events.log"] {
+                store.put_file(file(&store, "first"), path).await.unwrap();
+                assert!(store.put_file(file(&store, "other"), path).await.is_err(), "{path}");
+                assert_eq!(store.read(path).await.unwrap().unwrap(), b"first");
+                store.replace_file(file(&store, "again"), path).await.unwrap();
+                assert_eq!(store.read(path).await.unwrap().unwrap(), b"again");
+            }
+        });
+    }
 }

@@ -60,6 +60,15 @@ fn pairs(text: &str) -> Result<Vec<(&str, Vec<u8>)>> {
     Ok(found)
 }
 
+/// Where a collector takes spans, by its address: `/v1/traces` below it, as the specification of OpenTelemetry's exporters has it. An
+/// address that ends so already is left as it is.
+fn traces(address: &str) -> Result<String> {
+    const PATH: &str = "/v1/traces";
+    reqwest::Url::parse(address).with_context(|| format!("{address} is not a collector's URL"))?;
+    let below = address.trim_end_matches('/');
+    Ok(if below.ends_with(PATH) { below.into() } else { format!("{below}{PATH}") })
+}
+
 fn decoded(mut text: &[u8]) -> Vec<u8> {
     let digit = |c: u8| char::from(c).to_digit(16).map(|digit| digit as u8);
     let mut bytes = Vec::new();
@@ -88,8 +97,9 @@ impl Exporter {
     /// One for this collector; headers, such as a token, are taken from OTEL_EXPORTER_OTLP_HEADERS (`name=value,…`).
     ///
     /// # Errors
-    /// The headers are none.
+    /// The address or the headers are none.
     pub fn new(url: &str) -> Result<Self> {
+        let url = traces(url)?;
         let mut headers = reqwest::header::HeaderMap::new();
         for (name, value) in pairs(&std::env::var("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default())? {
             let name: reqwest::header::HeaderName = name.parse().context("OTEL_EXPORTER_OTLP_HEADERS")?;
@@ -103,7 +113,7 @@ impl Exporter {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .context("creating an HTTP client")?;
-        Ok(Self { url: format!("{url}/v1/traces"), client, sent: Mutex::default() })
+        Ok(Self { url, client, sent: Mutex::default() })
     }
 
     /// What was sent so far.
@@ -319,6 +329,22 @@ async fn executions(engine: &Engine, runs: &[&String]) -> Result<Vec<Execution>>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn collector_address_leads_to_its_traces() {
+        for (word, expected) in [
+            ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"),
+            ("http://127.0.0.1:4318/", "http://127.0.0.1:4318/v1/traces"),
+            ("https://host/otlp//", "https://host/otlp/v1/traces"),
+            ("http://host/v1/traces", "http://host/v1/traces"),
+            ("http://host/v1/traces/", "http://host/v1/traces"),
+        ] {
+            assert_eq!(traces(word).unwrap(), expected, "{word}");
+        }
+        for none in ["", "127.0.0.1:4318", "http://", "http://host:99999", "http://:4318"] {
+            assert!(traces(none).is_err(), "{none}");
+        }
+    }
 
     #[test]
     fn header_values_are_percent_decoded() {
