@@ -33,17 +33,21 @@ impl Test {
     fn label(&self) -> String {
         format!("{} {}", self.program.folder, self.name)
     }
+
+    fn is_wanted(&self, words: &[String]) -> bool {
+        words.is_empty() || words.iter().any(|word| self.program.name == *word || self.label().contains(word.as_str()))
+    }
 }
 
-/// Runs the long tests whose name holds one of the words (all if none is given), within the minutes if they are bounded.
+/// Runs the long tests whose program is called by one of the words, or whose name holds one (all if none is given), within the minutes if
+/// they are bounded.
 pub fn run(root: &Path, words: &[String]) -> Result<()> {
     let (compiler, words) = Compiler::of(root, words);
     let (minutes, filters) = arguments(&words)?;
     let deadline = minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
     let binary = root.join("target/release/fathom");
     ensure!(binary.exists(), "{} is not there; run `make build` first", binary.display());
-    let wanted = |test: &Test| filters.is_empty() || filters.iter().any(|f| test.label().contains(f.as_str()));
-    let tests: Vec<Test> = listed(root, compiler)?.into_iter().filter(wanted).collect();
+    let tests: Vec<Test> = listed(root, compiler)?.into_iter().filter(|test| test.is_wanted(&filters)).collect();
     let of = tests.len();
 
     let begin = Instant::now();
@@ -180,6 +184,17 @@ mod tests {
             |commit| -> Vec<String> { in_order(all.clone(), &changed, commit).into_iter().map(|t| t.name).collect() };
         assert_eq!(order(0), ["long::3", "long::1", "long::2"]);
         assert_eq!(order(1), ["long::3", "long::2", "long::1"]);
+    }
+
+    #[test]
+    fn word_names_program_or_part_of_test() {
+        let test = Test {
+            program: Program { name: "engines".into(), ..test("tests", "").program },
+            name: "long::on_spark".into(),
+        };
+        let is_wanted = |text: &str| test.is_wanted(&text.split_whitespace().map(str::to_string).collect::<Vec<_>>());
+        assert!(is_wanted("") && is_wanted("engines") && is_wanted("sql spark"));
+        assert!(!is_wanted("engine") && !is_wanted("sql"));
     }
 
     #[test]

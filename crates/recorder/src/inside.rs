@@ -377,7 +377,8 @@ impl Watch {
         let partly = self.partly.iter().map(|((library, why), count)| {
             let path = self.libraries[*library].planned.path.to_string_lossy();
             let processes = model::counted(*count, "process");
-            let how = format!("{processes} loaded it again and were not probed then, since {why}: statements are missing");
+            let how =
+                format!("{processes} loaded it again and were not probed then, since {why}: statements are missing");
             row(&format!("{path} inside"), how)
         });
         rows.chain(outside).chain(partly).chain(self.rows.iter().cloned()).collect()
