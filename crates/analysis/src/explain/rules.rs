@@ -6,10 +6,11 @@ use super::{Found, Statement, latency, median};
 use crate::blind;
 use crate::completeness::lost_at_unknown_time;
 use crate::diff::lost;
-use crate::rows::Index;
+use crate::rows::{Index, Rows};
 use crate::text::{bytes, count, duration};
 use crate::tracer;
 use model::{Absence, Layer, ShapeKind, Wait, counted};
+use sqlite::{FileClass, class};
 use std::collections::HashSet;
 
 /// The part of executions from which on a statement does something as a rule.
@@ -39,7 +40,7 @@ const HARMLESS: f64 = 0.01;
 /// All that is found of a statement.
 pub(super) fn statement(index: &Index, facts: &Facts, statement: &Statement) -> Vec<Found> {
     let case = Case { index, facts, statement };
-    [
+    let found = [
         case.j01(),
         case.j02(),
         case.j03(),
@@ -57,10 +58,23 @@ pub(super) fn statement(index: &Index, facts: &Facts, statement: &Statement) -> 
         case.c01(),
         case.l01(),
         case.m01(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    ];
+    let across = spans_databases(index.rows);
+    let whole = |found: Found| match across && found.remedy.contains("WAL") {
+        true => Found { remedy: format!("{}; {ACROSS}", found.remedy), ..found },
+        false => found,
+    };
+    found.into_iter().flatten().map(whole).collect()
+}
+
+/// What a WAL takes from transactions that have several databases (sqlite.org: Write-Ahead Logging, disadvantages).
+const ACROSS: &str =
+    "with a WAL, a transaction over several attached databases is atomic in each, but no longer across them";
+
+/// Whether a transaction wrote several databases at once: SQLite makes a master journal then, unless they have WALs.
+pub fn spans_databases(rows: &Rows) -> bool {
+    let mut paths = rows.files.iter().filter_map(|file| file.path.as_deref());
+    paths.any(|path| class(path) == FileClass::MasterJournal)
 }
 
 struct Case<'a> {

@@ -65,6 +65,21 @@ fn flushes_and_syncs_of_delete_mode_are_found() {
     assert!(s01.statement.as_deref() == Some(INSERT) && !s01.evidence.is_empty() && s01.evidence.len() <= 5);
 }
 
+/// A master journal is made for a transaction over several databases, which a WAL would make atomic in each only.
+#[test]
+fn wal_over_databases_says_what_it_takes() {
+    let mut rows = recording(&vec![insert(); 40]);
+    let of_wal = |rows: &Rows| -> Vec<(String, bool)> {
+        let found = explain(rows).findings.into_iter().filter(|f| f.remedy.contains("WAL"));
+        found.map(|f| (f.code, f.remedy.contains("atomic in each, but no longer across them"))).collect()
+    };
+    let alone = of_wal(&rows);
+    assert!(!alone.is_empty() && alone.iter().all(|(_, said)| !said), "{alone:?}");
+    rows.files.push(File { id: 9, dev: 1, ino: 9, path: Some("/m/t.db-mj0A1B2C9DE".into()), start_ns: 0 });
+    let across = of_wal(&rows);
+    assert!(across.len() == alone.len() && across.iter().all(|(_, said)| *said), "{across:?}");
+}
+
 #[test]
 fn forced_f2fs_checkpoint_has_reason() {
     let mut rows = recording(&vec![insert(); 10]);

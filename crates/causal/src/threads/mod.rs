@@ -131,12 +131,47 @@ impl Threads {
             match (wait, refused) {
                 // SQLite's busy handler sleeps and asks again.
                 (Wait::Fcntl | Wait::Flock | Wait::Timer, Some(refused)) => refused.blocked,
+                (Wait::Timer, None) => self.busy(thread, &thread.aways[at]).unwrap_or(Blocked::of(wait)),
                 _ => self.woken_by(header.tid, wait, record, wake_ns, names),
             }
         });
         if let Some(away) = self.map.get_mut(&header.tid).and_then(|t| t.aways.get_mut(at)) {
             (away.blocked, away.throttled_ns) = (blocked, record.throttled_ns);
         }
+    }
+
+    /// A timer's sleep within a statement's own step, while another thread of the process is in a statement, is SQLite's busy handler: what
+    /// a connection of the same process holds, it refuses without asking the kernel.
+    fn busy(&self, thread: &Thread, away: &Away) -> Option<Blocked> {
+        let running = thread.operation_at(away.start_ns, 0, None)?.kind == Kind::Statement;
+        if !running || away.in_call || away.between_rows {
+            return None;
+        }
+        let beside = self.statements_beside(thread, away.start_ns);
+        let [one, rest @ ..] = &beside[..] else { return None };
+        let operation = if rest.is_empty() { *one } else { 0 };
+        Some(Blocked { wait: Wait::Fcntl, tgid: thread.tgid, operation, file: 0 })
+    }
+
+    /// The statements that other threads of its process were in at that time; where some called on files, those.
+    fn statements_beside(&self, thread: &Thread, time_ns: u64) -> Vec<u64> {
+        let others = || self.map.values().filter(|other| other.tgid == thread.tgid && other.tid != thread.tid);
+        let mut all: Vec<(u64, bool)> = Vec::new();
+        for other in others() {
+            let within = |f: &&Frame| f.kind == Kind::Statement && f.covers(time_ns);
+            if let Some(open) = other.frames.iter().rev().find(within) {
+                let calls = other.called_between(open.start_ns, time_ns)
+                    || other.call.is_some_and(|c| c.start_ns >= open.start_ns);
+                all.push((open.id, calls));
+            }
+        }
+        let from = self.history.partition_point(|e| e.end_ns < time_ns);
+        let ended =
+            self.history.range(from..).take(1024).filter(|e| e.kind == Kind::Statement && e.start_ns <= time_ns);
+        all.extend(ended.filter(|e| others().any(|other| other.tid == e.tid)).map(|e| (e.id, true)));
+        let calls = all.iter().any(|(_, calls)| *calls);
+        all.retain(|(_, own)| *own || !calls);
+        all.into_iter().map(|(id, _)| id).collect()
     }
 
     /// Who ended a wait, where it was no timer and no device.
