@@ -125,9 +125,10 @@ impl Threads {
     pub(crate) fn on_wait(&mut self, header: &Header, record: &event::Wait, names: &Names) {
         let Some(thread) = self.map.get(&header.tid) else { return };
         let Some(at) = thread.aways.iter().rposition(|a| a.start_ns == record.start_ns) else { return };
-        let Away { start_ns, wake_ns, .. } = thread.aways[at];
+        let Away { start_ns, wake_ns, between_rows, .. } = thread.aways[at];
         let blocked = Wait::from_number(record.what).filter(|_| start_ns < wake_ns).map(|wait| {
-            let refused = thread.refused.filter(|r| r.at_ns <= start_ns && !thread.called_between(r.at_ns, start_ns));
+            let since = |r: &Refused| r.at_ns <= start_ns && !between_rows && !thread.called_between(r.at_ns, start_ns);
+            let refused = thread.refused.filter(since);
             match (wait, refused) {
                 // SQLite's busy handler sleeps and asks again.
                 (Wait::Fcntl | Wait::Flock | Wait::Timer, Some(refused)) => refused.blocked,
@@ -135,7 +136,13 @@ impl Threads {
                 _ => self.woken_by(header.tid, wait, record, wake_ns, names),
             }
         });
-        if let Some(away) = self.map.get_mut(&header.tid).and_then(|t| t.aways.get_mut(at)) {
+        let Some(thread) = self.map.get_mut(&header.tid) else { return };
+        if let Some(blocked) =
+            blocked.filter(|b| b.wait == Wait::Fcntl && Wait::from_number(record.what) == Some(Wait::Timer))
+        {
+            thread.refused = Some(Refused { at_ns: start_ns, blocked });
+        }
+        if let Some(away) = thread.aways.get_mut(at) {
             (away.blocked, away.throttled_ns) = (blocked, record.throttled_ns);
         }
     }
