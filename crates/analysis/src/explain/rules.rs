@@ -611,6 +611,7 @@ pub(super) fn recording(index: &Index) -> Option<Finding> {
             plural(below, "record was lost", "records were lost")
         ));
     }
+    let lost_some = !reasons.is_empty();
     if !rows.trace.complete {
         reasons.push("the recording was interrupted".into());
     }
@@ -620,6 +621,19 @@ pub(super) fn recording(index: &Index) -> Option<Finding> {
         rows.coverage.iter().filter(|c| inferred || c.absence != Some(Absence::NoSqlite)).cloned().collect();
     reasons.extend(blind::blind(&coverage).into_iter().map(|blind| blind.means.trim_end_matches('.').to_owned()));
     let claim = reasons.join("; ");
+    // What cures one of them does nothing for another: less load brings no symbols.
+    let absent = |absence| coverage.iter().any(|c| !c.attached && c.absence == Some(absence));
+    let remedies = [
+        (lost_some, "record again with less load"),
+        (!rows.trace.complete, "record a whole run"),
+        (
+            absent(Absence::NoSqlite),
+            "give the program a SQLite with symbols (a debug package, or one that is not stripped), or name a function by --op",
+        ),
+        (absent(Absence::Late), "name the program with SQLite on the command line"),
+    ];
+    let mut remedies: Vec<&str> = remedies.into_iter().filter(|(of, _)| *of).map(|(_, remedy)| remedy).collect();
+    remedies.push("`fathom show` lists losses and coverage");
     (!claim.is_empty()).then(|| Finding {
         code: "T01".into(),
         title: "the trace is unreliable here".into(),
@@ -633,7 +647,7 @@ pub(super) fn recording(index: &Index) -> Option<Finding> {
         share_of_all: None,
         saving_ns: None,
         saving_interval_ns: None,
-        remedy: "record again with less load; `fathom show` lists losses and coverage".into(),
+        remedy: remedies.join("; "),
         evidence: Vec::new(),
         slow_waits: Vec::new(),
     })

@@ -344,7 +344,10 @@ fn missing_sqlite_is_unreliable_where_inferred() {
     rows.coverage.push(Coverage::absent(Layer::Database, "git", Absence::NoSqlite, "no SQLite"));
     assert!(!codes(&explain(&rows)).contains(&"T01"));
     rows.shapes[0].kind = "transaction".into();
-    assert_eq!(codes(&explain(&rows))[0], "T01");
+    let done = explain(&rows);
+    assert_eq!(codes(&done)[0], "T01");
+    let remedy = &done.findings[0].remedy;
+    assert!(remedy.contains("symbols") && !remedy.contains("less load"), "less load brings no symbols: {remedy}");
 }
 
 #[test]
@@ -366,6 +369,8 @@ fn lost_statements_make_trace_unreliable() {
     assert_eq!(codes(&done)[0], "T01", "before all others");
     let claim = &done.findings[0].claim;
     assert!(claim.contains("3 records were lost") && claim.contains("interrupted"), "{claim}");
+    let remedy = &done.findings[0].remedy;
+    assert!(remedy.contains("less load") && remedy.contains("a whole run") && !remedy.contains("symbols"), "{remedy}");
 }
 
 #[test]
