@@ -251,7 +251,7 @@ fn diagnosed(
         return Err(Error::NotRecorded { why: said, remedy: REMEDY });
     }
     if !done.status.success() {
-        let how = format!("{}: {said}", done.status);
+        let how = if said.is_empty() { done.status.to_string() } else { format!("{}: {said}", done.status) };
         return Err(Error::Command { what: "the command, as it was recorded,".into(), how });
     }
     let rows = Rows::load(&open(&archive).map_err(Error::Open)?)?;
