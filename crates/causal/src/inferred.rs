@@ -10,6 +10,8 @@
 //! | WAL | with its first write | with the sync after a frame, or with its last write if no sync follows |
 //! | neither is written | with the first write to the database; if it has a WAL, that is a checkpoint | with the database's sync, or with its last write |
 //!
+//! A database is known by a journal or WAL beside it, or by a read of its header ([`sqlite::reads_database_header`]), not by its name alone.
+//!
 //! A transaction is a thread's on one database, and has the calls on that database's files only: what the thread does
 //! meanwhile on other files is not the transaction's, nor is what it does after the transaction's last write or sync. Two
 //! databases, whether attached or of two connections, are two transactions, neither inside the other. In the time between
@@ -235,7 +237,11 @@ impl Inferred {
     pub(crate) fn class_of(&self, file: FileKey, names: &Names) -> FileClass {
         let Some(path) = names.path(file) else { return FileClass::Other };
         match sqlite::class(path) {
-            FileClass::Other if self.databases.contains_key(path) || self.read.contains(&file) => FileClass::Database,
+            // A name such as x.db is also Berkeley DB's and many others'.
+            FileClass::Other | FileClass::Database => {
+                let is_sqlite = self.databases.contains_key(path) || self.read.contains(&file);
+                if is_sqlite { FileClass::Database } else { FileClass::Other }
+            }
             class => class,
         }
     }

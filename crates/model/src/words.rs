@@ -176,7 +176,8 @@ names! {
     /// What a thread slept for, or waited for a CPU for, as the kernel itself shows it. The probes number them from 1 in this order,
     /// so new ones stand last.
     Wait {
-        /// A lock on a file by fcntl; also the sleeps of SQLite's busy handler after it was refused one.
+        /// A lock on a file by fcntl; also the sleeps of SQLite's busy handler after it was refused one, by the kernel
+        /// or, where another thread of its process holds it, by SQLite itself.
         Fcntl = "fcntl lock",
         /// A lock on a file by flock.
         Flock = "flock lock",

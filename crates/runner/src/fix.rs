@@ -9,10 +9,12 @@ use device::knobs::{self, Kept, Knob};
 use experiment::Design;
 use experiment::ab::{self, AbRequest};
 use experiment::fix::contract::NotTried;
-use experiment::fix::remedies::{self, Machine, Remedy};
+use experiment::fix::remedies::{self, Database as Known, Machine, Remedy};
 use experiment::fix::{Variants, copy_in};
 use model::text::ShownPath as _;
+use sqlite::DatabaseHeader;
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -145,8 +147,13 @@ pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
         prepare: request.prepare,
         ..Variants::default()
     };
+    let mut known = Known { wal: database.as_deref().is_some_and(has_wal), spans: false };
     let findings = match request.names.is_empty() {
-        true => diagnosed(&variants, scratch.path(), &mut machine, request.system, open)?,
+        true => {
+            let (findings, spans) = diagnosed(&variants, scratch.path(), &mut machine, request.system, open)?;
+            known.spans = spans;
+            findings
+        }
         false => {
             if request.system {
                 queue_of(&mut machine, None, database.as_deref());
@@ -154,7 +161,7 @@ pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
             Vec::new()
         }
     };
-    let all = remedies::all(&machine);
+    let all = remedies::suited(remedies::all(&machine), known);
     let wanted = match request.names.is_empty() {
         true => remedies::named(all, &findings),
         false => chosen(all, request.names)?,
@@ -217,14 +224,21 @@ fn queue_of(machine: &mut Machine, disk: Option<&str>, file: Option<&Path>) {
     }
 }
 
-/// Records the command once, and says which findings name remedies.
+/// Whether a database is in WAL mode, by its header.
+fn has_wal(database: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = fs::File::open(database).and_then(|file| file.take(DatabaseHeader::SIZE as u64).read_to_end(&mut head));
+    read.is_ok() && DatabaseHeader::parse(&head).is_some_and(|header| header.wal)
+}
+
+/// Records the command once, and says which findings name remedies, and whether its transactions have several databases.
 fn diagnosed(
     variants: &Variants<'_>,
     folder: &Path,
     machine: &mut Machine,
     system: bool,
     open: Open<'_>,
-) -> Result<Vec<String>> {
+) -> Result<(Vec<String>, bool)> {
     const REMEDY: &str = "without a recording, name the remedies to try: --try NAME,… (`fathom fix --list`)";
     prepared(&variants.prepare(None))?;
     let archive = folder.join("diagnosis.fathom");
@@ -237,7 +251,7 @@ fn diagnosed(
         return Err(Error::NotRecorded { why: said, remedy: REMEDY });
     }
     if !done.status.success() {
-        let how = format!("{}: {said}", done.status);
+        let how = if said.is_empty() { done.status.to_string() } else { format!("{}: {said}", done.status) };
         return Err(Error::Command { what: "the command, as it was recorded,".into(), how });
     }
     let rows = Rows::load(&open(&archive).map_err(Error::Open)?)?;
@@ -251,7 +265,7 @@ fn diagnosed(
             codes.push(finding.code);
         }
     }
-    Ok(codes)
+    Ok((codes, analysis::explain::spans_databases(&rows)))
 }
 
 /// What a process of ours said, without the name that this one says before its own errors.

@@ -145,7 +145,7 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2]) -> Result<Diff, 
             recordings: None,
         });
     }
-    statements.sort_by(|p, q| q.latency_ns.delta_ns.abs().total_cmp(&p.latency_ns.delta_ns.abs()));
+    statements.sort_by(|p, q| apart(q).total_cmp(&apart(p)));
     let found = [0, 1].map(|side| edges::found(&indices[side], &alignment, &slots[side]));
     let edges = edges::one_sided(&alignment, [&found[0], &found[1]]);
     let judged = Both::new(&a.whole, &b.whole, &lots).judged();
@@ -178,6 +178,12 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2]) -> Result<Diff, 
         withhold(&mut diff, &why);
     }
     Ok(diff)
+}
+
+/// How far apart the two are in a statement, ns: in its aligned executions, and by those that only one has, each as long as its mean.
+fn apart(s: &Statement) -> f64 {
+    let left = |left: u64, sum: u64| left as f64 * sum as f64 / s.pairs.max(1) as f64;
+    s.latency_ns.delta_ns.abs() + left(s.left_a, s.latency_ns.a) + left(s.left_b, s.latency_ns.b)
 }
 
 fn side(rows: &Rows) -> Side {

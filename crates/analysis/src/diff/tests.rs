@@ -121,6 +121,26 @@ fn executions_without_counterpart_are_listed_and_not_compared() {
     assert_eq!((diff.latency_ns.a, diff.latency_ns.b), (50 * 340_000, 50 * 340_000));
 }
 
+/// Where calls are the operations, syncs that were left out are executions without a counterpart: they are the difference.
+#[test]
+fn executions_of_one_recording_are_named_first() {
+    let with = |syncs: usize, slow: u64| {
+        let one = Execution { outside_ns: slow, ..insert() };
+        let mut rows = recording(&[vec![one; 3], vec![insert(); syncs]].concat());
+        rows.shapes.push(Shape { id: 2, kind: "call".into(), text: "fdatasync a.log".into() });
+        rows.operations[3..].iter_mut().for_each(|o| o.shape = 2);
+        // Ordinals are a statement's own.
+        rows.operations[3..].iter_mut().for_each(|o| o.nth -= 3);
+        rows
+    };
+    let diff = diff(&with(40, 1_000), &with(2, 30_000));
+    assert_eq!((diff.statements[0].statement.as_str(), diff.statements[0].left_a), ("fdatasync a.log", 38));
+    let text = text::text(&diff);
+    let [named, table] = ["38 of A (fdatasync a.log)", "phase "].map(|what| text.find(what).unwrap_or(usize::MAX));
+    assert!(named < table && table < usize::MAX, "{text}");
+    assert!(text.contains("the counts of those compared agree"), "{text}");
+}
+
 #[test]
 fn nested_executions_count_once_in_total() {
     let nest = |mut rows: Rows| {

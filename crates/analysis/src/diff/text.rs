@@ -11,10 +11,12 @@ use std::fmt::Write as _;
 
 /// Rows of a table, and things of a list, that are shown.
 const ROWS: usize = 12;
+/// Statements with executions of one recording only that are named at the top.
+const NAMED: usize = 3;
 /// A phase or layer with less than this part of the largest difference is not shown.
 const SMALL: f64 = 0.01;
 /// Facts that differ between any two recordings, and tell nothing.
-const ALWAYS: [&str; 6] = ["trace.", "tracer.", "load.", "memory.", "clock.", "temperature."];
+const ALWAYS: [&str; 7] = ["trace.", "tracer.", "load.", "memory.", "clock.", "temperature.", "stacks."];
 
 /// The text.
 pub fn text(diff: &Diff) -> String {
@@ -38,6 +40,7 @@ pub fn text(diff: &Diff) -> String {
         let range = self::interval(Some(part.interval));
         line(&mut out, &format!("  of that, in phases that did different work: {}{range}", signed(part.delta_ns)));
     }
+    uncompared(&mut out, diff);
     if !diff.phases.is_empty() {
         line(&mut out, "");
         table(&mut out, "phase", &diff.phases);
@@ -52,6 +55,21 @@ pub fn text(diff: &Diff) -> String {
     let _ = writeln!(out, "\nNotes");
     paragraph(&mut out, "  ", NOTES);
     out
+}
+
+/// Executions that only one recording has: where calls are the operations, a sync that is left out shows here and nowhere else.
+fn uncompared(out: &mut String, diff: &Diff) {
+    let left = diff.statements.iter().flat_map(|s| [(s.left_a, "A", &s.statement), (s.left_b, "B", &s.statement)]);
+    let alone = [(&diff.only_a, "A"), (&diff.only_b, "B")];
+    let alone = alone.into_iter().flat_map(|(list, which)| list.iter().map(move |s| (s.count, which, &s.statement)));
+    let mut all: Vec<_> = left.filter(|(count, ..)| *count > 0).chain(alone).collect();
+    all.sort_by_key(|(count, ..)| std::cmp::Reverse(*count));
+    let named = all.iter().take(NAMED).map(|(count, which, text)| format!("{count} of {which} ({})", shown(text)));
+    let named: Vec<String> = named.collect();
+    if !named.is_empty() {
+        let more = if all.len() > NAMED { ", …" } else { "" };
+        paragraph(out, "  ", &format!("not compared, since only one has them: {}{more}", named.join(", ")));
+    }
 }
 
 /// What each recording took, and what else is shown is of.
@@ -172,7 +190,8 @@ fn statement(out: &mut String, s: &Statement, diff: &Diff) {
     }
     let differing: Vec<&Count> = s.counts.iter().filter(|c| c.differs).collect();
     if differing.is_empty() {
-        line(out, "  the counts of both agree");
+        let which = if s.left_a + s.left_b > 0 { "of those compared" } else { "of both" };
+        line(out, &format!("  the counts {which} agree"));
     } else {
         line(out, &format!("  {:<48} {:>10} {:>10} {:>10}", "per execution", "A", "B", "B - A"));
     }

@@ -8,7 +8,7 @@ use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
 use crate::rows::{Index, IoAction};
 use crate::stacks::{Key, Sleeps};
 use crate::{tracer, waits};
-use model::table::{Slice, Span};
+use model::table::{Operation, Slice, Span};
 use model::{CHECKPOINT_REASONS, Call, Layer, Reason, Relation, ShapeKind, SpanFlag, SpanKind, Wait};
 use sqlite::FileClass;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -353,6 +353,14 @@ fn is_lock(wait: Wait, slice: &Slice) -> bool {
     wait.is_lock() && (wait != Wait::Futex || slice.by_tgid.is_some())
 }
 
+/// SQLite's result of a statement that did not get its lock; extended codes have it in their low byte.
+const BUSY: i64 = 5;
+
+/// A statement that was refused a lock to the end slept for it, whoever holds it: a connection of its own thread, too.
+fn ended_busy(operation: &Operation, slice: &Slice) -> bool {
+    slice.layer == Layer::Database && operation.result.is_some_and(|result| result & 0xff == BUSY)
+}
+
 fn own_slice(
     facts: &mut Facts,
     index: &Index,
@@ -404,6 +412,11 @@ fn own_slice(
     match slice.wait {
         Some(Wait::CpuQuota) => give(facts, Of::Quota),
         Some(Wait::DirtyThrottling) => give(facts, Of::Dirty),
+        Some(Wait::Timer) if ended_busy(operation, slice) => {
+            give(facts, Of::Lock);
+            let holder = ", held by another connection until the busy timeout (SQLITE_BUSY)".into();
+            facts.blame(index, at, Of::Lock, Culprit::Lock { wait: Wait::Fcntl, holder }, ns);
+        }
         Some(wait) if is_lock(wait, slice) => {
             give(facts, Of::Lock);
             facts.blame(index, at, Of::Lock, lock(index, wait, slice), ns);

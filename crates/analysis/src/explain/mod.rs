@@ -21,6 +21,7 @@ use archive::{Archive, Error};
 use contract::{Explanation, Finding, VERSION};
 use model::ShapeKind;
 use model::table::Slice;
+pub use rules::spans_databases;
 use stats::stretches::{Draws, STRETCHES, stretch, sum};
 
 /// A finding that concerns less of its statement's time is not listed.

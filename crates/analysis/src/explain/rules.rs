@@ -6,10 +6,11 @@ use super::{Found, Statement, latency, median};
 use crate::blind;
 use crate::completeness::lost_at_unknown_time;
 use crate::diff::lost;
-use crate::rows::Index;
+use crate::rows::{Index, Rows};
 use crate::text::{bytes, count, duration};
 use crate::tracer;
 use model::{Absence, Layer, ShapeKind, Wait, counted};
+use sqlite::{FileClass, class};
 use std::collections::HashSet;
 
 /// The part of executions from which on a statement does something as a rule.
@@ -39,7 +40,7 @@ const HARMLESS: f64 = 0.01;
 /// All that is found of a statement.
 pub(super) fn statement(index: &Index, facts: &Facts, statement: &Statement) -> Vec<Found> {
     let case = Case { index, facts, statement };
-    [
+    let found = [
         case.j01(),
         case.j02(),
         case.j03(),
@@ -57,10 +58,23 @@ pub(super) fn statement(index: &Index, facts: &Facts, statement: &Statement) -> 
         case.c01(),
         case.l01(),
         case.m01(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    ];
+    let across = spans_databases(index.rows);
+    let whole = |found: Found| match across && found.remedy.contains("WAL") {
+        true => Found { remedy: format!("{}; {ACROSS}", found.remedy), ..found },
+        false => found,
+    };
+    found.into_iter().flatten().map(whole).collect()
+}
+
+/// What a WAL takes from transactions that have several databases (sqlite.org: Write-Ahead Logging, disadvantages).
+const ACROSS: &str =
+    "with a WAL, a transaction over several attached databases is atomic in each, but no longer across them";
+
+/// Whether a transaction wrote several databases at once: SQLite makes a master journal then, unless they have WALs.
+pub fn spans_databases(rows: &Rows) -> bool {
+    let mut paths = rows.files.iter().filter_map(|file| file.path.as_deref());
+    paths.any(|path| class(path) == FileClass::MasterJournal)
 }
 
 struct Case<'a> {
@@ -597,6 +611,7 @@ pub(super) fn recording(index: &Index) -> Option<Finding> {
             plural(below, "record was lost", "records were lost")
         ));
     }
+    let lost_some = !reasons.is_empty();
     if !rows.trace.complete {
         reasons.push("the recording was interrupted".into());
     }
@@ -606,6 +621,19 @@ pub(super) fn recording(index: &Index) -> Option<Finding> {
         rows.coverage.iter().filter(|c| inferred || c.absence != Some(Absence::NoSqlite)).cloned().collect();
     reasons.extend(blind::blind(&coverage).into_iter().map(|blind| blind.means.trim_end_matches('.').to_owned()));
     let claim = reasons.join("; ");
+    // What cures one of them does nothing for another: less load brings no symbols.
+    let absent = |absence| coverage.iter().any(|c| !c.attached && c.absence == Some(absence));
+    let remedies = [
+        (lost_some, "record again with less load"),
+        (!rows.trace.complete, "record a whole run"),
+        (
+            absent(Absence::NoSqlite),
+            "give the program a SQLite with symbols (a debug package, or one that is not stripped), or name a function by --op",
+        ),
+        (absent(Absence::Late), "name the program with SQLite on the command line"),
+    ];
+    let mut remedies: Vec<&str> = remedies.into_iter().filter(|(of, _)| *of).map(|(_, remedy)| remedy).collect();
+    remedies.push("`fathom show` lists losses and coverage");
     (!claim.is_empty()).then(|| Finding {
         code: "T01".into(),
         title: "the trace is unreliable here".into(),
@@ -619,7 +647,7 @@ pub(super) fn recording(index: &Index) -> Option<Finding> {
         share_of_all: None,
         saving_ns: None,
         saving_interval_ns: None,
-        remedy: "record again with less load; `fathom show` lists losses and coverage".into(),
+        remedy: remedies.join("; "),
         evidence: Vec::new(),
         slow_waits: Vec::new(),
     })

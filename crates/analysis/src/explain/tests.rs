@@ -65,6 +65,21 @@ fn flushes_and_syncs_of_delete_mode_are_found() {
     assert!(s01.statement.as_deref() == Some(INSERT) && !s01.evidence.is_empty() && s01.evidence.len() <= 5);
 }
 
+/// A master journal is made for a transaction over several databases, which a WAL would make atomic in each only.
+#[test]
+fn wal_over_databases_says_what_it_takes() {
+    let mut rows = recording(&vec![insert(); 40]);
+    let of_wal = |rows: &Rows| -> Vec<(String, bool)> {
+        let found = explain(rows).findings.into_iter().filter(|f| f.remedy.contains("WAL"));
+        found.map(|f| (f.code, f.remedy.contains("atomic in each, but no longer across them"))).collect()
+    };
+    let alone = of_wal(&rows);
+    assert!(!alone.is_empty() && alone.iter().all(|(_, said)| !said), "{alone:?}");
+    rows.files.push(File { id: 9, dev: 1, ino: 9, path: Some("/m/t.db-mj0A1B2C9DE".into()), start_ns: 0 });
+    let across = of_wal(&rows);
+    assert!(across.len() == alone.len() && across.iter().all(|(_, said)| *said), "{across:?}");
+}
+
 #[test]
 fn forced_f2fs_checkpoint_has_reason() {
     let mut rows = recording(&vec![insert(); 10]);
@@ -329,7 +344,10 @@ fn missing_sqlite_is_unreliable_where_inferred() {
     rows.coverage.push(Coverage::absent(Layer::Database, "git", Absence::NoSqlite, "no SQLite"));
     assert!(!codes(&explain(&rows)).contains(&"T01"));
     rows.shapes[0].kind = "transaction".into();
-    assert_eq!(codes(&explain(&rows))[0], "T01");
+    let done = explain(&rows);
+    assert_eq!(codes(&done)[0], "T01");
+    let remedy = &done.findings[0].remedy;
+    assert!(remedy.contains("symbols") && !remedy.contains("less load"), "less load brings no symbols: {remedy}");
 }
 
 #[test]
@@ -351,6 +369,8 @@ fn lost_statements_make_trace_unreliable() {
     assert_eq!(codes(&done)[0], "T01", "before all others");
     let claim = &done.findings[0].claim;
     assert!(claim.contains("3 records were lost") && claim.contains("interrupted"), "{claim}");
+    let remedy = &done.findings[0].remedy;
+    assert!(remedy.contains("less load") && remedy.contains("a whole run") && !remedy.contains("symbols"), "{remedy}");
 }
 
 #[test]

@@ -125,18 +125,60 @@ impl Threads {
     pub(crate) fn on_wait(&mut self, header: &Header, record: &event::Wait, names: &Names) {
         let Some(thread) = self.map.get(&header.tid) else { return };
         let Some(at) = thread.aways.iter().rposition(|a| a.start_ns == record.start_ns) else { return };
-        let Away { start_ns, wake_ns, .. } = thread.aways[at];
+        let Away { start_ns, wake_ns, between_rows, .. } = thread.aways[at];
         let blocked = Wait::from_number(record.what).filter(|_| start_ns < wake_ns).map(|wait| {
-            let refused = thread.refused.filter(|r| r.at_ns <= start_ns && !thread.called_between(r.at_ns, start_ns));
+            let since = |r: &Refused| r.at_ns <= start_ns && !between_rows && !thread.called_between(r.at_ns, start_ns);
+            let refused = thread.refused.filter(since);
             match (wait, refused) {
                 // SQLite's busy handler sleeps and asks again.
                 (Wait::Fcntl | Wait::Flock | Wait::Timer, Some(refused)) => refused.blocked,
+                (Wait::Timer, None) => self.busy(thread, &thread.aways[at]).unwrap_or(Blocked::of(wait)),
                 _ => self.woken_by(header.tid, wait, record, wake_ns, names),
             }
         });
-        if let Some(away) = self.map.get_mut(&header.tid).and_then(|t| t.aways.get_mut(at)) {
+        let Some(thread) = self.map.get_mut(&header.tid) else { return };
+        if let Some(blocked) =
+            blocked.filter(|b| b.wait == Wait::Fcntl && Wait::from_number(record.what) == Some(Wait::Timer))
+        {
+            thread.refused = Some(Refused { at_ns: start_ns, blocked });
+        }
+        if let Some(away) = thread.aways.get_mut(at) {
             (away.blocked, away.throttled_ns) = (blocked, record.throttled_ns);
         }
+    }
+
+    /// A timer's sleep within a statement's own step, while another thread of the process is in a statement, is SQLite's busy handler: what
+    /// a connection of the same process holds, it refuses without asking the kernel.
+    fn busy(&self, thread: &Thread, away: &Away) -> Option<Blocked> {
+        let running = thread.operation_at(away.start_ns, 0, None)?.kind == Kind::Statement;
+        if !running || away.in_call || away.between_rows {
+            return None;
+        }
+        let beside = self.statements_beside(thread, away.start_ns);
+        let [one, rest @ ..] = &beside[..] else { return None };
+        let operation = if rest.is_empty() { *one } else { 0 };
+        Some(Blocked { wait: Wait::Fcntl, tgid: thread.tgid, operation, file: 0 })
+    }
+
+    /// The statements that other threads of its process were in at that time; where some called on files, those.
+    fn statements_beside(&self, thread: &Thread, time_ns: u64) -> Vec<u64> {
+        let others = || self.map.values().filter(|other| other.tgid == thread.tgid && other.tid != thread.tid);
+        let mut all: Vec<(u64, bool)> = Vec::new();
+        for other in others() {
+            let within = |f: &&Frame| f.kind == Kind::Statement && f.covers(time_ns);
+            if let Some(open) = other.frames.iter().rev().find(within) {
+                let calls = other.called_between(open.start_ns, time_ns)
+                    || other.call.is_some_and(|c| c.start_ns >= open.start_ns);
+                all.push((open.id, calls));
+            }
+        }
+        let from = self.history.partition_point(|e| e.end_ns < time_ns);
+        let ended =
+            self.history.range(from..).take(1024).filter(|e| e.kind == Kind::Statement && e.start_ns <= time_ns);
+        all.extend(ended.filter(|e| others().any(|other| other.tid == e.tid)).map(|e| (e.id, true)));
+        let calls = all.iter().any(|(_, calls)| *calls);
+        all.retain(|(_, own)| *own || !calls);
+        all.into_iter().map(|(id, _)| id).collect()
     }
 
     /// Who ended a wait, where it was no timer and no device.

@@ -1,7 +1,7 @@
 //! Two commits of a repository beside each other: each in a worktree of its own, built there, removed afterwards.
 //!
 //! The worktrees lie in a folder of the run's own ([`Scratch`]), so that a killed run's are cleaned away by the next; git forgets them
-//! with its next `git worktree prune`, which this does first.
+//! with its next `git worktree prune`, which comes after that.
 
 use crate::scratch::{NoFolder, Scratch};
 use std::path::{Path, PathBuf};
@@ -58,9 +58,9 @@ impl Worktrees {
             .ok_or_else(|| Error::Range(range.into()))?;
         let head = if head.is_empty() { "HEAD" } else { head };
         let repository = PathBuf::from(git(here, &["rev-parse", "--show-toplevel"])?);
-        git(&repository, &["worktree", "prune"])?;
         let temporary = std::env::temp_dir();
         crate::clean(&temporary);
+        git(&repository, &["worktree", "prune"])?;
         let scratch = Scratch::new(&temporary)?;
         let mut made = Self { repository, all: Vec::new(), _scratch: scratch };
         for (place, name) in [base, head].into_iter().enumerate() {
@@ -142,7 +142,12 @@ mod tests {
             run(&["add", "f"]).unwrap();
             run(&["commit", "--quiet", "-m", text]).unwrap();
         }
+        // As a run leaves it that was killed: nobody holds the folder's lock.
+        let left = std::env::temp_dir().join(format!("fathom-run-1-{}", std::process::id()));
+        std::fs::create_dir(&left).unwrap();
+        git(here, &["worktree", "add", "--quiet", "--detach", &left.join("base").to_string_lossy(), "HEAD"]).unwrap();
         let both = Worktrees::new(here, "HEAD~1..").unwrap();
+        assert_eq!(git(here, &["worktree", "list"]).unwrap().lines().count(), 3, "those of this run only");
         let text = |at: usize| std::fs::read_to_string(both.all[at].1.join("built")).unwrap();
         both.build(0, "cp f built").unwrap();
         both.build(1, "cp f built").unwrap();

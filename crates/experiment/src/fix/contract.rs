@@ -178,6 +178,16 @@ mod tests {
         assert_eq!(order, ["off", "wal"], "what saves most first");
     }
 
+    /// One that was interrupted before its first blocks ended.
+    #[test]
+    fn what_was_not_measured_is_not_called_no_faster() {
+        let mut fixed = fixed(&[("wal", 1.0, Verdict::Inconclusive)], Durability::Same);
+        assert!(super::super::text::text(&fixed).contains("is allowed is faster"));
+        fixed.tried.iter_mut().for_each(|t| (t.ratio, t.ci95) = (None, None));
+        let text = super::super::text::text(&fixed);
+        assert!(text.contains("No remedy was measured") && !text.contains("is faster"), "{text}");
+    }
+
     #[test]
     fn text_lists_what_is_given_up_apart() {
         let text = super::super::text::text(&fixed(

@@ -74,6 +74,9 @@ pub struct Machine {
 }
 
 const SAME: &str = "nothing: each commit is as durable as before";
+const SAME_WAL: &str =
+    "nothing: each commit is as durable as before (over several attached databases, it is atomic in each only)";
+const ACROSS: &str = "after a power failure, a transaction may be in some of its attached databases and not in others";
 const LAST: &str = "the last commits may be lost when the power fails; the database stays intact";
 const OLDER: &str = "a power failure at the wrong moment may damage the database, on older file systems";
 const DAMAGE: &str = "a power failure or a crash of the system may damage the database";
@@ -101,7 +104,7 @@ pub fn all(machine: &Machine) -> Vec<Remedy> {
     use Durability::{Corruption, LastCommits, Same};
     let wal = Some("PRAGMA journal_mode=WAL");
     let mut all = vec![
-        sql("wal", &["J01", "J02", "J03", "F01", "F03", "S01", "R01"], (wal, None), (Same, SAME)),
+        sql("wal", &["J01", "J02", "J03", "F01", "F03", "S01", "R01"], (wal, None), (Same, SAME_WAL)),
         sql("truncate", &["J01", "J02", "J03"], (None, Some("PRAGMA journal_mode=TRUNCATE")), (Same, SAME)),
         sql("persist", &["J01", "J02", "J03"], (None, Some("PRAGMA journal_mode=PERSIST")), (Same, SAME)),
         sql(
@@ -173,6 +176,30 @@ pub fn all(machine: &Machine) -> Vec<Remedy> {
     all
 }
 
+/// What is known of the database before anything is tried.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Database {
+    /// It has a WAL.
+    pub wal: bool,
+    /// Transactions write several databases at once.
+    pub spans: bool,
+}
+
+/// The remedies as they are for this database: it leaves its journal mode only for a remedy that is one, and what a WAL takes from
+/// transactions over several databases is given up knowingly.
+pub fn suited(mut all: Vec<Remedy>, database: Database) -> Vec<Remedy> {
+    for remedy in &mut all {
+        let Some(sql) = &mut remedy.persistent else { continue };
+        if database.wal && sql.contains("journal_mode=DELETE") {
+            sql.push_str("; PRAGMA journal_mode=WAL");
+        }
+        if database.spans && !database.wal && sql.contains("journal_mode=WAL") {
+            (remedy.durability, remedy.gives_up) = (Durability::Corruption, ACROSS);
+        }
+    }
+    all
+}
+
 /// Option that undoes a remount.
 pub fn undo(option: &str) -> Option<&'static str> {
     match option {
@@ -224,6 +251,38 @@ mod tests {
             let barrier = r.mount.as_ref().is_some_and(|(_, option)| option == "nobarrier");
             assert_eq!(sql || barrier, r.durability != Durability::Same, "{}", r.name);
         }
+    }
+
+    /// Whatever the database is, a remedy leaves it in a mode that it was in, or that is the remedy.
+    #[test]
+    fn database_keeps_its_journal_mode() {
+        for (wal, last) in [(false, "DELETE"), (true, "WAL")] {
+            for r in suited(everything(), Database { wal, spans: false }) {
+                let modes: Vec<&str> = r
+                    .persistent
+                    .iter()
+                    .flat_map(|sql| sql.split("journal_mode=").skip(1))
+                    .map(|s| s.split(';').next().unwrap())
+                    .collect();
+                let named = r.name.starts_with("wal");
+                assert!(modes.last().is_none_or(|mode| *mode == last || named), "{}: {modes:?}, WAL: {wal}", r.name);
+            }
+        }
+    }
+
+    #[test]
+    fn wal_of_transactions_over_databases_is_not_same() {
+        let class = |spans, wal| -> Vec<Durability> {
+            let all = suited(everything(), Database { wal, spans });
+            let of_wal = all.into_iter().filter(|r| r.name.starts_with("wal"));
+            of_wal
+                .inspect(|r| assert_eq!(r.gives_up == ACROSS, spans && !wal, "{}", r.name))
+                .map(|r| r.durability)
+                .collect()
+        };
+        assert_eq!(class(true, false), [Durability::Corruption; 2]);
+        let kept = [Durability::Same, Durability::LastCommits];
+        assert_eq!((class(false, false), class(true, true)), (kept.to_vec(), kept.to_vec()));
     }
 
     #[test]

@@ -55,6 +55,9 @@ pub fn text(fixed: &Fixed) -> String {
             line(&format!("\nBest, with durability {}: {}", fixed.allowed.name(), best.name));
             settings(best).iter().for_each(|setting| line(&format!("  {setting}")));
         }
+        None if fixed.tried.iter().all(|tried| tried.ratio.is_none()) => {
+            line("\nNo remedy was measured: none is known to be faster, or not to be.");
+        }
         None if fixed.allowed < Durability::Corruption => {
             line("\nNo remedy whose durability is allowed is faster (--allow last-commits or corruption allows more).");
         }

@@ -3,19 +3,24 @@
 use model::table::{Coverage, File, Operation, Process, Shape, Span};
 use model::{Absence, Layer, ShapeKind};
 use sqlite::FileClass;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// What the rows show of it.
 #[derive(Debug, Default)]
 pub struct SqliteCoverage {
     /// Shapes that are statements (true) or inferred transactions.
     shapes: HashMap<u64, bool>,
-    /// Files named as SQLite's.
-    files: HashSet<u64>,
-    /// Processes that executed statements, of which transactions were inferred, that used such files.
+    /// Files named as SQLite's: whether it is a database, and the path of that.
+    files: HashMap<u64, (bool, String)>,
+    /// Databases with a file beside them that only SQLite has, and files read as SQLite reads a database's header: a name such as x.db is
+    /// also Berkeley DB's.
+    with_companion: HashSet<String>,
+    header_read: HashSet<u64>,
+    /// Which process used which of these files.
+    used: BTreeSet<(u32, u64)>,
+    /// Processes that executed statements, of which transactions were inferred.
     with_statements: HashSet<u32>,
     inferred: HashSet<u32>,
-    users: HashSet<u32>,
     /// Names of the processes that were to be recorded.
     tracked: BTreeMap<u32, String>,
 }
@@ -37,14 +42,33 @@ impl SqliteCoverage {
     }
 
     pub fn span(&mut self, row: &Span) {
-        if row.layer == Layer::Syscall && row.file.is_some_and(|file| self.files.contains(&file)) {
-            self.users.insert(row.tgid);
+        let Some(file) = row.file.filter(|file| row.layer == Layer::Syscall && self.files.contains_key(file)) else {
+            return;
+        };
+        self.used.insert((row.tgid, file));
+        if row.offset.is_some_and(|offset| sqlite::reads_database_header(offset, row.bytes)) {
+            self.header_read.insert(file);
         }
     }
 
+    /// Whether the process used a file of SQLite's.
+    fn is_user(&self, tgid: u32) -> bool {
+        let mut used = self.used.range((tgid, 0)..=(tgid, u64::MAX));
+        used.any(|(_, file)| {
+            let (is_database, path) = &self.files[file];
+            !is_database || self.header_read.contains(file) || self.with_companion.contains(path)
+        })
+    }
+
     pub fn file(&mut self, row: &File) {
-        if row.path.as_deref().is_some_and(|path| sqlite::class(path) != FileClass::Other) {
-            self.files.insert(row.id);
+        let Some(path) = row.path.as_deref() else { return };
+        let class = sqlite::class(path);
+        let database = sqlite::database_in(path, class);
+        if matches!(class, FileClass::RollbackJournal | FileClass::Wal | FileClass::Shm) {
+            self.with_companion.insert(database.into());
+        }
+        if class != FileClass::Other {
+            self.files.insert(row.id, (class == FileClass::Database, database.into()));
         }
     }
 
@@ -61,7 +85,7 @@ impl SqliteCoverage {
             let name = if name.is_empty() { format!("process {tgid}") } else { name.clone() };
             let how = if self.inferred.contains(tgid) {
                 format!("no SQLite was found in {name}: its transactions are inferred from its files")
-            } else if self.users.contains(tgid) {
+            } else if self.is_user(*tgid) {
                 format!(
                     "no SQLite was found in {name}, though it uses files named like SQLite's: its statements are not \
                      recorded"
@@ -72,9 +96,65 @@ impl SqliteCoverage {
             rows.insert(name, how);
         }
         if rows.is_empty() && self.with_statements.is_empty() {
-            let how = "no SQLite: no statement, and no file named like SQLite's";
+            let how = "no SQLite: no statement, and no file that is used like SQLite's";
             rows.insert("sqlite".into(), how.into());
         }
         rows.into_iter().map(|(probe, how)| Coverage::absent(Layer::Database, probe, Absence::NoSqlite, how)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROCESS: u32 = 7;
+
+    /// A process that reads (offset, bytes) of files of these names.
+    fn said(files: &[(&str, u64, u64)]) -> String {
+        let mut seen = SqliteCoverage::default();
+        seen.process(&Process { tgid: PROCESS, name: "app".into(), parent: None, tracked: true });
+        for (id, (path, ..)) in (1..).zip(files) {
+            seen.file(&File { id, dev: 1, ino: id, path: Some((*path).into()), start_ns: 0 });
+        }
+        for (id, (_, offset, bytes)) in (1..).zip(files).filter(|(_, (.., bytes))| *bytes > 0) {
+            seen.span(&Span {
+                id,
+                layer: Layer::Syscall,
+                kind: "pread64".into(),
+                start_ns: 1,
+                end_ns: Some(2),
+                tgid: PROCESS,
+                tid: PROCESS,
+                operation: None,
+                file: Some(id),
+                offset: Some(*offset),
+                disk: None,
+                sector: None,
+                bytes: *bytes,
+                result: None,
+                number: None,
+                cache_added: None,
+                flags: "".into(),
+            });
+        }
+        seen.rows().into_iter().map(|row| row.how).collect()
+    }
+
+    /// Berkeley DB's, gdbm's and many others' files are named so, too.
+    #[test]
+    fn name_of_database_alone_is_no_use_of_sqlite() {
+        let none = "no file that is used like SQLite's";
+        let used = "no SQLite was found in app";
+        for (files, expected) in [
+            (&[("/d/aliases.db", 0, 4096)][..], none),
+            (&[("/d/notes.txt", 0, 100)], none),
+            (&[("/d/a.db", 24, 16)], used),
+            (&[("/d/a.db", 0, 100)], used),
+            (&[("/d/a.db", 4096, 4096), ("/d/a.db-wal", 0, 0)], used),
+            (&[("/d/a.db", 4096, 4096), ("/d/b.db-wal", 0, 0)], none),
+            (&[("/d/a.db-journal", 0, 512)], used),
+        ] {
+            assert!(said(files).contains(expected), "{files:?}: {}", said(files));
+        }
     }
 }

@@ -98,6 +98,19 @@ fn timer_and_lone_futex_are_no_lock_wait() {
     assert!(the(&explain(&rows), "L01").claim.contains("futex, ended by (PID 5)"));
 }
 
+/// "database is locked": nobody else need be seen holding it.
+#[test]
+fn sleeps_of_statement_that_ended_busy_are_lock_waits() {
+    for (result, is_lock) in [(5, true), (5 | 1 << 8, true), (101, false), (1, false)] {
+        let mut rows = recording(&vec![insert(); 10]);
+        rows.operations.iter_mut().for_each(|o| o.result = Some(result));
+        waiting(&mut rows, 660_000, |slice| slice.wait = Some(Wait::Timer));
+        let done = explain(&rows);
+        assert_eq!(codes(&done).contains(&"L01"), is_lock, "{result}");
+        assert!(!is_lock || the(&done, "L01").claim.ends_with("until the busy timeout (SQLITE_BUSY)"), "{result}");
+    }
+}
+
 #[test]
 fn dirty_throttling_is_found_from_twentieth_of_time_on() {
     let of = |ns: u64| {
