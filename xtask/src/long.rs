@@ -188,10 +188,8 @@ mod tests {
 
     #[test]
     fn word_names_program_or_part_of_test() {
-        let test = Test {
-            program: Program { name: "engines".into(), ..test("tests", "").program },
-            name: "long::on_spark".into(),
-        };
+        let mut test = test("tests", "long::on_spark");
+        test.program.name = "engines".into();
         let is_wanted = |text: &str| test.is_wanted(&text.split_whitespace().map(str::to_string).collect::<Vec<_>>());
         assert!(is_wanted("") && is_wanted("engines") && is_wanted("sql spark"));
         assert!(!is_wanted("engine") && !is_wanted("sql"));
