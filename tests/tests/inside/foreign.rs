@@ -1,6 +1,6 @@
 //! Programs that look at what the loader loads, and tools that run programs their own way: each ends as it does without Fathom.
 
-use super::{archive, number, run, shape, show};
+use super::{number, run, shape, show};
 use anyhow::{Context, Result, ensure};
 use fathom_tests::fathom;
 use std::fs;
