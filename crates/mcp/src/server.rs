@@ -190,8 +190,8 @@ impl Server {
         // In alphabetical order, so `cannot_claim` comes first.
         let mut answer = json!({"cannot_claim": cannot_claim, "provenance": provenance, "result": value});
         let mut room = self.budget.saturating_sub(characters(&answer) - characters(&answer["result"])).max(LEAST);
-        // The list of cuts needs room too.
-        for _ in 0..4 {
+        // The list of cuts needs room too, and may be longer the next time: so each time gives up a sixteenth at least.
+        loop {
             let (result, mut left_out) = fit::fit(value.clone(), room);
             left_out.extend(cut.clone());
             answer["result"] = result;
@@ -202,7 +202,7 @@ impl Server {
             if over == 0 || room == LEAST {
                 break;
             }
-            room = room.saturating_sub(over).max(LEAST);
+            room = room.saturating_sub(over.max(room / 16)).max(LEAST);
         }
         answer
     }
@@ -341,6 +341,22 @@ mod tests {
             cuts.iter().any(|cut| cut["path"] == "cannot_claim" && cut["left_out"].as_u64() > Some(20)),
             "{answer}"
         );
+    }
+
+    /// Whatever parts it has: the list of cuts is longer the more of them are cut.
+    #[test]
+    fn answer_of_any_shape_is_within_budget() {
+        let folder = tempfile::tempdir().unwrap();
+        for (tokens, parts) in [500, 700].into_iter().flat_map(|tokens| (1..30).step_by(3).map(move |n| (tokens, n))) {
+            let server = Server::new("/bin/true".into(), &[folder.path().into()], tokens).unwrap();
+            let part =
+                |n: usize| (format!("a_part_of_{n}"), json!(vec![json!({"name": "d".repeat(n), "n": [1, 2, n]}); n]));
+            let empty = ["facts", "links", "files", "coverage"].map(|name| (name.into(), json!([])));
+            let value: serde_json::Map<String, Value> = (0..parts).map(part).chain(empty).collect();
+            let answer =
+                server.within(value.into(), vec![json!("c".repeat(9 * parts)); 3], vec![json!({"archive": "a"})]);
+            assert!(characters(&answer) <= tokens as usize * TOKEN, "{tokens} {parts}: {}", characters(&answer));
+        }
     }
 
     /// What a client reads.
