@@ -24,12 +24,16 @@ Fathom's own.
 ";
 
 /// Texts for crates that bring none, as their repositories have them.
-const SHIPPED: [(&str, &str); 1] = [("iced-x86", include_str!("../licences/iced-x86.txt"))];
+const SHIPPED: [(&str, &str); 3] = [
+    ("alloc-stdlib", include_str!("../licences/alloc-stdlib.txt")),
+    ("flatbuffers", include_str!("../../LICENSE-APACHE")),
+    ("iced-x86", include_str!("../licences/iced-x86.txt")),
+];
 
 /// Files of a crate that hold a licence begin so.
 const TEXTS: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
-/// Fails on a crate under another licence, or from another place, than `deny.toml` allows.
+/// Fails on a crate under another licence, or from another place, than `deny.toml` allows, and on one whose licence has no text here.
 pub fn check(root: &Path) -> Result<()> {
     let file = std::fs::read_to_string(root.join("deny.toml")).context("cannot read deny.toml")?;
     let (licences, sources) = (list(&file, "allow")?, list(&file, "allow-registry")?);
@@ -43,6 +47,9 @@ pub fn check(root: &Path) -> Result<()> {
     let packages = all.iter().flat_map(|metadata| array(&metadata["packages"]));
     let offences: Vec<String> = packages.filter_map(|package| offence(package, &licences, &sources)).collect();
     ensure!(offences.is_empty(), "{}", offences.join("\n"));
+    for (metadata, program) in all.iter().zip(["fathom", "fathom-sql"]) {
+        texts(metadata, target.trim(), program)?;
+    }
 
     let deny = || cargo(root).args(["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     if deny().is_ok_and(|status| status.success()) {
