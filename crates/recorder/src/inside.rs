@@ -138,8 +138,6 @@ pub struct Watch {
     rows: Vec<Coverage>,
     /// Libraries in processes that have uprobes although the library is probed inside, by the reason: how many, and the first of them.
     outside: BTreeMap<(usize, String), (usize, String)>,
-    /// Libraries that were hooked in processes and, when they were loaded again, were not, by the reason: in how many.
-    partly: BTreeMap<(usize, &'static str), usize>,
     /// Why nothing is probed inside.
     unused: Option<String>,
     /// Processes that were to be given the object at their exec, and why that could not be done.
@@ -242,18 +240,6 @@ impl Watch {
 
     /// Looks at the processes that have mapped a library. `last`: the recording ends.
     pub fn look(&mut self, session: &mut Session, last: bool) {
-        self.look_at_loading(session, last);
-        let Some(inside) = session.inside().filter(|_| last) else { return };
-        for (library, known) in self.libraries.iter().enumerate() {
-            for tgid in &known.hooked {
-                if let Status::Refused(why) = inside.status(*tgid, known.place) {
-                    *self.partly.entry((library, why)).or_default() += 1;
-                }
-            }
-        }
-    }
-
-    fn look_at_loading(&mut self, session: &mut Session, last: bool) {
         for process in std::mem::take(&mut self.loading) {
             match self.standing(session, &process, last) {
                 Standing::Hooked => {
@@ -374,14 +360,7 @@ impl Watch {
             };
             row(&probe, format!("{others}by uprobes, since {why}"))
         });
-        let partly = self.partly.iter().map(|((library, why), count)| {
-            let path = self.libraries[*library].planned.path.to_string_lossy();
-            let processes = model::counted(*count, "process");
-            let how =
-                format!("{processes} loaded it again and were not probed then, since {why}: statements are missing");
-            row(&format!("{path} inside"), how)
-        });
-        rows.chain(outside).chain(partly).chain(self.rows.iter().cloned()).collect()
+        rows.chain(outside).chain(self.rows.iter().cloned()).collect()
     }
 }
 
