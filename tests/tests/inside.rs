@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         ("child_without_preload_is_probed_by_uprobes", with("sqlite3").and_then(|()| installed("busybox")), scrubbed),
         ("sanitized_programs_end_as_without_fathom", with("cc").and_then(|()| archive()), foreign::sanitizers),
         ("programs_started_by_tools_end_as_without_fathom", with("sqlite3"), foreign::starters),
+        ("functions_of_reopened_libraries_are_counted", with("cc"), foreign::reopened),
         ("program_does_not_see_object_in_its_environment", with("python3"), environment),
         ("static_program_matches_uprobes", with("cc").and_then(|()| archive()), || static_programs(&LINKED[1..2])),
         ("long::programs_linked_otherwise_match_uprobes", with("cc").and_then(|()| archive()), || {

@@ -100,3 +100,26 @@ pub fn starters() -> Result<()> {
     }
     Ok(())
 }
+
+/// Functions of libraries that are closed and opened again more often than there is room for at once, by two threads.
+pub fn reopened() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (source, program) = (at("work.c"), super::compile("cc", "reopens.c", folder.path())?);
+    // What it does first makes room on the stack, which can be undone.
+    let work =
+        "#include <unistd.h>\n__attribute__((noinline)) int work(int n) { volatile int s = n; getppid(); return s; }\n";
+    fs::write(&source, work)?;
+    let libraries = ["a.so", "b.so"].map(at);
+    for library in &libraries {
+        run(Command::new("cc").args(["-O1", "-shared", "-fPIC", "-o", library, &source]))?;
+    }
+    let [a, b] = &libraries;
+    let (first, second) = (format!("{a}:work"), format!("{b}:work"));
+    let options = ["--probes", "inside", "--op", &first, "--op", &second];
+    let summary = show(&fathom_tests::record(folder.path(), &options, &[&program.to_string_lossy(), "150", a, b])?)?;
+    let count = number(shape(&summary, "WORK")?, "/count")?;
+    ensure!(count == 2.0 * 150.0 * 3.0, "{count} calls");
+    ensure!(summary["environment"]["sqlite.probes"]["value"] == "inside", "{:#}", summary["coverage"]);
+    Ok(())
+}
