@@ -8,6 +8,7 @@ mod seeded;
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, root};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         ("long::unchanged_sqlite3_shell_passes_and_mode_is_named", needs("sqlite3"), shell),
         ("unchanged_git_commit_passes_and_fsync_is_found", needs("git"), git),
         ("unchanged_tar_passes_and_more_files_are_found", needs("tar"), tar),
+        ("files_that_replace_others_keep_their_names", needs("python3"), replaced),
         ("untraced_counts_find_more_writes", installed("dd"), untraced),
         ("failed_command_and_bad_contract_are_errors", Ok(()), errors),
         ("long::seeded_regressions_are_named_of_git", seeded::needs("git"), || seeded::found("git")),
@@ -187,6 +189,49 @@ fn tar() -> Result<()> {
     passes(folder.path())?;
     let outcome = fails(folder.path(), &["--prepare", &make(200)], &[])?;
     ensure!(outcome["differences"].to_string().contains("open file"), "{outcome}");
+    Ok(())
+}
+
+/// Files get the inodes of those that were replaced, which nothing reports as removed; a folder has no name before its first sync. One
+/// process uses SQLite, so that its syncs are calls outside of statements; each of the other's is an execution.
+const REPLACE: &str = r#"
+import os, sqlite3
+for name in ("left", "right"):
+    if os.fork() == 0:
+        os.mkdir(name)
+        if name == "left":
+            sqlite3.connect(":memory:").execute("SELECT 1").fetchall()
+        for i in range(100):
+            new = os.path.join(name, f"new-{i}")
+            os.mkdir(new)
+            folder = os.open(new, os.O_RDONLY)
+            for target in ("status", "available"):
+                file = os.open(os.path.join(new, target), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+                os.write(file, b"x")
+                os.fdatasync(file)
+                os.close(file)
+                os.rename(os.path.join(new, target), os.path.join(name, "current"))
+            os.fsync(folder)
+            os.close(folder)
+            os.rmdir(new)
+        os._exit(0)
+os.wait(), os.wait()
+"#;
+
+fn replaced() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("replace.py"), REPLACE)?;
+    record(folder.path(), &["--prepare", "rm -rf left right"], &["python3", "replace.py"])?;
+    let written = std::fs::read_to_string(folder.path().join("fathom-check.toml"))?;
+    let contract: toml::Value = toml::from_str(&written)?;
+    let outside = |what: &str| contract["program"]["exact"].get(what).and_then(toml::Value::as_integer);
+    ensure!((outside("fdatasync file"), outside("fsync directory")) == (Some(200), Some(100)), "{written}");
+    let executions = contract["statement"].as_array().context("no statement")?.iter();
+    let executions: BTreeMap<&str, i64> = executions
+        .filter_map(|one| Some((one["text"].as_str()?, one.get("exact")?.get("executions")?.as_integer()?)))
+        .collect();
+    let expected = [("SELECT ?", 1), ("fdatasync available", 100), ("fdatasync status", 100), ("fsync new-N", 100)];
+    ensure!(executions == expected.into(), "{written}");
     Ok(())
 }
 

@@ -125,7 +125,7 @@ impl Inferred {
                 if let FileClass::RollbackJournal | FileClass::Wal = class {
                     self.remember(database_of(&r.text), class == FileClass::Wal);
                 }
-                if r.what != file_what::OPENED {
+                if !matches!(r.what, file_what::OPENED | file_what::CREATED) {
                     return;
                 }
                 let journal_of = (class == FileClass::RollbackJournal).then(|| database_of(&r.text).to_string());

@@ -39,6 +39,9 @@ impl Router {
 
     /// Notes what must be known of an event on arrival, before it is handed on in order.
     pub(crate) fn arrives(&mut self, event: &Event, config: &Config) {
+        if let Record::File(file) = &event.record {
+            self.objects.names.arrives(&event.header, file);
+        }
         self.tasks.threads.arrives(event, config);
     }
 

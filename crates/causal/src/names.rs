@@ -2,7 +2,11 @@
 //!
 //! An inode number is used again once its file is removed. SQLite's rollback journal is removed and created again in
 //! every transaction, often with the same inode, so a file is (device, inode) **for as long as a name held**: after a
-//! removal, the next name is a new file.
+//! removal, the next name is a new file. A file that another takes the place of by a rename goes without a removal.
+//!
+//! What a call opened has its name when the call ends, and the call's record is handed on when it began; another file may have had the
+//! inode until somewhere between. So the name that comes is noted on arrival, the call is of the file of that name, and the inode
+//! stays the older file's until the name's turn.
 //!
 //! A process has the last name it was seen with; a journal's thread is known by it alone before its first commit.
 //!
@@ -37,10 +41,31 @@ struct Program {
     tracked: bool,
 }
 
+/// A name that a call will give to the inode that it opened.
+struct Coming {
+    key: FileKey,
+    path: String,
+    created: bool,
+}
+
+/// A call that opened a file was handed on, and its name was not: it is not over.
+struct Opening {
+    tid: u32,
+    end_ns: u64,
+    coming: Coming,
+    id: u64,
+    /// No row was written of the file.
+    new: bool,
+}
+
 /// The registers.
 #[derive(Default)]
 pub(crate) struct Names {
     files: FastMap<FileKey, Known>,
+    /// By thread and the moment of the name.
+    coming: FastMap<(u32, u64), Coming>,
+    /// At most one for each thread.
+    opening: Vec<Opening>,
     count: u64,
     processes: FastMap<u32, Program>,
 }
@@ -76,15 +101,51 @@ impl Names {
         self.files.get(&key)?.path.as_deref()
     }
 
-    /// A call opened the inode; its name follows. After a removal that makes it a new file.
-    pub(crate) fn opened(&mut self, key: FileKey, time_ns: u64) {
+    /// Notes on arrival what a call opened.
+    pub(crate) fn arrives(&mut self, header: &Header, file: &event::File) {
+        if file.ino == 0 || file.text.is_empty() || !matches!(file.what, file_what::OPENED | file_what::CREATED) {
+            return;
+        }
+        let created = file.what == file_what::CREATED;
+        let coming = Coming { key: (file.dev, file.ino), path: file.text.clone(), created };
+        self.coming.insert((header.tid, header.time_ns), coming);
+    }
+
+    /// The path of what a thread's call opened that ended at `end_ns`: the one that comes, if any, else as known now.
+    pub(crate) fn path_opened(&self, key: FileKey, tid: u32, end_ns: u64) -> Option<&str> {
+        let coming = self.coming.get(&(tid, end_ns)).filter(|c| c.key == key);
+        coming.map(|c| c.path.as_str()).or_else(|| self.path(key))
+    }
+
+    /// The file that a thread's call opened which ended at `end_ns`.
+    pub(crate) fn opened(&mut self, key: FileKey, (tid, end_ns): (u32, u64), time_ns: u64) -> Option<u64> {
+        // After a removal it is a new file, whose name comes if at all.
         if self.files.get(&key).is_some_and(|k| k.removed && k.path.is_some()) {
             self.files.remove(&key);
             self.file(key, time_ns);
         }
+        let Some(mut coming) = self.coming.remove(&(tid, end_ns)).filter(|c| c.key == key) else {
+            return self.file(key, time_ns);
+        };
+        let same = |other: &&mut Opening| other.coming.key == key && other.coming.path == coming.path;
+        let known = self.files.get(&key).filter(|k| match &k.path {
+            Some(path) => !coming.created && *path == coming.path,
+            None => true,
+        });
+        let (id, new) = if let Some(other) = self.opening.iter_mut().find(same) {
+            coming.created |= other.coming.created;
+            (other.id, other.new)
+        } else if let Some(known) = known {
+            (known.id, false)
+        } else {
+            self.count += 1;
+            (self.count, true)
+        };
+        self.opening.push(Opening { tid, end_ns, coming, id, new });
+        Some(id)
     }
 
-    /// A file became known by name, or lost it. Returns whether the inode's pages are gone with it.
+    /// A file became known by name, or lost it. Returns whether the inode's pages until then are gone.
     pub(crate) fn learn(&mut self, header: &Header, file: &event::File, sink: &mut dyn Sink) -> bool {
         let key = (file.dev, file.ino);
         if file.ino == 0 {
@@ -92,6 +153,10 @@ impl Names {
         }
         let removed = file.what == file_what::REMOVED;
         let path = (!file.text.is_empty()).then(|| file.text.clone());
+        self.coming.remove(&(header.tid, header.time_ns));
+        let place = self.opening.iter().position(|o| (o.tid, o.end_ns) == (header.tid, header.time_ns));
+        let opening = place.map(|place| self.opening.swap_remove(place)).filter(|o| o.coming.key == key);
+        let created = opening.as_ref().is_some_and(|o| o.coming.created);
         match self.files.get_mut(&key) {
             Some(known) if known.path.is_none() && !known.removed => {
                 known.path = path;
@@ -101,10 +166,19 @@ impl Names {
                 known.removed = removed;
             }
             Some(known) if removed => known.removed = true,
-            Some(known) if known.path == path && !known.removed => {}
+            // Another thread opened what this one created, and was back first.
+            Some(known) if opening.as_ref().is_some_and(|o| o.id == known.id) => return false,
+            Some(known) if known.path == path && !known.removed && !created => {}
             _ => {
-                self.count += 1;
-                let known = Known { id: self.count, path, start_ns: header.time_ns, removed };
+                let id = opening.filter(|o| o.new).map_or_else(
+                    || {
+                        self.count += 1;
+                        self.count
+                    },
+                    |o| o.id,
+                );
+                self.opening.iter_mut().filter(|o| o.id == id).for_each(|o| o.new = false);
+                let known = Known { id, path, start_ns: header.time_ns, removed };
                 if known.path.is_some() {
                     sink.file(known.row(key));
                 }
@@ -114,7 +188,7 @@ impl Names {
         if removed && self.files.len() > KEPT {
             self.files.retain(|_, k| !k.removed || k.path.is_none());
         }
-        removed
+        removed || created
     }
 
     /// A task was made, became another program, or ended.
@@ -169,6 +243,6 @@ impl Names {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.files.len() + self.processes.len()
+        self.files.len() + self.coming.len() + self.opening.len() + self.processes.len()
     }
 }

@@ -11,8 +11,9 @@
 use crate::patience::PatienceQueue;
 use model::{Event, Record};
 
-/// An event's place in the order: when it began, then its CPU's own order, then its order of arrival.
-type SortKey = (u64, u64, u64);
+/// An event's place in the order: when it began; when it was recorded, since a call may end on another CPU than the one that recorded
+/// its beginning; then its CPU's own order, then its order of arrival.
+type SortKey = (u64, u64, u64, u64);
 
 /// The events that wait for their turn.
 pub(crate) struct Reorder {
@@ -43,7 +44,7 @@ impl Reorder {
             self.newest_ns = self.newest_ns.max(event.header.time_ns);
         }
         let cpu_seq = u64::from(event.header.cpu) << 32 | u64::from(event.header.seq);
-        self.waiting.push((moment(&event), cpu_seq, self.arrivals), event);
+        self.waiting.push((moment(&event), event.header.time_ns, cpu_seq, self.arrivals), event);
         self.arrivals += 1;
     }
 
@@ -79,6 +80,20 @@ mod tests {
         assert_eq!(order.pop(false), None);
         assert_eq!(order.pop(true).map(|e| moment(&e)), Some(150));
         assert_eq!(order.len(), 0);
+    }
+
+    #[test]
+    fn what_was_recorded_at_begin_precedes_interval_whatever_cpu_it_ended_on() {
+        let mut order = Reorder::new(100);
+        let at = |line: &str, cpu: u16| {
+            let mut event = event(line);
+            event.header.cpu = cpu;
+            event
+        };
+        order.push(at("@50 7 syscall start_ns=40", 0));
+        order.push(at("@40 7 file ino=1 text=/d", 1));
+        assert!(order.pop(true).is_some_and(|e| matches!(e.record, Record::File(_))));
+        assert!(order.pop(true).is_some_and(|e| matches!(e.record, Record::Syscall(_))));
     }
 
     #[test]

@@ -85,8 +85,8 @@ const PROGRAMS: [Program; 10] = [
         regressions: &[
             Regression(
                 "svn -q commit -m x wc/1 wc/2 && svn -q commit -m y wc/3 wc/4",
-                ["", "fdatasync directory"],
                 ["", "fdatasync file"],
+                ["", "fdatasync directory"],
             ),
             Regression(
                 "for i in 5 6 7 8; do echo $i > wc/$i; done; svn -q add wc/5 wc/6 wc/7 wc/8; svn -q commit -m x wc",

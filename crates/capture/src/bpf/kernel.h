@@ -68,6 +68,8 @@ enum {
 #define S_IFREG 0100000
 #define S_IFBLK 0060000
 #define S_IFSOCK 0140000
+/* Of a file's f_mode: its open made the inode (linux/fs.h). */
+#define FMODE_CREATED 0x100000
 #define PF_KTHREAD 0x00200000
 #define PF_IO_WORKER 0x00000010
 #define CLONE_THREAD 0x00010000
@@ -188,6 +190,7 @@ struct path {
 struct file {
 	struct inode *f_inode;
 	unsigned int f_flags;
+	unsigned int f_mode;
 	struct path f_path;
 	s64 f_pos;
 };

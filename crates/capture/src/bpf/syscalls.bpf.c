@@ -190,11 +190,15 @@ seldom void exit_names(struct task_struct *task, struct slot *slot, int fd, u64 
 	slot->dev = id.dev;
 	if ((id.mode & S_IFMT) == S_IFREG) {
 		slot->file_flags |= FATHOM_REGULAR;
-		emit_file(file, 0, now);
+		/* What another file had under this inode number is over with the call. */
+		emit_file(file, BPF_CORE_READ(file, f_mode) & FMODE_CREATED ? 5 : 0, now);
 	}
 }
 
-/* A removed file's name, as the program gave it. Its inode was learnt on the way, see filesystem.bpf.c. */
+/*
+ * A removed file's name, as the program gave it. Its inode was learnt on the way, see filesystem.bpf.c: the record is stamped with that
+ * moment if it is known, since when the call ends another task may have made a new file of the inode.
+ */
 seldom void exit_unlink(struct slot *slot, u64 name, u64 now)
 {
 	struct scratch *s = take_scratch();
@@ -208,7 +212,7 @@ seldom void exit_unlink(struct slot *slot, u64 name, u64 now)
 	s->file.r.dev = slot->dev;
 	s->file.r.what = 2;
 	s->file.r.len = len;
-	output(&s->file, FATHOM_KIND_FILE, sizeof(s->file.r) + len, now, whoami());
+	output(&s->file, FATHOM_KIND_FILE, sizeof(s->file.r) + len, slot->fs_start_ns ? slot->fs_start_ns : now, whoami());
 	put_scratch(s);
 }
 

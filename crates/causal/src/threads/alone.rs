@@ -70,7 +70,7 @@ impl Threads {
         }
         let thread = self.map.get(&header.tid)?;
         let known = thread.frames.iter().find(|f| f.kind == Kind::Call && f.span == call.span).map(|f| f.id);
-        let name = || name(asked.call, (call.dev, call.ino), &objects.names);
+        let name = || name(header.tid, asked, (call.dev, call.ino), &objects.names);
         match (known, decided) {
             // It was taken for one before its record arrived.
             (Some(_), None) => {
@@ -193,9 +193,13 @@ impl Threads {
 }
 
 /// The shape of a call: what it does, to which kind of file.
-fn name(call: Option<CallName>, file: (u32, u64), names: &Names) -> String {
-    let call = call.map_or("system call", CallName::name);
-    match names.path(file) {
+fn name(tid: u32, asked: &Asked, file: (u32, u64), names: &Names) -> String {
+    let call = asked.call.map_or("system call", CallName::name);
+    let path = match asked.call {
+        Some(CallName::Open) => names.path_opened(file, tid, asked.end_ns),
+        _ => names.path(file),
+    };
+    match path {
         Some(path) => format!("{call} {}", normalised(path)),
         None if file.1 != 0 => format!("{call} (unnamed file)"),
         None => call.to_string(),

@@ -237,10 +237,10 @@ impl Threads {
             self.groups.called(call.actor.operation, name, start_ns);
         }
 
-        if name == Some(CallName::Open) {
-            objects.names.opened(file, start_ns);
-        }
-        let file_id = objects.names.file(file, start_ns);
+        let file_id = match name {
+            Some(CallName::Open) => objects.names.opened(file, (header.tid, end_ns), start_ns),
+            _ => objects.names.file(file, start_ns),
+        };
         let offset = u64::try_from(record.pos).ok().filter(|_| is(CallName::writes) || is(CallName::reads));
         let row = Span {
             end_ns: Some(end_ns),

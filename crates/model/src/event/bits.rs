@@ -66,6 +66,8 @@ pub mod file_what {
     pub const RENAMED: u16 = 3;
     /// Open when the trace began.
     pub const OPEN_BEFORE: u16 = 4;
+    /// Opened by the call that created it. Where that is not known, [`OPENED`].
+    pub const CREATED: u16 = 5;
 }
 
 /// `what` of a `task` record: what happened to the thread.
