@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_at_begin_precedes_interval_whatever_cpu_it_ended_on() {
+    fn begin_precedes_its_interval_that_ended_on_another_cpu() {
         let mut order = Reorder::new(100);
         let at = |line: &str, cpu: u16| {
             let mut event = event(line);
