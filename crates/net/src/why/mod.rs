@@ -13,14 +13,13 @@
 //!                       application for the rest; the path, if there was a queue in it; else the window
 //! send buffer full      the path, if there was a queue in it; the receiver's CPU, if data was unread; else the buffer
 //! the rest              the application, if it requested pacing; the receiver's CPU or the application, if data was unread and the
-//!                       receiver's window limited the connection at other times; the path, if there was a queue in it; the path, if it
-//!                       dropped what exceeded a rate; congestion, if the congestion window was full and reduced by loss; a CPU; the
-//!                       receiver's window or the send buffer, if it limited the connection at other times and was nearly
-//! full of data in
-//!                       flight now (the buffer also if the congestion window was not full); the link, if the congestion
-//! control limited the
-//!                       rate although its window was not full, to the rate that was delivered: its estimate of the path (BBR);
-//!                       else congestion: the window was reduced by loss, or had not yet grown, or the control paced no faster
+//!                       receiver's window limited the connection at other times; the path, if there was a queue in it; the path,
+//!                       if it dropped what exceeded a rate; congestion, if the congestion window was full and reduced by loss;
+//!                       a CPU; the receiver's window or the send buffer, if it limited the connection at other times and was
+//!                       nearly full of data in flight now (the buffer also if the congestion window was not full); the link, if
+//!                       the congestion control limited the rate although its window was not full, to the rate that was
+//!                       delivered: its estimate of the path (BBR); else congestion: the window was reduced by loss, or had not
+//!                       yet grown, or the control paced no faster
 //! ```
 //!
 //! **Refutation.** Most reasons predict a rate from the numbers that they are reported with. A reason whose prediction is

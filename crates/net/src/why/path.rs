@@ -5,14 +5,14 @@
 //! all of the excess above it. Five signs distinguish them, of which two must be present:
 //!
 //! 1. *Steep.* The run is divided into bins of two round trips; each has the bytes sent, and the bytes delivered a round
-//! trip later. The slope of the missing bytes over the sent bytes is the loss rate if loss is random, and near 1 if the
-//! excess is dropped.
+//!    trip later. The slope of the missing bytes over the sent bytes is the loss rate if loss is random, and near 1 if the
+//!    excess is dropped.
 //! 2. *High.* Whenever losses begin, the send rate just before has a rank among all rates, weighted by bytes. Random loss
-//! can hit any packet: then the ranks are uniform, with a mean of one half, whatever the window did.
+//!    can hit any packet: then the ranks are uniform, with a mean of one half, whatever the window did.
 //! 3. *Long.* The same for the round trip: a queue is full when it begins to drop.
 //! 4. *Flat.* From the first loss on, the same amount arrives in each interval of five round trips.
 //! 5. *More than chance allows.* The throughput is far above what Reno and cubic would reach if that share of packets were
-//! lost at random.
+//!    lost at random.
 //!
 //! Observed in 36 runs with 0.3, 1 and 3 % of random loss: slopes up to 0.37, deviations of the rank up to 0.8 of its
 //! standard deviations, and variations from 0.2 on; none was misclassified.
