@@ -484,7 +484,7 @@ impl<E: Export> Session<'_, E> {
     }
 }
 
-/// Normalizes extents for sending: none is empty, they end with the request, and there is only one if only one was requested.
+/// Normalises extents for sending: none is empty, they end with the request, and there is only one if only one was requested.
 fn whole(extents: Vec<Extent>, request: &Request) -> Option<Vec<Extent>> {
     let one = request.flags & flag::REQ_ONE != 0;
     let mut left = request.length;

@@ -31,7 +31,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 /// The versions of the protocol that this program supports, oldest and newest.
-/// Version 1: the first. 2: alternating sampling, which an end of version 1 would not recognize and always sample. 3: two
+/// Version 1: the first. 2: alternating sampling, which an end of version 1 would not recognise and always sample. 3: two
 /// more fields in each sample, the name of an end's clock, and the bytes that its interface carried.
 pub const VERSIONS: (u32, u32) = (3, 3);
 /// The first bytes of a control connection that is not encrypted.

@@ -90,7 +90,7 @@ fields! {
     cwnd: u32 = 80, "segment";
     /// Segments sent again so far.
     total_retrans: u32 = 100, "segment";
-    /// Rate at which packets are let go, bytes/s.
+    /// Pacing rate, bytes/s.
     pacing_rate: u64 = 104, "byte/s";
     /// Bytes acknowledged so far.
     bytes_acked: u64 = 120, "byte";

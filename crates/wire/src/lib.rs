@@ -10,7 +10,7 @@
 //! [`PendingConnections`] keeps unauthenticated connections apart from those being served.
 //!
 //! On an unencrypted stream, the protocols of this program begin with a capital F, so that an end with a key can
-//! distinguish a peer without one from other protocols. In the other direction, [`stranger`] recognizes the first bytes of
+//! distinguish a peer without one from other protocols. In the other direction, [`stranger`] recognises the first bytes of
 //! TLS, and [`KEYLESS`] is the response that the other end understands.
 
 mod address;

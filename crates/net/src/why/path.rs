@@ -297,7 +297,7 @@ fn drops(samples: &[TcpSample], start_ns: u64) -> Option<Drops> {
     let by_chance = by_chance.into_iter().flatten().fold(0.0, f64::max) * streams;
     let signs = [slope >= STEEP, high >= HIGH, long >= HIGH, varied <= FLAT, came * 8.0 > MORE * by_chance];
     // An even rate with more losses than chance explains also occurs without drops, where a CPU is the limit and some
-    // retransmissions are spurious: then the retransmissions must be many, or follow a rate that was exceeded.
+    // retransmissions are spurious: then the retransmissions must be many, or belong to data sent above a rate.
     let by_rate = signs[..3].contains(&true) || share >= MANY;
     if !by_rate || signs.iter().filter(|sign| **sign).count() < 2 {
         return None;
