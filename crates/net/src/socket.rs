@@ -127,8 +127,8 @@ pub fn ended(fd: RawFd) -> bool {
     // poll reports POLLERR and POLLHUP without being asked.
     let mut asked = libc::pollfd { fd, events: 0, revents: 0 };
     // SAFETY: one pollfd of ours is read and written.
-    let setting_error = unsafe { libc::poll(&raw mut asked, 1, 0) };
-    setting_error > 0 && asked.revents & (libc::POLLERR | libc::POLLHUP) != 0
+    let ready = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    ready > 0 && asked.revents & (libc::POLLERR | libc::POLLHUP) != 0
 }
 
 /// The kernel's settings that limit buffers, and its congestion controls.
@@ -175,12 +175,12 @@ mod tests {
     fn refused_socket_option_error_has_remedy() {
         let to = "127.0.0.1:1".parse().unwrap();
         let none = SocketOptions { congestion: Some("nosuch".into()), ..SocketOptions::default() };
-        let setting_error = connecting(to, &none, None, false).unwrap_err().to_string();
+        let refused = connecting(to, &none, None, false).unwrap_err().to_string();
         assert!(
-            setting_error.contains("nosuch") && setting_error.contains("tcp_available_congestion_control"),
-            "{setting_error}"
+            refused.contains("nosuch") && setting_error.contains("tcp_available_congestion_control"),
+            "{refused}"
         );
-        let setting_error = connecting(to, &SocketOptions::default(), Some("nosuch0"), false).unwrap_err().to_string();
+        let refused = connecting(to, &SocketOptions::default(), Some("nosuch0"), false).unwrap_err().to_string();
         assert!(
             setting_error.contains("nosuch0") && (setting_error.contains("ip link") || setting_error.contains("root")),
             "{setting_error}"

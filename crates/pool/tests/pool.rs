@@ -337,7 +337,6 @@ fn check_map(uri: &str, model: &[bool]) -> Result<(), Failed> {
     }
 }
 
-/// Rounds of writes that are flushed; in each a node is killed and restarted while they are in progress.
 /// A node whose machine has power failures.
 struct Machine {
     folder: tempfile::TempDir,
