@@ -177,13 +177,13 @@ mod tests {
         let none = SocketOptions { congestion: Some("nosuch".into()), ..SocketOptions::default() };
         let refused = connecting(to, &none, None, false).unwrap_err().to_string();
         assert!(
-            refused.contains("nosuch") && setting_error.contains("tcp_available_congestion_control"),
+            refused.contains("nosuch") && refused.contains("tcp_available_congestion_control"),
             "{refused}"
         );
         let refused = connecting(to, &SocketOptions::default(), Some("nosuch0"), false).unwrap_err().to_string();
         assert!(
-            setting_error.contains("nosuch0") && (setting_error.contains("ip link") || setting_error.contains("root")),
-            "{setting_error}"
+            refused.contains("nosuch0") && (refused.contains("ip link") || refused.contains("root")),
+            "{refused}"
         );
     }
 }
