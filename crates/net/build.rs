@@ -1,4 +1,4 @@
-//! Compiles the congestion controls: an object each, embedded in the library.
+//! Compiles the congestion controls: one object each, embedded in the library.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ fn main() {
     let sources = Path::new("src/cc/bpf");
     bpf_build::watch(sources);
     for name in ["bic", "htcp", "westwood"] {
-        // v3: comparisons and arithmetic of 32 bits. Every kernel that takes struct_ops (5.6) has it.
+        // v3: comparisons and arithmetic of 32 bits. Every kernel that supports struct_ops (5.6) has it.
         bpf_build::compile(&sources.join(format!("{name}.bpf.c")), &format!("{name}.bpf.o"), "v3");
     }
 }

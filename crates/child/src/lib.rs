@@ -1,8 +1,8 @@
-//! Child processes: how their end is waited for with a time limit, and that none outlives whoever started it.
+//! Child processes: waits for their exit with a timeout, and ensures that none outlives its parent.
 //!
-//! The standard library waits for ever or not at all, so every room that has a time limit would sleep and look again. Linux says when a
-//! process ends: a descriptor of it (pidfd_open(2), since Linux 5.3) becomes readable. Older kernels, as many phones have, and sandboxes
-//! that refuse the call are asked again after short sleeps.
+//! The standard library waits for ever or not at all, so every caller with a timeout would have to poll. Linux reports the
+//! exit of a process through a descriptor (pidfd_open(2), since Linux 5.3) that becomes readable. On older kernels, as on
+//! many phones, and in sandboxes that deny the call, the child is polled with short sleeps.
 
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -10,17 +10,17 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// How long a kernel without descriptors of processes is left alone between two looks.
+/// The polling interval on kernels without process descriptors.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How long a signal may go unnoticed that comes just before a wait.
+/// The maximum delay for noticing a signal that arrives just before a wait.
 const BETWEEN_SIGNALS: Duration = Duration::from_millis(50);
 
-/// Waits for the end of `child`, at most `limit`; `None`: it still runs. A signal to this process ends the wait early, so that whoever
-/// hears Ctrl-C can act on it.
+/// Waits for the exit of `child`, at most `limit`; `None`: it is still running. A signal to this process ends the wait
+/// early, so that the caller can react to Ctrl-C.
 ///
 /// # Errors
-/// It was waited for by somebody else.
+/// The child was already waited for elsewhere.
 pub fn wait_timeout(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     if let Some(status) = child.try_wait()? {
         return Ok(Some(status));
@@ -34,7 +34,7 @@ pub fn wait_timeout(child: &mut Child, limit: Duration) -> Result<Option<ExitSta
     }
 }
 
-/// Waits as [`wait_timeout`] does, and ends it where that is not enough: SIGKILL, `None`.
+/// Waits like [`wait_timeout`], and sends SIGKILL after the timeout: `None`.
 ///
 /// # Errors
 /// As [`wait_timeout`].
@@ -49,36 +49,36 @@ pub fn wait_or_kill(child: &mut Child, limit: Duration) -> Result<Option<ExitSta
                 child.wait()?;
                 return Ok(None);
             }
-            // A signal came.
+            // The wait was interrupted by a signal.
             None => {}
         }
     }
 }
 
-/// Waits for the end of `child`. Once somebody asked for an end (`asked`) it has `grace` to end by itself, since Ctrl-C on a terminal
-/// reaches it, too; then SIGTERM tells it.
+/// Waits for the exit of `child`. Once an end is requested (`asked`) it has `grace` to exit by itself, since Ctrl-C on a
+/// terminal reaches it, too; then SIGTERM is sent.
 ///
 /// # Errors
 /// As [`wait_timeout`].
 pub fn wait_or_terminate(child: &mut Child, asked: impl Fn() -> bool, grace: Duration) -> Result<ExitStatus> {
     let mut asked_at = None;
     loop {
-        // A signal ends the wait early. One that comes between `asked` and the wait is only seen after it: so the wait is short.
+        // A signal ends the wait early. One that arrives between `asked` and the wait is only noticed after it: so the wait is short.
         if let Some(status) = wait_timeout(child, BETWEEN_SIGNALS)? {
             return Ok(status);
         }
         if asked() && asked_at.get_or_insert_with(Instant::now).elapsed() > grace {
-            // SAFETY: two integers; the child was not waited for, so the number is its.
+            // SAFETY: two integers; the child was not waited for, so the number still belongs to it.
             unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
             return child.wait();
         }
     }
 }
 
-/// Waits until the child of this number has ended, at most `limit`, or a signal comes. Its status is for whoever started it to fetch.
+/// Waits until the child with this number has exited, at most `limit`, or a signal arrives. Its parent must still fetch its status.
 ///
 /// # Errors
-/// The system refuses to wait.
+/// The system call fails.
 pub fn wait_pid(pid: u32, limit: Duration) -> Result<()> {
     match descriptor(pid) {
         Some(descriptor) => readable(&descriptor, limit),
@@ -89,17 +89,17 @@ pub fn wait_pid(pid: u32, limit: Duration) -> Result<()> {
     }
 }
 
-/// A process that somebody else started. Its number may become another's; this stays its own.
+/// A process started by another process. Its number may be reused; this still refers to the same process.
 #[derive(Debug)]
 pub struct Other(OwnedFd);
 
 impl Other {
-    /// None if there is no such process, or the kernel has no descriptors of processes.
+    /// `None` if there is no such process, or the kernel has no process descriptors.
     pub fn of(pid: u32) -> Option<Self> {
         descriptor(pid).map(Self)
     }
 
-    /// Whether it has ended; whoever started it may not have fetched its status yet.
+    /// Whether it has exited; its parent may not have fetched its status yet.
     pub fn has_ended(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one structure, which lives until the call returns.
@@ -107,25 +107,25 @@ impl Other {
     }
 }
 
-/// A status as a shell says it: 128 and the signal's number for a process that was killed.
+/// The exit status as in a shell: 128 plus the signal's number for a process that was killed.
 pub fn shell_status(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }
 
-/// A descriptor of the process, where the kernel has such.
+/// Opens a descriptor of the process, where the kernel supports it.
 fn descriptor(pid: u32) -> Option<OwnedFd> {
     let pid = libc::pid_t::try_from(pid).ok()?;
-    // SAFETY: two integers. The number of a child that was not waited for is its own.
+    // SAFETY: two integers. The number of a child that was not waited for still belongs to it.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    // SAFETY: the kernel just made it, and nobody else has it.
+    // SAFETY: the kernel just created it, and it has no other owner.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Waits until the descriptor is readable, the time is over or a signal comes.
+/// Waits until the descriptor is readable, the timeout expires or a signal arrives.
 fn readable(descriptor: &OwnedFd, limit: Duration) -> Result<()> {
     let mut poll = libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // Rounded up: a wait of less than a millisecond is none.
+    // Rounded up: less than a millisecond would not wait.
     let ms = i32::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
     // SAFETY: one structure, which lives until the call returns.
     match unsafe { libc::poll(&raw mut poll, 1, ms) } {
@@ -148,9 +148,9 @@ fn looking(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     }
 }
 
-/// The kernel ends the process when the thread that starts it ends, by whatever signal.
+/// Makes the kernel kill the process when the thread that starts it ends, for whatever reason.
 pub fn end_with_us(command: &mut Command) -> &mut Command {
-    // SAFETY: between fork and exec only a system call without pointers.
+    // SAFETY: between fork and exec there is only a system call without pointers.
     unsafe {
         command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
             0 => Ok(()),
@@ -172,7 +172,7 @@ mod tests {
         let mut child = sh("exit 3");
         let status = wait_or_kill(&mut child, Duration::from_secs(60)).unwrap();
         assert_eq!(status.and_then(|s| s.code()), Some(3));
-        // And again, as the standard library does.
+        // A second call succeeds too, as with the standard library.
         assert_eq!(wait_timeout(&mut child, Duration::ZERO).unwrap().and_then(|s| s.code()), Some(3));
     }
 
@@ -190,7 +190,7 @@ mod tests {
     fn end_of_child_is_awaited_by_number() {
         let mut child = sh("exit 0");
         wait_pid(child.id(), Duration::from_secs(60)).unwrap();
-        // A kernel without descriptors waits a moment only.
+        // On a kernel without process descriptors this only waits a moment.
         assert_eq!(wait_or_kill(&mut child, Duration::from_secs(60)).unwrap().and_then(|s| s.code()), Some(0));
     }
 

@@ -1,8 +1,9 @@
-//! What whoever asks may do on a device: user, capabilities, and what the kernel was built with. It decides what Fathom can do there.
+//! What the current user may do on a device: user, capabilities, and the kernel's configuration. This determines what
+//! Fathom can do there.
 
 use crate::facts::{Sheet, Varies};
 
-/// What of a kernel's configuration decides what can be recorded or emulated.
+/// The kernel options that determine what can be recorded or emulated.
 const OPTIONS: &[&str] = &[
     "BPF_SYSCALL",
     "BPF_EVENTS",
@@ -18,7 +19,7 @@ const OPTIONS: &[&str] = &[
     "IO_URING",
 ];
 
-/// linux/capability.h: numbers of the capabilities that Fathom asks for.
+/// linux/capability.h: numbers of the capabilities that Fathom uses.
 const CAPABILITIES: &[(u32, &str)] =
     &[(2, "dac_read_search"), (12, "net_admin"), (19, "sys_ptrace"), (21, "sys_admin"), (38, "perfmon"), (39, "bpf")];
 
@@ -43,13 +44,13 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     sheet.part("access.selinux_context", Run, "", "/proc/self/attr/current", |text| {
         Some(text.trim_end_matches('\0').trim().to_owned()).filter(|t| !t.is_empty())
     });
-    // Its mode lets root alone look inside, so that a list is an answer.
+    // Only root can read the folder, so a successful listing is sufficient.
     let folders = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
     let lists = |folder: &&&str| sheet.reader.list(folder).is_ok_and(|names| names.iter().any(|n| n == "events"));
     let found = folders.iter().find(lists);
     let answer = found.map(|f| (*f).to_owned()).ok_or_else(|| "not mounted, or not readable".to_owned());
     sheet.put("access.tracefs", Boot, "", &folders.join(", "), answer);
-    // Of the smallest mapping of this process: KernelPageSize.
+    // From the smallest mapping of this process: KernelPageSize.
     sheet.part("memory.page_size", Boot, "B", "/proc/self/smaps", |text| {
         let kib: u64 = field(text, "KernelPageSize")?.strip_suffix("kB")?.trim().parse().ok()?;
         Some(kib.checked_mul(1024)?.to_string())

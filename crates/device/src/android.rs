@@ -1,10 +1,10 @@
-//! What only Android has: its properties, its own word on heat and battery, which of its tools are there, how its SQLite is set.
+//! Facts specific to Android: its properties, its thermal and battery status, the available tools, the configuration of its SQLite.
 
 use crate::dumpsys::{battery, temperature, thermal_status, warmth};
 use crate::facts::{Sheet, Varies};
 use crate::properties::Properties;
 
-/// Tools in /system/bin that decide what can be done.
+/// Tools in /system/bin that determine what can be done.
 const TOOLS: [&str; 6] = ["perfetto", "atrace", "dumpsys", "app_process64", "dalvikvm64", "sqlite3"];
 
 pub(crate) fn facts(sheet: &mut Sheet<'_>) {
@@ -30,7 +30,7 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     ] {
         let (property, mut answer) = properties.first(names);
         if name.starts_with("sqlite.") && answer.is_err() {
-            // SQLiteGlobal.java asks for the property, then for the framework's own setting, which a shell cannot read.
+            // SQLiteGlobal.java reads the property, then the framework's own setting, which a shell cannot read.
             answer = Err(format!("{property} is not set: the framework's own default applies"));
         }
         sheet.put(name, varies, "", &format!("getprop {property}"), answer);

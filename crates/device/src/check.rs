@@ -1,26 +1,26 @@
-//! What Fathom can do on a device, and what stops the rest: a conclusion from its facts alone, so that it can be drawn of a device that
-//! only sent them.
+//! What Fathom can do on a device, and what prevents the rest: derived from its facts alone, so that it also works for a
+//! device that only sent them.
 //!
-//! Uncertain: a kernel may refuse what its facts allow (SELinux, a vendor's patch). What was attached, and why not, is in a recording's
-//! coverage; this table says beforehand what to expect.
+//! Uncertain: a kernel may deny what its facts permit (SELinux, a vendor's patch). A recording's coverage shows what was
+//! attached, and why not; this table predicts it.
 
 use model::Environment;
 
-/// How far something can be done.
+/// To what extent something works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Can {
     /// As on any other device.
     Yes,
-    /// With less.
+    /// With limitations.
     Partly,
-    /// Not.
+    /// Not at all.
     No,
-    /// The facts do not tell.
+    /// The facts are insufficient.
     Unknown,
 }
 
 impl Can {
-    /// A word for people and programs.
+    /// The name in text and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Yes => "yes",
@@ -31,20 +31,20 @@ impl Can {
     }
 }
 
-/// Something that Fathom does, on this device.
+/// A function of Fathom, on this device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ability {
-    /// What, such as `record: eBPF`.
+    /// The function, such as `record: eBPF`.
     pub what: &'static str,
-    /// Whether.
+    /// Whether it works.
     pub can: Can,
-    /// How, or what stops it.
+    /// How, or what prevents it.
     pub why: String,
-    /// What to do about it, if anything can be done.
+    /// How to enable it, if that is possible.
     pub remedy: Option<&'static str>,
 }
 
-/// What the facts say, in the terms of the rules below.
+/// The facts, in the terms of the rules below.
 struct Seen<'a>(&'a Environment);
 
 impl Seen<'_> {
@@ -121,7 +121,7 @@ fn root_remedy(seen: &Seen<'_>) -> &'static str {
 
 fn ebpf(seen: &Seen<'_>) -> Ability {
     const WHAT: &str = "record: eBPF";
-    // Ring buffers came with 5.8.
+    // Ring buffers require 5.8.
     if let Some((major, minor)) = seen.kernel()
         && (major, minor) < (5, 8)
     {
@@ -178,7 +178,7 @@ fn perfetto(seen: &Seen<'_>) -> Ability {
             format!("Android with API level {sdk} has no perfetto (added in Android 9, level 28)"),
         );
     }
-    // Off by default on devices other than Google's until Android 11.
+    // Disabled by default on devices other than Google's until Android 11.
     if sdk < 30 && !seen.is("perfetto.enabled", "1") {
         let remedy = Some("adb shell setprop persist.traced.enable 1");
         return Ability { remedy, ..row(WHAT, Can::Partly, "its service may be off: persist.traced.enable is not 1") };
@@ -191,7 +191,7 @@ fn perfetto(seen: &Seen<'_>) -> Ability {
 }
 
 fn native(seen: &Seen<'_>) -> Ability {
-    // Who sent these facts ran the program there.
+    // The program that sent these facts ran there.
     let arch = seen.get("cpu.architecture").unwrap_or("unknown architecture");
     row("bench: CPU, storage, SQLite, HTTP", Can::Yes, format!("the static program for {arch}"))
 }

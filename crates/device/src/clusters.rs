@@ -1,15 +1,15 @@
-//! Processors by kind: how many of which core, how fast each kind may run. Phones have two to four kinds in one chip, and work takes half
-//! or twice as long on another one.
+//! CPUs by kind: the number of each kind of core, and their maximum frequency. Phones have two to four kinds in one chip,
+//! and the same work takes half or twice as long on another kind.
 
 use crate::Reader;
 use crate::facts::{Sheet, Varies};
 use std::collections::BTreeMap;
 
 const CPUS: &str = "/sys/devices/system/cpu";
-/// No machine has more.
+/// The maximum number of CPUs.
 const MOST: usize = 1024;
 
-/// Makers' numbers and their numbers of cores, as ARM's and the makers' manuals give them (util-linux, lscpu-arm.c, has the list).
+/// Implementer and part numbers of cores, from the manuals of ARM and the vendors (util-linux, lscpu-arm.c, has the list).
 const CORES: &[(u32, u32, &str)] = &[
     (0x41, 0xc07, "Cortex-A7"),
     (0x41, 0xc09, "Cortex-A9"),
@@ -61,7 +61,7 @@ const CORES: &[(u32, u32, &str)] = &[
     (0x53, 0x004, "Exynos M5"),
 ];
 
-/// A processor, as far as it is known.
+/// What is known about a CPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Core {
     name: String,
@@ -69,7 +69,7 @@ struct Core {
     capacity: Option<u64>,
 }
 
-/// Notes the kinds, in the order of their first processor.
+/// Records the kinds, in the order of their first CPU.
 pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     let answer = sheet.reader.read("/proc/cpuinfo").and_then(|text| {
         let mut cores = cores(&text);
@@ -93,7 +93,7 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     );
 }
 
-/// What /proc/cpuinfo calls each processor that is on. ARM's has numbers, others have names.
+/// The names in /proc/cpuinfo of each online CPU. ARM's are numbers, others are text.
 fn cores(text: &str) -> BTreeMap<u32, Core> {
     let mut all = BTreeMap::new();
     let (mut number, mut maker): (Option<u32>, Option<u32>) = (None, None);
@@ -105,7 +105,7 @@ fn cores(text: &str) -> BTreeMap<u32, Core> {
             "processor" => {
                 number = value.parse().ok().filter(|_| all.len() < MOST);
                 maker = None;
-                // Old kernels name the kind once for all; then it is only known that it is there.
+                // Old kernels list the kind once for all CPUs; then only the CPU's existence is known.
                 String::new()
             }
             "model name" => value.to_owned(),
@@ -121,7 +121,7 @@ fn cores(text: &str) -> BTreeMap<u32, Core> {
         };
         if let Some(number) = number {
             let core: &mut Core = all.entry(number).or_default();
-            // ARM kernels have both on some devices; the number says more.
+            // ARM kernels have both on some devices; the part number is more specific.
             if !name.is_empty() && (key == "CPU part" || core.name.is_empty()) {
                 core.name = name;
             }
@@ -130,7 +130,7 @@ fn cores(text: &str) -> BTreeMap<u32, Core> {
     all
 }
 
-/// ARM kernels before 3.19 list all processors and then one kind, also where there are two: whose it is remains unknown.
+/// ARM kernels before 3.19 list all CPUs and then one kind, even if there are two: which CPUs have it is unknown.
 fn forget_if_told_once(cores: &mut BTreeMap<u32, Core>) {
     if cores.values().any(|c| c.name.is_empty()) {
         cores.values_mut().for_each(|c| c.name.clear());
@@ -142,7 +142,7 @@ fn named(maker: u32, part: u32) -> String {
     known.map_or_else(|| format!("core {part:#05x} of maker {maker:#04x}"), |(.., name)| (*name).to_owned())
 }
 
-/// The highest frequency of each, as the hardware has it. One that is off now is there all the same.
+/// The maximum frequency of each CPU, from the hardware. Offline CPUs are included.
 fn frequencies(reader: &dyn Reader, cores: &mut BTreeMap<u32, Core>) {
     let khz = |path: String| reader.read(&path).ok()?.trim().parse::<u64>().ok();
     let names = reader.list(CPUS).unwrap_or_default();
@@ -164,7 +164,7 @@ fn frequencies(reader: &dyn Reader, cores: &mut BTreeMap<u32, Core>) {
 
 fn described(cores: &BTreeMap<u32, Core>) -> String {
     let mut kinds: Vec<(Core, usize)> = Vec::new();
-    // Of one that is off, only frequency and capacity say which kind it is: those with names come first.
+    // The kind of an offline CPU only follows from its frequency and capacity: those with names come first.
     let (named, nameless): (Vec<&Core>, Vec<&Core>) = cores.values().partition(|c| !c.name.is_empty());
     for core in named.into_iter().chain(nameless) {
         let alike = |known: &Core| {

@@ -1,4 +1,4 @@
-//! A device number as the kernel prints it.
+//! A device number in the kernel's text format.
 
 use model::Dev;
 

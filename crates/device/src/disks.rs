@@ -1,5 +1,5 @@
-//! The block devices and how they stand on each other: a partition in its disk, a device-mapper disk on others, a loop
-//! disk on a file that is itself on a disk.
+//! The block devices and their stacking: a partition in its disk, a device-mapper disk on others, a loop disk on a file
+//! that is itself on a disk.
 
 use crate::dev::parse_dev;
 use crate::mounts::{identity, mounts};
@@ -8,18 +8,18 @@ use model::Dev;
 use model::table::Disk;
 use std::collections::BTreeMap;
 
-/// What a disk stands on.
+/// What a disk is stacked on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Below {
-    /// Nothing that the kernel knows of: it is the device itself.
+    /// Nothing known to the kernel: it is the device itself.
     Nothing,
-    /// Other disks (device mapper, md); partitions are named by their whole disk.
+    /// Other disks (device mapper, md); partitions are represented by their whole disk.
     Disks(Vec<Dev>),
     /// A file (loop).
     File {
         /// Its path.
         path: String,
-        /// Its file system and inode, if they could be learnt.
+        /// Its file system and inode, if known.
         identity: Option<(Dev, u64)>,
     },
 }
@@ -27,13 +27,13 @@ pub enum Below {
 /// A whole disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockDisk {
-    /// Number.
+    /// Its number.
     pub dev: Dev,
-    /// Name, such as `nvme0n1`.
+    /// Its name, such as `nvme0n1`.
     pub name: String,
-    /// The name that device mapper gives it.
+    /// Its device-mapper name.
     pub label: Option<String>,
-    /// What it stands on.
+    /// What it is stacked on.
     pub below: Below,
     /// Its partitions: number and name.
     pub partitions: BTreeMap<Dev, String>,
@@ -47,7 +47,7 @@ pub struct Disks {
 }
 
 impl Disks {
-    /// Reads `/sys/block`. Disks without content (a loop disk without its file) are left out.
+    /// Reads `/sys/block`. Disks without content (a loop disk without its file) are omitted.
     ///
     /// # Errors
     /// `/sys/block` cannot be listed.
@@ -62,7 +62,7 @@ impl Disks {
             if reader.read(&format!("{folder}/size")).is_ok_and(|sectors| sectors == "0") {
                 continue;
             }
-            // A partition is a folder of its disk that has its number in the disk.
+            // A partition is a subfolder of its disk with a file containing its number.
             let inside = reader.list(&folder).unwrap_or_default().into_iter();
             let partitions = inside.filter(|n| n.starts_with(&name)).filter_map(|part| {
                 reader.read(&format!("{folder}/{part}/partition")).ok()?;
@@ -87,7 +87,7 @@ impl Disks {
         Ok(disks)
     }
 
-    /// The whole disk of a disk's or partition's name, with or without `/dev/` before it; device mapper's names too.
+    /// The whole disk of the named disk or partition, with or without the prefix `/dev/`; also accepts device-mapper names.
     pub fn by_name(&self, name: &str) -> Option<&BlockDisk> {
         let name = name.strip_prefix("/dev/").unwrap_or(name);
         let label = name.strip_prefix("mapper/");
@@ -98,17 +98,17 @@ impl Disks {
         })
     }
 
-    /// The whole disk of a disk's or partition's number.
+    /// The whole disk of the disk or partition with this number.
     pub fn whole(&self, dev: Dev) -> Option<&BlockDisk> {
         self.all.get(&dev).or_else(|| self.all.values().find(|d| d.partitions.contains_key(&dev)))
     }
 
-    /// Every partition's disk.
+    /// The disk of each partition.
     pub fn partitions(&self) -> BTreeMap<Dev, Dev> {
         self.all.values().flat_map(|d| d.partitions.keys().map(|p| (*p, d.dev))).collect()
     }
 
-    /// File systems that have no disk's number, since they may span several (btrfs), and the disks that they are on.
+    /// File systems without a disk's number, since they may span several disks (btrfs), and their disks.
     pub fn volumes(&self, reader: &dyn Reader) -> Vec<(Dev, Dev)> {
         let spread = mounts(reader).unwrap_or_default().into_iter().filter(|m| m.dev.major() == 0);
         let mut all: Vec<(Dev, Dev)> = Vec::new();
@@ -123,25 +123,25 @@ impl Disks {
             let others = ids.iter().map(devices).map(disks).find(|d| d.contains(&first.dev)).unwrap_or_default();
             all.extend([first.dev].into_iter().chain(others).map(|disk| (mount.dev, disk)));
         }
-        // The disk that is named by the mount stays the first.
+        // The disk named by the mount stays the first.
         let mut seen = std::collections::BTreeSet::new();
         all.retain(|pair| seen.insert(*pair));
         all
     }
 
-    /// The disk that holds a path, if a disk does.
+    /// The disk that contains a path, if any.
     pub fn under(&self, reader: &dyn Reader, path: &str) -> Option<&BlockDisk> {
         let mount = mount_of(reader, path).ok()?;
         if let Some(disk) = self.whole(mount.dev).or_else(|| self.by_name(&mount.source)) {
             return Some(disk);
         }
-        // An overlay writes into its upper folder, which is on another file system: one that is no overlay again.
+        // An overlay writes to its upper folder, on another file system, which is not an overlay.
         let upper = mount.options.split(',').find_map(|o| o.strip_prefix("upperdir="))?;
         let mount = mount_of(reader, upper).ok()?;
         self.whole(mount.dev).or_else(|| self.by_name(&mount.source))
     }
 
-    /// A disk and all below it, from top to bottom, each once.
+    /// A disk and all disks below it, from top to bottom, each once.
     pub fn stack<'a>(&'a self, reader: &dyn Reader, top: &'a BlockDisk) -> Vec<&'a BlockDisk> {
         let mut stack = vec![top];
         let mut at = 0;

@@ -1,12 +1,12 @@
-//! What Android's services say of heat and battery, in texts for people (`dumpsys`): where a phone keeps the kernel's files from a shell,
-//! these are all there is.
+//! Thermal and battery status from Android's services, as text output (`dumpsys`): where a phone hides the kernel's files
+//! from a shell, this is the only source.
 
 use crate::Reader;
 
-/// A battery, in the kernel's words.
+/// The state of a battery, in the kernel's terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Charge {
-    /// How full, in percent.
+    /// The charge, in percent.
     pub percent: u64,
     /// `Charging`, `Discharging`, …
     pub status: String,
@@ -15,15 +15,15 @@ pub(crate) struct Charge {
 /// Levels of android.os.PowerManager (THERMAL_STATUS_*).
 const LEVELS: [&str; 7] = ["none", "light", "moderate", "severe", "critical", "emergency", "shutdown"];
 
-/// How hot Android says that the device is.
+/// Android's thermal level of the device.
 pub(crate) fn thermal_status(text: &str) -> Result<&'static str, String> {
     let line = text.lines().find_map(|l| l.trim().strip_prefix("Thermal Status:"));
     let level = line.and_then(|l| l.trim().parse::<usize>().ok()).and_then(|n| LEVELS.get(n).copied());
     level.ok_or_else(|| "the thermal service does not say (its hardware layer may not be ready)".into())
 }
 
-/// A sensor of `dumpsys thermalservice`, °C: `Temperature{mValue=33.2, mType=3, mName=skin, mStatus=0}`, whose name or type (3: skin,
-/// android.os.Temperature) says so. What stands under the current ones counts before cached ones, since it comes last.
+/// A sensor of `dumpsys thermalservice`, °C: `Temperature{mValue=33.2, mType=3, mName=skin, mStatus=0}`, matched by name or
+/// type (3: skin, android.os.Temperature). The current values take precedence over the cached ones, since they come last.
 pub(crate) fn temperature(text: &str, name: &str) -> Option<f64> {
     let of = |line: &str| {
         let inside = line.trim().strip_prefix("Temperature{")?.strip_suffix('}')?;
@@ -35,14 +35,14 @@ pub(crate) fn temperature(text: &str, name: &str) -> Option<f64> {
     text.lines().rev().find_map(of)
 }
 
-/// The hottest sensor that Android's thermal service names, °C.
+/// The highest temperature in the output of Android's thermal service, °C.
 pub(crate) fn hottest(text: &str) -> Option<f64> {
     let value = |line: &str| {
         let rest = line.trim().strip_prefix("Temperature{mValue=")?;
         rest.split_once(',')?.0.parse::<f64>().ok().filter(|t| *t > 0.0 && *t < 200.0)
     };
     let current = text.split_once("Current temperatures from HAL:").map_or(text, |(_, rest)| rest);
-    // The thresholds that follow have no value, and cooling devices another name.
+    // The thresholds that follow have no value, and cooling devices another prefix.
     current.lines().filter_map(value).max_by(f64::total_cmp)
 }
 
@@ -50,7 +50,7 @@ fn entry<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|l| l.trim().strip_prefix(key)?.strip_prefix(':')).map(str::trim)
 }
 
-/// What `dumpsys battery` says, in the kernel's words (android.os.BatteryManager: BATTERY_STATUS_*).
+/// Parses `dumpsys battery`, in the kernel's terms (android.os.BatteryManager: BATTERY_STATUS_*).
 pub(crate) fn battery(text: &str) -> Result<Charge, String> {
     let level: u64 = entry(text, "level").and_then(|t| t.parse().ok()).ok_or("`dumpsys battery` has no level")?;
     let scale: u64 = entry(text, "scale").and_then(|t| t.parse().ok()).filter(|n| *n > 0).unwrap_or(100);
@@ -76,7 +76,7 @@ pub(crate) fn warmth(text: &str) -> Option<f64> {
         .filter(|t| *t > -60.0 && *t < 200.0)
 }
 
-/// Whether Android's own services can be asked.
+/// Whether Android's own services can be queried.
 pub(crate) fn has_dumpsys(reader: &dyn Reader) -> bool {
     reader.list("/system/bin").is_ok_and(|names| names.iter().any(|n| n == "dumpsys"))
 }

@@ -1,98 +1,100 @@
-//! What the kernel counted of others while something of ours ran: two counts, one before and one after, and their difference.
+//! The kernel's counters of other activity while something of ours ran: a count before and one after, and their difference.
 //!
-//! A process that is measured uses processors itself, by several threads or children, and makes the kernel work for it. So how busy the machine was
-//! says nothing of others. What does:
+//! A measured process uses CPUs itself, with several threads or children, and makes the kernel work for it. So overall CPU
+//! utilization is no measure of other activity. The following are:
 //!
-//! - **others' processor time**: the sum over all processes of other families of what they and the children that they waited for have used
-//!   (`/proc/PID/stat`). A child that ends hands its time on to its parent, so that the sum holds what came and went in between. Left out are
-//!   this program and what it started, and the threads of the kernel, which work for whoever asked;
-//! - **steal** (`/proc/stat`): what the host gave to other guests while this one wanted to run;
-//! - **frequency**: the highest that the slowest processor may take, and how often processors were throttled for heat.
+//! - **others' CPU time**: the sum over all processes outside our process tree of the time used by them and the children
+//!   that they waited for (`/proc/PID/stat`). A child that exits adds its time to its parent's, so the sum includes
+//!   short-lived processes. Excluded are this program and its descendants, and kernel threads, which may work for any
+//!   process;
+//! - **steal** (`/proc/stat`): time the host gave to other guests while this one wanted to run;
+//! - **frequency**: the maximum frequency of the slowest CPU, and how often CPUs were throttled because of heat.
 //!
-//! Counting costs a look at each process, some ms, and is done before and after a measurement, never in it. The kernel counts in ticks, mostly of
-//! 10 ms. Not seen: processes whose parents ignore their ends, everybody where /proc is mounted so that others' processes are hidden, and whoever is outside
-//! of the container that this program runs in.
+//! Counting reads every process, which takes some ms, and is done before and after a measurement, never during it. The
+//! kernel counts in ticks, mostly of 10 ms. Not included: processes whose parents ignore their exit, all other users where
+//! /proc is mounted with hidden processes, and anything outside the container of this program.
 
 use crate::Reader;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A thread of the kernel (PF_KTHREAD of `include/linux/sched.h`), in a process's flags.
+/// The flag of a kernel thread (PF_KTHREAD of `include/linux/sched.h`), in a process's flags.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// The PID namespace that a machine begins with (PROC_PID_INIT_INO of `include/linux/proc_ns.h`).
+/// The initial PID namespace of a machine (PROC_PID_INIT_INO of `include/linux/proc_ns.h`).
 const FIRST: u64 = 0xefff_fffc;
 
-/// The counters at one moment.
+/// A snapshot of the counters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Count {
-    /// Ticks of processes of other families, by number: their own, and with those of children that they waited for; an error is why they are
-    /// unknown.
+    /// Ticks of processes outside our process tree, by number: their own, and including the children that they waited for;
+    /// an error tells why they are unknown.
     others: Result<BTreeMap<u32, (u64, u64)>, String>,
-    /// Whether only those of a PID namespace are seen.
+    /// Whether only one PID namespace is visible.
     inside: bool,
-    /// Ticks of threads of the kernel.
+    /// Ticks of kernel threads.
     kernel: u64,
     /// Ticks of interrupts, hard and soft.
     interrupts: u64,
-    /// Ticks that the host took.
+    /// Steal time in ticks.
     steal: Result<u64, String>,
     /// As in [`crate::Readings`].
     frequency_mhz: Result<f64, String>,
-    /// How often processors were throttled, if the kernel counts it.
+    /// How often CPUs were throttled, if the kernel counts it.
     throttled: Option<u64>,
 }
 
-/// What happened between two counts, in seconds of one processor.
+/// The activity between two counts, in CPU seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct During {
-    /// Others' processor time.
+    /// CPU time of other processes.
     pub others_s: Result<f64, String>,
     /// Whether only processes of the same container (PID namespace) are counted: others are not visible there.
     pub inside: bool,
-    /// Threads of the kernel and interrupts, whoever they worked for.
+    /// Kernel threads and interrupts, for any process.
     pub kernel_s: f64,
-    /// What the host took.
+    /// Steal time.
     pub steal_s: Result<f64, String>,
     /// The frequency before and after, MHz.
     pub frequency_mhz: Result<(f64, f64), String>,
-    /// How often processors were throttled.
+    /// How often CPUs were throttled.
     pub throttled: Option<u64>,
 }
 
-/// The length of the kernel's ticks in its files, s.
+/// The length of a tick in the kernel's files, s.
 fn tick_s() -> f64 {
-    // SAFETY: asks for a constant of the system.
+    // SAFETY: reads a constant of the system.
     let per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     1.0 / if per_s > 0 { per_s as f64 } else { 100.0 }
 }
 
-/// What is read of a process: parent, flags, ticks.
+/// The relevant fields of a process: parent, flags, ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Process {
     parent: u32,
     flags: u64,
-    /// Its own.
+    /// Its own ticks.
     own: u64,
-    /// Those of its ended children.
+    /// The ticks of its exited children.
     waited: u64,
 }
 
-/// A line of /proc/PID/stat (proc(5)): behind the name, which ends with the last bracket, the state, the parent, …, flags, …, and four times.
+/// Parses a line of /proc/PID/stat (proc(5)): after the name, which ends with the last parenthesis, the state, the parent,
+/// …, flags, …, and four times.
 fn process(stat: &str) -> Option<Process> {
     let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    // Those that were waited for may be negative for a moment in old kernels.
+    // In old kernels the ticks of exited children may be negative for a moment.
     let waited = [13, 14].map(|at| number(at).unwrap_or(0)).into_iter().fold(0, u64::saturating_add);
     let own = number(11)?.saturating_add(number(12)?);
     Some(Process { parent: u32::try_from(number(1)?).ok()?, flags: number(6)?, own, waited })
 }
 
 impl Count {
-    /// Counts now. `own` is the process whose family is not others: its children, their children, and itself.
+    /// Takes a count now. `own` is the root of our process tree: itself, its children, their children, and so on.
     pub fn now(reader: &dyn Reader, own: u32) -> Self {
         let (all, hidden) = processes(reader);
         let mut family = BTreeSet::from([own]);
-        // Children mostly have higher numbers than their parents; where they do not, another round finds them.
+        // Children mostly have higher numbers than their parents; otherwise another iteration finds them.
         loop {
             let before = family.len();
             family.extend(
@@ -128,7 +130,7 @@ impl Count {
         }
     }
 
-    /// What happened since `before`.
+    /// The activity since `before`.
     pub fn since(&self, before: &Self) -> During {
         let tick = tick_s();
         let s = |now: u64, then: u64| now.saturating_sub(then) as f64 * tick;
@@ -147,8 +149,9 @@ impl Count {
     }
 }
 
-/// Ticks of others between two counts. What children used that have ended since is in their parents' sums, unless a parent does not care for
-/// their ends: then time that was counted before is gone, and what those used that are still there is the least that it was.
+/// Ticks of other processes between two counts. The time of children that exited meanwhile is in their parents' sums,
+/// unless a parent ignores their exit: then time that was counted before is gone, and the time of the surviving processes
+/// is a lower bound.
 fn both_maps(now: &Count, then: &Count) -> Result<u64, String> {
     let (now, then) = (now.others.as_ref().map_err(Clone::clone)?, then.others.as_ref().map_err(Clone::clone)?);
     let sum = |of: &BTreeMap<u32, (u64, u64)>| of.values().map(|(_, all)| *all).fold(0, u64::saturating_add);
@@ -156,7 +159,7 @@ fn both_maps(now: &Count, then: &Count) -> Result<u64, String> {
     Ok(sum(now).saturating_sub(sum(then)).max(alive.fold(0, u64::saturating_add)))
 }
 
-/// Every process that is seen, and whether others are hidden: then the first of all is not there.
+/// All visible processes, and whether others are hidden: then process 1 is missing.
 fn processes(reader: &dyn Reader) -> (BTreeMap<u32, Process>, bool) {
     let pids = reader.list("/proc").unwrap_or_default().into_iter().filter_map(|name| name.parse::<u32>().ok());
     let all: BTreeMap<u32, Process> =
@@ -186,7 +189,7 @@ mod tests {
     struct Files(HashMap<String, String>);
 
     impl Files {
-        /// Processes by number: parent, flags, and ticks of their own and of those they waited for.
+        /// Processes by number: parent, flags, and ticks of their own and of their waited-for children.
         fn of(processes: &[(u32, u32, u64, u64, u64)], steal: u64) -> Self {
             let mut files =
                 HashMap::from([("/proc/stat".into(), format!("cpu  1 2 3 4 5 6 7 {steal} 0 0\ncpu0 1 2 3\n"))]);
@@ -220,13 +223,13 @@ mod tests {
     #[test]
     fn own_children_and_kernel_threads_are_not_other_processes() {
         let tick = tick_s();
-        // 10 is the runner, 20 its guard, 5 (a lower number) the load; 30 is a shell that is somebody else's, 31 its child.
+        // 10 is the runner, 20 its guard, 5 (a lower number) the load; 30 is an unrelated shell, 31 its child.
         let before = Files::of(
             &[(1, 0, 0, 50, 50), (2, 0, KERNEL_THREAD, 100, 0), (10, 1, 0, 3, 0), (30, 1, 0, 7, 0), (31, 30, 0, 40, 0)],
             8,
         );
-        // The load used 500 ticks, a thread of the kernel 20 for it, the other's child 60 more before it ended, and was waited for; a child that
-        // came and went used 5.
+        // The load used 500 ticks, a kernel thread 20 for it, the unrelated child 60 more before it exited and was waited
+        // for; a short-lived child used 5.
         let after = Files::of(
             &[
                 (1, 0, 0, 51, 50),

@@ -1,21 +1,21 @@
-//! Facts about the machine: kernel, processor, memory, what it runs on.
+//! Facts about the machine: kernel, CPU, memory, virtualization.
 //!
-//! A fact is taken in when it can explain a difference between two measurements. What would name the owner or the very
-//! machine (host name, serial numbers, addresses, the whole kernel command line) is left where it is.
+//! A fact is included if it can explain a difference between two measurements. Anything that would identify the owner or
+//! the individual machine (host name, serial numbers, addresses, the whole kernel command line) is omitted.
 
 use crate::Reader;
 use crate::properties::{Properties, is_android};
 use model::{Environment, Fact};
 use std::collections::BTreeSet;
 
-/// How long a fact holds.
+/// How long a fact is valid.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Varies {
-    /// As long as the device is what it is.
+    /// As long as the device is unchanged.
     Device,
     /// Until the next boot.
     Boot,
-    /// It may be another one in the next minute.
+    /// It may change within a minute.
     Run,
 }
 
@@ -40,7 +40,7 @@ impl<'a> Sheet<'a> {
         Self { reader, facts: Environment::new() }
     }
 
-    /// Notes an answer.
+    /// Records a value or the reason why it is unknown.
     pub fn put(&mut self, name: &str, varies: Varies, unit: &str, source: &str, answer: Result<String, String>) {
         let (value, unknown) = match answer {
             Ok(value) => (Some(value.trim().to_owned()), None),
@@ -51,24 +51,24 @@ impl<'a> Sheet<'a> {
         self.facts.insert(name.to_owned(), fact);
     }
 
-    /// Notes what a file holds.
+    /// Records the content of a file.
     pub fn file(&mut self, name: &str, varies: Varies, unit: &str, path: &str) {
         self.part(name, varies, unit, path, |text| Some(text.to_owned()));
     }
 
-    /// Notes what `find` takes out of a file.
+    /// Records the part of a file that `find` returns.
     pub fn part(&mut self, name: &str, varies: Varies, unit: &str, path: &str, find: impl Fn(&str) -> Option<String>) {
         let text = self.reader.read(path);
         let answer = text.and_then(|text| find(&text).ok_or_else(|| "not in that file".to_owned()));
         self.put(name, varies, unit, path, answer);
     }
 
-    /// Notes the choice in brackets of a file such as `none [mq-deadline] kyber`, or all of it if there is only one.
+    /// Records the bracketed choice of a file such as `none [mq-deadline] kyber`, or the whole text if there are no brackets.
     pub fn choice(&mut self, name: &str, varies: Varies, path: &str) {
         self.part(name, varies, "", path, |text| Some(chosen(text)));
     }
 
-    /// Notes the different texts that several files hold, separated by commas.
+    /// Records the distinct contents of several files, separated by commas.
     fn each(&mut self, name: &str, varies: Varies, unit: &str, source: &str, paths: &[String]) {
         let texts: BTreeSet<String> = paths.iter().filter_map(|p| self.reader.read(p).ok()).collect();
         let all = texts.into_iter().collect::<Vec<_>>().join(", ");
@@ -76,7 +76,7 @@ impl<'a> Sheet<'a> {
         self.put(name, varies, unit, source, answer);
     }
 
-    /// Paths of a file in every folder of `folder` whose name begins so.
+    /// The paths of `file` in every subfolder of `folder` whose name has this prefix.
     fn in_each(&self, folder: &str, prefix: &str, file: &str) -> Vec<String> {
         let names = self.reader.list(folder).unwrap_or_default();
         names.iter().filter(|n| n.starts_with(prefix)).map(|n| format!("{folder}/{n}/{file}")).collect()
@@ -88,7 +88,7 @@ fn chosen(text: &str) -> String {
     inside.map_or(text, |(choice, _)| choice).to_owned()
 }
 
-/// The words of the kernel's command line that change how fast it is.
+/// The options of the kernel's command line that affect its speed.
 const SWITCHES: &[&str] = &[
     "mitigations",
     "nospectre_v1",
@@ -153,7 +153,7 @@ fn system(sheet: &mut Sheet<'_>) {
             ("device.vendor", "ro.product.manufacturer"),
             ("device.platform", "ro.board.platform"),
         ] {
-            // Those of the vendor's partition say the same where an image for many devices has no names of its own.
+            // Properties of the vendor's partition are equivalent where an image for many devices has no names of its own.
             let of_vendor = property.replace("ro.product.", "ro.product.vendor.");
             let answer = properties.get(property).or_else(|why| properties.get(&of_vendor).map_err(|_| why));
             let answer = answer.map(|v| if name == "os.name" { format!("Android {v}") } else { v });
@@ -190,7 +190,7 @@ fn kernel(sheet: &mut Sheet<'_>) {
     mitigations(sheet);
 }
 
-/// What the kernel does against faults of the processor, which system calls pay for: `name: what`, unaffected ones left out.
+/// The kernel's mitigations of CPU vulnerabilities, which slow down system calls: `name: what`, without unaffected ones.
 fn mitigations(sheet: &mut Sheet<'_>) {
     const FOLDER: &str = "/sys/devices/system/cpu/vulnerabilities";
     let answer = sheet.reader.list(FOLDER).map(|names| {
@@ -212,7 +212,7 @@ fn processor(sheet: &mut Sheet<'_>) {
     };
     sheet.put("cpu.architecture", Device, "", source, answer);
     sheet.part("cpu.model", Device, "", "/proc/cpuinfo", |text| {
-        // ARM kernels name the maker's number of each kind of core instead.
+        // ARM kernels list the part number of each kind of core instead.
         let parts: BTreeSet<&str> =
             text.lines().filter_map(|l| l.strip_prefix("CPU part")?.split_once(':')).map(|(_, p)| p.trim()).collect();
         let arm =
@@ -231,13 +231,13 @@ fn processor(sheet: &mut Sheet<'_>) {
         sheet.each(name, varies, unit, &format!("{source}/{file}"), &paths);
     }
     sheet.file("cpu.smt", Run, "", &format!("{CPUS}/smt/active"));
-    // How long waking a processor that had nothing to do takes: a guest's may wait a while before it halts.
+    // Determines how long waking an idle CPU takes: a guest's may poll for a while before it halts.
     sheet.file("cpu.idle_driver", Boot, "", &format!("{CPUS}/cpuidle/current_driver"));
     sheet.file("cpu.halt_poll", Run, "ns", "/sys/module/haltpoll/parameters/guest_halt_poll_ns");
     sheet.part("cpu.cache", Device, "", "/proc/cpuinfo", |text| entry(text, "cache size"));
 }
 
-/// How many numbers a list such as `0-3,6` has.
+/// The number of elements of a list such as `0-3,6`.
 fn count(list: &str) -> Option<usize> {
     list.trim().split(',').try_fold(0, |sum: usize, part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -256,7 +256,7 @@ fn memory(sheet: &mut Sheet<'_>) {
     sheet.part("memory.available", Run, "B", "/proc/meminfo", |text| bytes(text, "MemAvailable"));
     sheet.part("memory.swap", Run, "B", "/proc/meminfo", |text| bytes(text, "SwapTotal"));
     sheet.choice("memory.huge_pages", Run, "/sys/kernel/mm/transparent_hugepage/enabled");
-    // When the kernel writes back what programs left in the page cache.
+    // When the kernel writes back dirty pages of the page cache.
     for (name, unit) in [
         ("dirty_ratio", "%"),
         ("dirty_background_ratio", "%"),
@@ -268,19 +268,19 @@ fn memory(sheet: &mut Sheet<'_>) {
     }
 }
 
-/// What the lab's guests find on their kernel's command line: `tcg` if their processor is emulated, so that no time is one of hardware.
+/// An option on the kernel's command line of the lab's guests: `tcg` if their CPU is emulated, so that no time is that of hardware.
 const ACCELERATOR: &str = "fathom.accelerator=";
 
-/// Hints that there is another system below this one, whose disk and clock are not what they say.
+/// Evidence of a hypervisor below this system, whose disk and clock are not what they claim to be.
 fn virtual_machine(sheet: &mut Sheet<'_>) {
     let flag = |text: &str| {
-        // ARM has no such flag: no line of flags, no answer.
+        // ARM has no such flag: without a line of flags the fact is unknown.
         let flags = entry(text, "flags")?;
         Some(if flags.split(' ').any(|f| f == "hypervisor") { "yes" } else { "no" }.to_owned())
     };
     sheet.part("virtual.hypervisor", Varies::Device, "", "/proc/cpuinfo", flag);
     sheet.file("virtual.type", Varies::Device, "", "/sys/hypervisor/type");
-    // Only the lab's guests have it; on any other machine the fact is left out.
+    // Only the lab's guests have it; on any other machine the fact is omitted.
     let accelerator = |line: &str| Some(line.split_whitespace().find_map(|w| w.strip_prefix(ACCELERATOR))?.to_owned());
     if sheet.reader.read("/proc/cmdline").is_ok_and(|line| accelerator(&line).is_some()) {
         sheet.part("virtual.accelerator", Varies::Boot, "", "/proc/cmdline", accelerator);
@@ -298,7 +298,7 @@ fn load(sheet: &mut Sheet<'_>) {
     sheet.each("load.battery", Run, "", "/sys/class/power_supply/*/status", &supplies);
 }
 
-/// How full the battery is, where Android does not say it.
+/// The battery's charge, where Android does not report it.
 pub(crate) fn battery(sheet: &mut Sheet<'_>) {
     let charge = crate::sensors::battery(sheet.reader).map(|battery| battery.percent.to_string());
     sheet.put("battery.level", Varies::Run, "%", "/sys/class/power_supply/*/capacity", charge);

@@ -1,23 +1,23 @@
-//! The folders of an Android device in which its storage can be measured, each with what is below it: internal flash, shared storage,
-//! which is the same flash behind FUSE, and each card or stick, of which there may be several.
+//! The folders of an Android device in which its storage can be measured, each with the storage below it: internal flash,
+//! shared storage, which is the same flash behind FUSE, and each card or stick, of which there may be several.
 //!
-//! vold mounts a volume at /mnt/media_rw/NAME, NAME being the file system's serial number, and a file system for apps before it at
-//! /storage/NAME (system/vold, PublicVolume.cpp). A card that is a part of the internal storage (/mnt/expand) no shell may write to.
-//! Whether a shell may write to /storage/NAME depends on the device: nothing here says that it may.
+//! vold mounts a volume at /mnt/media_rw/NAME, NAME being the file system's serial number, and a FUSE view for apps at
+//! /storage/NAME (system/vold, PublicVolume.cpp). A shell cannot write to a card that is adopted as internal storage
+//! (/mnt/expand). Whether a shell may write to /storage/NAME depends on the device; this is not checked here.
 
 use crate::disks::Disks;
 use crate::facts::{Sheet, Varies};
 use crate::mounts::{Mount, mounts};
 
-/// A shell's own folder.
+/// The folder of the shell user.
 const INTERNAL: &str = "/data/local/tmp";
 /// Where volumes are mounted for apps, and by vold.
 const APPS: &str = "/storage/";
 const VOLD: &str = "/mnt/media_rw/";
-/// More volumes than a device has slots.
+/// The maximum number of volumes.
 const MOST: usize = 16;
 
-/// Notes them.
+/// Records the folders.
 pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     const SOURCE: &str = "/proc/self/mountinfo";
     let all = match mounts(sheet.reader) {
@@ -31,7 +31,7 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
 }
 
 fn folders(sheet: &Sheet<'_>, all: &[Mount], disks: &Disks) -> Vec<(String, String)> {
-    // The last that is mounted at a point hides the others.
+    // The last mount at a point hides the others.
     let at = |point: &str| all.iter().rev().find(|m| m.point == point);
     let mut found = Vec::new();
     if let Some(data) = at("/data") {
@@ -56,7 +56,7 @@ fn folders(sheet: &Sheet<'_>, all: &[Mount], disks: &Disks) -> Vec<(String, Stri
     found
 }
 
-/// File system, and disk with its kind, as far as the kernel shows them.
+/// File system, and disk with its kind, as far as the kernel reports them.
 fn below(sheet: &Sheet<'_>, mount: &Mount, disks: &Disks) -> String {
     let disk = disks.whole(mount.dev).or_else(|| disks.by_name(&mount.source));
     let Some(disk) = disk else { return mount.kind.clone() };
@@ -65,7 +65,7 @@ fn below(sheet: &Sheet<'_>, mount: &Mount, disks: &Disks) -> String {
             let kind = sheet.reader.read(&format!("/sys/block/{name}/device/type")).unwrap_or_default();
             if kind.trim() == "SD" { " (SD card)" } else { "" }
         }
-        // The kernel calls USB sticks removable, and UFS not.
+        // The kernel reports USB sticks as removable, and UFS as not removable.
         name if name.starts_with("sd") => {
             let removable = sheet.reader.read(&format!("/sys/block/{name}/removable"));
             if removable.is_ok_and(|text| text.trim() == "1") { " (USB)" } else { "" }

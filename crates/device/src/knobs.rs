@@ -1,8 +1,8 @@
-//! Settings of a machine that are changed for a while and put back: the files of /sys and /proc that hold them, and options of mounts.
+//! Temporary changes of a machine's settings: files of /sys and /proc, and mount options.
 //!
-//! What they were is written to a file **before** the first is changed, and that file is removed after the last was put back. So whatever
-//! ends the program, the next one finds the file of a process that is no more, and puts back what is in it ([`put_back_left_over`]). A
-//! process is distinguished from a later one of the same PID by its start time.
+//! The original values are written to a file **before** the first change, and that file is removed after the last was
+//! restored. So however the program ends, the next one finds the file of a process that no longer exists, and restores its
+//! settings ([`put_back_left_over`]). A process is distinguished from a later one with the same PID by its start time.
 
 use model::text::ShownPath as _;
 use serde::{Deserialize, Serialize};
@@ -11,20 +11,20 @@ use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Something that is put back.
+/// A setting to restore.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Knob {
     /// A file and its value.
     File(PathBuf, String),
     /// A mount and the option that restores it.
     Mount(PathBuf, String),
-    /// A folder that was made, removed with all that is in it.
+    /// A folder that was created; removed with all its contents.
     Folder(PathBuf),
-    /// A command that resets what has no file: its words.
+    /// A command that resets a setting without a file: its words.
     Command(Vec<String>),
 }
 
-/// Why something could not be put back.
+/// Why a setting could not be restored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotPutBack {
@@ -35,24 +35,24 @@ pub enum NotPutBack {
         file: PathBuf,
         /// Its value.
         value: String,
-        /// Why.
+        /// The error.
         source: Error,
     },
     /// A mount.
     #[error("{}: {}", .0.shown(), .1)]
     Mount(PathBuf, CommandFailed),
-    /// A folder that stays.
+    /// A folder that could not be removed.
     #[error("{}: {}", .0.shown(), .1)]
     Folder(PathBuf, Error),
     /// A command: its words.
     #[error("{0}: {1}")]
     Command(String, CommandFailed),
-    /// Notes of a process that is no more cannot be read.
+    /// The notes of an earlier process cannot be read.
     #[error("{}: {}", .0.shown(), .1)]
     Notes(PathBuf, Error),
 }
 
-/// Why a command did not do what it is for.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandFailed {
@@ -62,12 +62,12 @@ pub enum CommandFailed {
     /// It cannot be started.
     #[error("{0}: {1}")]
     NotStarted(String, Error),
-    /// Its exit status, and what it printed.
+    /// Its exit status, and its output.
     #[error("{0} {1}")]
     Status(std::process::ExitStatus, String),
 }
 
-/// What was taken down, and by whom.
+/// The stored settings, and the process that changed them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Notes {
     pid: u32,
@@ -75,14 +75,14 @@ struct Notes {
     knobs: Vec<Knob>,
 }
 
-/// Settings as they were; put back when dropped.
+/// Original settings; restored when dropped.
 #[derive(Debug)]
 pub struct Kept {
     file: PathBuf,
     knobs: Vec<Knob>,
 }
 
-/// The value of a file of /sys: of several to choose from (`none [mq-deadline]`) the chosen one.
+/// The value of a file of /sys: the selected one if there are several (`none [mq-deadline]`).
 ///
 /// # Errors
 /// It cannot be read.
@@ -92,20 +92,20 @@ pub fn value(file: &Path) -> Result<String> {
     Ok(chosen.unwrap_or(text.trim()).to_owned())
 }
 
-/// When a process began, in the kernel's own unit; nothing if it is gone, or ended and only not waited for yet.
+/// When a process started, in the kernel's own unit; `None` if it is gone, or is a zombie.
 pub(crate) fn began(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before may hold anything, parentheses too.
+    // The name before it may contain anything, parentheses too.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     (!["Z", "X"].contains(&state)).then(|| fields.nth(18)?.parse().ok())?
 }
 
 impl Kept {
-    /// Notes what is to be put back in a file of `folder`.
+    /// Stores the settings to restore in a file of `folder`.
     ///
     /// # Errors
-    /// The notes cannot be written; nothing may be changed then.
+    /// The file cannot be written; nothing may be changed then.
     pub fn take(folder: &Path, knobs: Vec<Knob>) -> Result<Self> {
         fs::create_dir_all(folder)?;
         let pid = std::process::id();
@@ -113,17 +113,17 @@ impl Kept {
         let notes = Notes { pid, began: began(pid).unwrap_or(0), knobs };
         let fresh = file.with_extension("new");
         let bytes = serde_json::to_vec(&notes)?;
-        // Who took the last notes away may have taken the folder along since.
+        // The process that removed the last notes may also have removed the folder since.
         fs::write(&fresh, &bytes).or_else(|_| fs::create_dir_all(folder).and_then(|()| fs::write(&fresh, &bytes)))?;
         fs::File::open(&fresh)?.sync_all()?;
         fs::rename(&fresh, &file)?;
         Ok(Self { file, knobs: notes.knobs })
     }
 
-    /// Puts everything back.
+    /// Restores everything.
     ///
     /// # Errors
-    /// What could not be put back; the notes stay then.
+    /// The settings that could not be restored; the notes are kept then.
     pub fn put_back(mut self) -> std::result::Result<(), Vec<NotPutBack>> {
         let knobs = std::mem::take(&mut self.knobs);
         finish(&self.file, &knobs)
@@ -144,7 +144,7 @@ fn finish(file: &Path, knobs: &[Knob]) -> std::result::Result<(), Vec<NotPutBack
         return Err(failed);
     }
     let _ = fs::remove_file(file);
-    // The last notes take their folder along.
+    // The last notes also remove their folder.
     let _ = file.parent().map(fs::remove_dir);
     Ok(())
 }
@@ -169,7 +169,7 @@ fn back(knob: &Knob) -> std::result::Result<(), NotPutBack> {
     }
 }
 
-/// Runs a command that says by its exit status whether it worked.
+/// Runs a command whose exit status indicates success.
 pub(crate) fn command(words: &[String]) -> std::result::Result<(), CommandFailed> {
     let (program, rest) = words.split_first().ok_or(CommandFailed::Empty)?;
     done(Command::new(program).args(rest))
@@ -189,7 +189,7 @@ fn done(command: &mut Command) -> std::result::Result<(), CommandFailed> {
     }
 }
 
-/// Puts back what processes left that are no more: what was put back, and what could not be.
+/// Restores the settings left by processes that no longer exist: returns what was restored, and what could not be.
 ///
 /// # Errors
 /// The folder of the notes cannot be read.
@@ -249,11 +249,11 @@ mod tests {
         let [notes, file] = ["notes", "knob"].map(|name| folder.path().join(name));
         fs::write(&file, "changed").unwrap();
         let kept = Kept::take(&notes, vec![Knob::File(file.clone(), "as it was".into())]).unwrap();
-        // It lives: nobody touches its settings.
+        // The process is alive: its settings are left alone.
         let (done, failed) = put_back_left_over(&notes).unwrap();
         assert!(done.is_empty() && failed.is_empty());
         assert_eq!(fs::read_to_string(&file).unwrap(), "changed");
-        // As if its number were another process's by now.
+        // Simulates that its number now belongs to another process.
         let own = notes.join(format!("fix-{}.json", std::process::id()));
         let mut left: Notes = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
         left.began += 1;

@@ -1,11 +1,10 @@
-//! Facts about the device under test: what its kernel, processor, memory, file system and disks are, and how its disks
-//! stand on each other.
+//! Facts about the device under test: its kernel, CPU, memory, file systems and disks, and how its disks are stacked.
 //!
-//! Everything is read through a [`Reader`], which reads files, lists folders and runs commands on the device, be it this
-//! machine or a folder of files taken from another one. The knowledge of where a fact stands is thus written once, and
-//! tested for devices that are not at hand. Nothing here needs root; what cannot be read becomes a fact that says why.
+//! Everything is read through a [`Reader`], which reads files, lists folders and runs commands on the device, which may be
+//! this machine or a folder of files copied from another one. So the source of each fact is implemented once, and tested
+//! for devices that are not available. Nothing here needs root; a fact that cannot be read contains the reason.
 //!
-//! [`remote`] brings this program to a device by ssh or adb, and runs it there; a device that is reached is a [`Reader`] too.
+//! [`remote`] copies this program to a device by ssh or adb, and runs it there; a remote device is a [`Reader`] too.
 
 mod access;
 mod android;
@@ -40,7 +39,7 @@ pub use stat::DiskStat;
 
 use model::Environment;
 
-/// The boot whose CLOCK_BOOTTIME is this device's.
+/// The boot id, which identifies the CLOCK_BOOTTIME of this device.
 pub fn boot_id(reader: &dyn Reader) -> Option<String> {
     Some(reader.read("/proc/sys/kernel/random/boot_id").ok()?.trim().to_string())
 }
@@ -55,8 +54,8 @@ pub fn collect(reader: &dyn Reader, path: Option<&str>) -> Environment {
     sheet.facts
 }
 
-/// Everything that is known how to ask of a device, for people who want to know it: [`collect`], what its disks are made of, kinds of
-/// processors, what whoever asks may do, and what only Android has. Takes half a second on a phone.
+/// Every known fact about a device, for display: [`collect`], the media of its disks, kinds of CPUs, what the current user
+/// may do, and facts specific to Android. Takes half a second on a phone.
 pub fn about(reader: &dyn Reader) -> Environment {
     let mut sheet = facts::Sheet::new(reader);
     facts::machine(&mut sheet);
@@ -81,15 +80,15 @@ pub fn storage(reader: &dyn Reader, path: &str) -> Environment {
     sheet.facts
 }
 
-/// Every fact about the storage that a file system is on, by its number; its disk alone where it is not mounted here.
+/// Every fact about the storage of a file system, given its number; only its disk where it is not mounted here.
 pub fn storage_of(reader: &dyn Reader, file_system: model::Dev) -> Environment {
     let mut sheet = facts::Sheet::new(reader);
     storage::of(&mut sheet, file_system);
     sheet.facts
 }
 
-/// What else makes benchmarks of two machines differ: how the processor may speed up, where programs are placed in
-/// memory, and which versions of what is benchmarked are installed. Runs commands, so that it takes a tenth of a second.
+/// Further facts that make benchmarks of two machines differ: CPU frequency boost, address space randomization, and the
+/// installed versions of benchmarked programs. Runs commands, so it takes a tenth of a second.
 pub fn versions(reader: &dyn Reader) -> Environment {
     let mut sheet = facts::Sheet::new(reader);
     facts::versions(&mut sheet);

@@ -1,25 +1,25 @@
-//! What a device's disks are made of: eMMC, UFS, an SD card, NVMe, and how much of their life is left, where the kernel tells.
+//! The media of a device's disks: eMMC, UFS, an SD card, NVMe, and their remaining life, where the kernel reports it.
 
 use crate::Reader;
 use crate::facts::{Sheet, Varies};
 
-/// More disks than a device has that is measured.
+/// The maximum number of disks.
 const MOST: usize = 16;
 
-/// Notes every disk that is hardware, or stands for it in a virtual machine.
+/// Records every disk that is hardware, or virtual hardware.
 pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     let names = match sheet.reader.list("/sys/block") {
         Ok(names) => names,
         Err(why) => return sheet.put("media", Varies::Device, "", "/sys/block", Err(why)),
     };
-    // Boot partitions of eMMC are disks to the kernel.
+    // The kernel lists eMMC boot partitions as disks.
     let hardware = |n: &&String| kind_of(n).is_some() && !n.contains("boot") && !n.contains("rpmb");
     for name in names.iter().filter(hardware).take(MOST) {
         disk(sheet, name);
     }
 }
 
-/// By the driver that names them so; UFS is SCSI by name.
+/// The kind, from the driver's naming scheme; UFS disks have SCSI names.
 fn kind_of(name: &str) -> Option<&'static str> {
     let kinds = [("mmcblk", "MMC"), ("sd", "SCSI"), ("nvme", "NVMe"), ("vd", "virtio"), ("xvd", "Xen")];
     kinds.into_iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, kind)| kind)
@@ -74,12 +74,12 @@ fn disk(sheet: &mut Sheet<'_>, disk: &str) {
             sheet.put(&name("life_used"), Run, "", &at("life_time_estimation_a"), answer);
             sheet.part(&name("spare_used"), Run, "", &at("eol_info"), reserve);
         }
-        // NVMe's is asked of the disk itself (nvme.rs).
+        // NVMe disks are queried directly (nvme.rs).
         _ => {}
     }
 }
 
-/// The folder of the UFS controller below which a disk stands: it has a health descriptor (Linux 4.16, ufs-sysfs.c).
+/// The folder of the UFS controller of a disk: it has a health descriptor (Linux 4.16, ufs-sysfs.c).
 fn ufs(reader: &dyn Reader, folder: &str) -> Option<String> {
     let path = reader.canonical(folder).ok()?;
     let (controller, _) = path.split_once("/host")?;
@@ -89,7 +89,7 @@ fn ufs(reader: &dyn Reader, folder: &str) -> Option<String> {
     is.then(|| controller.to_owned())
 }
 
-/// JEDEC's life time estimation (eMMC 5.0, UFS 2.0): steps of ten percent of what is used up.
+/// JEDEC's life time estimation (eMMC 5.0, UFS 2.0): used life in steps of ten percent.
 fn tenths(text: &str) -> Option<String> {
     match number(text)? {
         0 => Some("not defined".into()),

@@ -1,4 +1,4 @@
-//! Which file system a path is on, from the kernel's list of mounts.
+//! The file system of a path, from the kernel's list of mounts.
 
 use crate::Reader;
 use crate::dev::parse_dev;
@@ -8,7 +8,7 @@ use model::Dev;
 /// A mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// Number of its device. File systems that span devices (btrfs) or have none (overlay, tmpfs) show one of major 0.
+    /// Its device number. File systems that span devices (btrfs) or have none (overlay, tmpfs) have one with major 0.
     pub dev: Dev,
     /// Where it is mounted.
     pub point: String,
@@ -20,14 +20,14 @@ pub struct Mount {
     pub options: String,
 }
 
-/// The file system that holds a path: the last one mounted at the longest folder above it.
+/// The file system that contains a path: the last one mounted at the longest folder above it.
 ///
 /// # Errors
 /// The list cannot be read, or the path is not absolute.
 pub fn mount_of(reader: &dyn Reader, path: &str) -> Result<Mount, String> {
     let path = reader.canonical(path)?;
     let list = reader.read("/proc/self/mountinfo")?;
-    // `max_by_key` takes the last of equals: that one hides the others.
+    // `max_by_key` returns the last of equal elements: that mount hides the others.
     let holds =
         |m: &Mount| m.point == "/" || path.strip_prefix(&m.point).is_some_and(|r| r.is_empty() || r.starts_with('/'));
     let all = list.lines().filter_map(parse).filter(holds);
@@ -44,11 +44,11 @@ pub fn mounts(reader: &dyn Reader) -> Result<Vec<Mount>, String> {
     Ok(reader.read("/proc/self/mountinfo")?.lines().filter_map(parse).collect())
 }
 
-/// More file systems than are worth a line.
+/// The maximum number of file systems listed.
 const MOST: usize = 16;
 
-/// Notes the file systems that programs write to: on disks, and on Android those that stand before them for apps. What is mounted for
-/// the system's own sake (images of apps and of updates) is left out.
+/// Records the file systems that programs write to: on disks, and on Android their views for apps. System mounts (images of
+/// apps and of updates) are omitted.
 pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     let all = match mounts(sheet.reader) {
         Ok(all) => all,
@@ -74,15 +74,15 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
         (stands_before || on_disk) && !of_system.iter().any(|folder| below(&m.point, folder))
     };
     let mut seen = std::collections::BTreeSet::new();
-    // The last that is mounted at a point hides the others.
+    // The last mount at a point hides the others.
     for mount in all.iter().rev().filter(wanted).filter(|m| seen.insert(m.point.clone())).take(MOST) {
         let text = format!("{} on {} ({})", mount.kind, mount.source, mount.options);
         sheet.put(&format!("mount.{}", mount.point), Varies::Boot, "", "/proc/self/mountinfo", Ok(text));
     }
 }
 
-/// A file's file system and inode, as the kernel has them. What stat says of a btrfs file is the number of its subvolume,
-/// which nothing else knows.
+/// A file's file system and inode, as used in the kernel. For a btrfs file, stat returns the number of its subvolume, which
+/// is used nowhere else.
 ///
 /// # Errors
 /// There is no such file.
@@ -110,7 +110,7 @@ fn parse(line: &str) -> Option<Mount> {
     Some(Mount { dev, point, kind, source, options: options.join(",") })
 }
 
-/// Undoes the kernel's `\040` (octal) for spaces, tabs, line ends and backslashes.
+/// Decodes the kernel's `\040` (octal) for spaces, tabs, line ends and backslashes.
 fn unescape(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

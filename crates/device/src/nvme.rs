@@ -1,5 +1,5 @@
-//! How much of its life an NVMe disk has used: its own SMART log (NVM Express base specification, log page 02h), which the kernel hands on
-//! to root only (linux/nvme_ioctl.h). Asked of the disks of the machine that this runs on.
+//! The used life of an NVMe disk: its own SMART log (NVM Express base specification, log page 02h), which the kernel
+//! provides to root only (linux/nvme_ioctl.h). Reads the disks of the local machine.
 
 use crate::Reader as _;
 use crate::reader::Local;
@@ -12,11 +12,11 @@ use std::os::fd::AsRawFd as _;
 const ADMIN_COMMAND: u64 = 0xc048_4e41;
 const GET_LOG_PAGE: u8 = 0x02;
 const SMART: u32 = 0x02;
-/// The log's length, bytes.
+/// The length of the log, bytes.
 const LENGTH: usize = 512;
-/// Of the controller, not of one namespace.
+/// Of the controller rather than of one namespace.
 const ALL: u32 = 0xffff_ffff;
-/// More disks than a device has that is measured.
+/// The maximum number of disks.
 const MOST: usize = 16;
 
 /// `struct nvme_passthru_cmd`.
@@ -44,7 +44,7 @@ pub fn facts() -> Environment {
     let names = Local.list("/sys/block").unwrap_or_default();
     let mut facts = Environment::new();
     for name in names.iter().filter(|name| name.starts_with("nvme")).take(MOST) {
-        // `nvme0n1` is the first namespace of the controller nvme0; others (nvme0c1n1) are paths of one.
+        // `nvme0n1` is the first namespace of the controller nvme0; others (nvme0c1n1) are its paths.
         let Some(controller) = name[4..].find('n').map(|at| format!("/dev/{}", &name[..4 + at])) else { continue };
         if !controller["/dev/nvme".len()..].bytes().all(|b| b.is_ascii_digit()) {
             continue;
@@ -79,11 +79,11 @@ fn smart(controller: &str) -> io::Result<[u8; LENGTH]> {
         nsid: ALL,
         addr: log.as_mut_ptr() as u64,
         data_len: LENGTH as u32,
-        // The number of words of 4 bytes, less one, in the upper half.
+        // The number of words of 4 bytes, minus one, in the upper half.
         cdw10: (LENGTH as u32 / 4 - 1) << 16 | SMART,
         ..Passthrough::default()
     };
-    // SAFETY: the command and the log that it points to live until the call returns, and the log has the length that it names.
+    // SAFETY: the command and the log that it points to live until the call returns, and the log has the stated length.
     let status = unsafe { libc::ioctl(file.as_raw_fd(), ADMIN_COMMAND as _, &raw mut command) };
     match status {
         0 => Ok(log),
@@ -92,10 +92,10 @@ fn smart(controller: &str) -> io::Result<[u8; LENGTH]> {
     }
 }
 
-/// In percent.
+/// Values in percent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Life {
-    /// By its maker's estimate; more than 100 is possible.
+    /// The vendor's estimate; more than 100 is possible.
     used: u8,
     spare_used: u8,
     worn_out: u8,

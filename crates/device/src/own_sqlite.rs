@@ -1,10 +1,10 @@
-//! The SQLite that a device's own programs use: its version, options and defaults, as the library's file names them. Nothing of it is run.
+//! The SQLite used by a device's own programs: its version, options and defaults, read from the library's file. None of it is executed.
 
 use model::{Environment, Fact};
 use sqlite::library::{self, Library};
 use std::path::Path;
 
-/// Where systems keep it; Android's comes first.
+/// Its usual paths; Android's come first.
 const PLACES: [&str; 7] = [
     "/system/lib64/libsqlite.so",
     "/system/lib/libsqlite.so",
@@ -14,10 +14,10 @@ const PLACES: [&str; 7] = [
     "/usr/lib64/libsqlite3.so.0",
     "/usr/lib/libsqlite3.so.0",
 ];
-/// No library of it is longer, bytes.
+/// The maximum size of a library, bytes.
 const LONGEST: u64 = 64 << 20;
 
-/// Facts of the first library that is there.
+/// Facts of the first existing library.
 pub fn facts() -> Environment {
     let found = PLACES.iter().find(|p| Path::new(p).is_file());
     let read = || -> Result<Library, String> {
@@ -57,7 +57,7 @@ pub fn facts() -> Environment {
 mod tests {
     use super::*;
 
-    /// Debian's program runs on Debian's library: it is asked.
+    /// Debian's program uses Debian's library, so it is queried for comparison.
     #[test]
     fn defaults_of_library_are_those_of_its_program() {
         let ask = |sql: &str| {

@@ -1,8 +1,9 @@
-//! Android's fixed-performance mode: the vendor's clocks at a level that can be held for long, so that a benchmark is not of the weather
-//! (PowerManager.setPowerMode, Mode.FIXED_PERFORMANCE; since Android 11, where the vendor's Power HAL has it).
+//! Android's fixed-performance mode: clocks at a level that the vendor regards as sustainable, so that a benchmark does not
+//! depend on the temperature (PowerManager.setPowerMode, Mode.FIXED_PERFORMANCE; since Android 11, where the vendor's Power
+//! HAL supports it).
 //!
-//! It is set by `cmd power` and reset in every case: when the holder is dropped, or by the notes of [`crate::knobs`] when it is killed.
-//! Android does not say how it was before; it is off after a boot, and is left off.
+//! It is set by `cmd power` and reset in every case: when the guard is dropped, or by the notes of [`crate::knobs`] when it
+//! is killed. Android does not report its previous state; it is off after a boot, and is switched off.
 
 use crate::knobs::{CommandFailed, Kept, Knob, command};
 use std::path::Path;
@@ -13,15 +14,15 @@ const SET: [&str; 3] = ["cmd", "power", "set-fixed-performance-mode-enabled"];
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What would reset it cannot be noted; so nothing is changed.
+    /// The note for resetting it cannot be written; so nothing is changed.
     #[error("fixed-performance mode is not set, since the note to reset it later cannot be written: {0}")]
     Notes(#[from] std::io::Error),
-    /// The device says no.
+    /// The device refuses.
     #[error("fixed-performance mode cannot be set (it needs Android 11 and a Power HAL that supports it): {0}")]
     Refused(CommandFailed),
 }
 
-/// Sets it until the result is dropped; notes go below `notes`.
+/// Sets it until the result is dropped; notes are stored below `notes`.
 ///
 /// # Errors
 /// It cannot be set; then nothing is changed.
@@ -31,7 +32,7 @@ pub fn fixed(notes: &Path) -> Result<Kept, Error> {
     match command(&words("true")) {
         Ok(()) => Ok(kept),
         Err(why) => {
-            // What the notes would reset was not set.
+            // It was not set, so there is nothing to reset.
             let _ = kept.put_back();
             Err(Error::Refused(why))
         }

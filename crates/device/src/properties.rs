@@ -1,16 +1,16 @@
-//! Android's properties: what `getprop` prints, taken once.
+//! Android's properties: the output of `getprop`, read once.
 
 use crate::Reader;
 use crate::reader::beyond_limits;
 use std::collections::BTreeMap;
 
-/// All properties that could be had.
+/// All properties that could be read.
 pub(crate) struct Properties<'a> {
     reader: &'a dyn Reader,
     all: Result<BTreeMap<String, String>, String>,
 }
 
-/// Whether this is Android: only it has this program. Who may not list the folder can run it all the same.
+/// Whether this is Android: only Android has this program. It can be run even where the folder cannot be listed.
 pub(crate) fn is_android(reader: &dyn Reader) -> bool {
     match reader.list("/system/bin") {
         Ok(names) => names.iter().any(|n| n == "getprop"),
@@ -19,24 +19,24 @@ pub(crate) fn is_android(reader: &dyn Reader) -> bool {
 }
 
 impl<'a> Properties<'a> {
-    /// Asks the device for all.
+    /// Reads all properties of the device.
     pub fn read(reader: &'a dyn Reader) -> Self {
         Self { reader, all: reader.run(&["getprop"]).map(|text| parse(&text)) }
     }
 
-    /// One of them; an error says that it is not set, or why it is not known.
+    /// The value of a property; an error tells that it is not set, or why it is unknown.
     pub fn get(&self, name: &str) -> Result<String, String> {
         let value = match self.all.as_ref().map(|all| all.get(name).cloned()) {
             Ok(Some(value)) => value,
             Ok(None) => String::new(),
             Err(why) if beyond_limits(why) => return Err(why.clone()),
-            // A folder of files may have some of them one by one.
+            // A folder of files may have some of them separately.
             Err(_) => self.reader.run(&["getprop", name])?,
         };
         if value.trim().is_empty() { Err("not set".into()) } else { Ok(value.trim().into()) }
     }
 
-    /// The first of these that is set, with its name.
+    /// The first property of the list that is set, with its name.
     pub fn first(&self, names: &[&'static str]) -> (&'static str, Result<String, String>) {
         let found = names.iter().find_map(|name| self.get(name).ok().map(|value| (*name, Ok(value))));
         found.unwrap_or_else(|| {
@@ -46,7 +46,7 @@ impl<'a> Properties<'a> {
     }
 }
 
-/// Lines of `[name]: [value]`; a value may have several lines.
+/// Parses lines of `[name]: [value]`; a value may span several lines.
 pub(crate) fn parse(text: &str) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let mut open: Option<(String, String)> = None;
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!((get("ro.d"), get("ro.e"), all.len()), (Some("a]: [b"), None, 4));
     }
 
-    /// One that hangs, or never ends, does so for each of some dozens.
+    /// A tool that hangs, or never ends, would do so for each of some dozens of properties.
     #[test]
     fn tool_beyond_limits_is_asked_once() {
         struct Hanging(std::cell::Cell<u32>, &'static str);

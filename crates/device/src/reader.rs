@@ -1,4 +1,4 @@
-//! How a device is asked.
+//! Access to a device.
 
 use model::Dev;
 use std::fs::File;
@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// Answers questions about one device. Errors are sentences for people: they become the reason why a fact is unknown.
+/// Reads from one device. Errors are sentences for people: they become the reason why a fact is unknown.
 pub trait Reader {
-    /// The text of a file, without the end of its last line.
+    /// The text of a file, without its final line end.
     ///
     /// # Errors
     /// Why it could not be read.
@@ -23,10 +23,10 @@ pub trait Reader {
     /// Why it could not be listed.
     fn list(&self, folder: &str) -> Result<Vec<String>, String>;
 
-    /// What a command prints, without the end of its last line.
+    /// The output of a command, without its final line end.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// Why there is no output.
     fn run(&self, words: &[&str]) -> Result<String, String>;
 
     /// The path without links and dots.
@@ -42,14 +42,14 @@ pub trait Reader {
     fn identity(&self, path: &str) -> Result<(Dev, u64), String>;
 }
 
-/// More than any file of facts has; a log read by mistake shall not fill the memory.
+/// The maximum size of a file; a log read by mistake must not exhaust the memory.
 const LONGEST: u64 = 1 << 20;
-/// A tool that waits for a service that hangs shall not keep everything else waiting. `dumpsys` gives up after 10 s by itself.
+/// A tool that waits for an unresponsive service must not block everything else. `dumpsys` itself gives up after 10 s.
 const PATIENCE: Duration = Duration::from_secs(20);
 const TOO_LONG: &str = "prints more than";
 const NO_ANSWER: &str = "no answer within";
 
-/// Whether a tool went beyond what it may take. Asked again, it would do so again.
+/// Whether a tool exceeded its limits. Repeating it would exceed them again.
 pub(crate) fn beyond_limits(why: &str) -> bool {
     why.contains(TOO_LONG) || why.contains(NO_ANSWER)
 }
@@ -78,13 +78,13 @@ fn words(error: &std::io::Error) -> String {
     text.split_once(" (os error ").map_or(text.clone(), |(words, _)| words.to_owned())
 }
 
-/// The output of a command, if it ends within this time.
+/// The output of a command, if it finishes within this time.
 fn answer(argv: &[&str], patience: Duration) -> Result<String, String> {
     let (program, arguments) = argv.split_first().ok_or("an empty command")?;
     let fail = |e: std::io::Error| format!("{program}: {}", words(&e));
     let mut command = std::process::Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    // In its own process group: all that it starts ends with it.
+    // In its own process group, so that its children end with it.
     let mut child = child::end_with_us(command.process_group(0)).spawn().map_err(fail)?;
     let out = child.stdout.take();
     let (sender, received) = std::sync::mpsc::channel();
@@ -100,7 +100,7 @@ fn answer(argv: &[&str], patience: Duration) -> Result<String, String> {
     let status = match ended {
         Some(status) => status,
         None => {
-            // SAFETY: a signal to the group that was made for it, whose first process was not waited for yet.
+            // SAFETY: a signal to the group created for it, whose leader was not waited for yet.
             unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
             child.wait().map_err(fail)?
         }
@@ -146,22 +146,22 @@ impl Reader for Local {
     }
 }
 
-/// The C library spreads the two numbers of a device over 64 bits (its `gnu_dev_major`), the kernel packs them otherwise.
+/// The C library splits the two numbers of a device differently over 64 bits (its `gnu_dev_major`) than the kernel.
 fn from_stat(dev: u64) -> Dev {
     let major = dev >> 8 & 0xfff | dev >> 32 & !0xfff;
     let minor = dev & 0xff | dev >> 12 & !0xff;
     Dev::new(major as u32, minor as u32)
 }
 
-/// A folder with the files of a device at their own paths, for tests and for devices that sent only these. A command's
-/// answer stands in `run/` under its words (`uname -m`); `identity` has lines of `MAJOR:MINOR INODE PATH`.
+/// A folder with the files of a device at their own paths, for tests and for devices that only sent these. The output of a
+/// command is in `run/` under its words (`uname -m`); `identity` has lines of `MAJOR:MINOR INODE PATH`.
 #[derive(Debug, Clone)]
 pub struct Fixture {
     root: PathBuf,
 }
 
 impl Fixture {
-    /// The device in this folder.
+    /// The device stored in this folder.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(from_stat(0x0010_0312), Dev::new(3, 0x112));
     }
 
-    /// Nothing of it stays, either.
+    /// Its child processes are killed as well.
     #[test]
     fn tool_that_hangs_is_ended_with_what_it_started() {
         let soon = Duration::from_secs(1);
@@ -218,14 +218,14 @@ mod tests {
         let pid = folder.path().join("pid");
         for (script, why) in [
             ("sleep 1000 & echo $! >PID; wait", "no answer within"),
-            // It ends, and what it started keeps the output open.
+            // It exits, but its child keeps the output open.
             ("sleep 1000 & echo $! >PID", "no answer within"),
             ("exec >/dev/null; sleep 1000 & echo $! >PID; wait", "did not end within"),
         ] {
             let script = script.replace("PID", &pid.to_string_lossy());
             let said = answer(&["sh", "-c", &script], soon).unwrap_err();
             assert!(said.contains(why), "{script}: {said}");
-            // On a busy machine it may not have come so far.
+            // On a busy machine it may not have got this far.
             let Ok(started) = std::fs::read_to_string(&pid) else { continue };
             let there = std::path::Path::new("/proc").join(started.trim()).join("stat");
             let runs = || std::fs::read_to_string(&there).is_ok_and(|stat| !stat.contains(") Z"));
@@ -246,7 +246,7 @@ mod tests {
         assert!(Local.run(&["false"]).is_err());
         assert!(Local.run(&["yes"]).is_err_and(|why| why.contains("prints more than")), "it is ended");
         assert_eq!(Local.canonical("/proc/../proc/self/..").as_deref(), Ok("/proc"));
-        // The same numbers as the kernel's own list has for the root.
+        // The same numbers as in the kernel's own list for the root.
         let (dev, _) = Local.identity("/").unwrap();
         let mount = crate::mount_of(&Local, "/").unwrap();
         if mount.kind == "ext4" || mount.kind == "xfs" {

@@ -1,34 +1,34 @@
-//! What may make one process slower than the next, as it is now: heat, clock frequency, what else runs, the battery.
+//! The current conditions that may slow down a process: temperature, clock frequency, other load, battery.
 //!
-//! Each is a number or the reason why there is none; nothing here judges (a gate does). How busy the machine is comes
-//! from two looks at the kernel's counters, and not from its load average: that one remembers for a minute, and what it
-//! remembers is mostly the process that was measured before.
+//! Each value is a number or the reason why there is none; nothing is evaluated here (a gate does that). The load of the
+//! machine is computed from two samples of the kernel's counters, not from its load average: that covers a minute, which
+//! mostly contains the process that was measured before.
 
 use crate::{Reader, dumpsys};
 
-/// A battery.
+/// The state of a battery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Battery {
-    /// How full, in percent.
+    /// The charge, in percent.
     pub percent: u64,
-    /// `Charging`, `Discharging`, `Full`, …, as the kernel says it.
+    /// `Charging`, `Discharging`, `Full`, …, as reported by the kernel.
     pub status: String,
 }
 
-/// What the sensors say; an error is why one says nothing.
+/// The values of all sensors; an error tells why one has none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Readings {
-    /// The hottest sensor, °C.
+    /// The highest sensor temperature, °C.
     pub temperature_c: Result<f64, String>,
-    /// The highest frequency that the slowest processor may take now, in MHz: heat and governors lower it.
+    /// The current maximum frequency of the slowest CPU, in MHz: temperature and governors lower it.
     pub frequency_mhz: Result<f64, String>,
-    /// Processors that were busy (stolen by a host included) between the two looks.
+    /// CPUs that were busy (including stolen time) between the two samples.
     pub busy_cpus: Result<f64, String>,
     /// The battery.
     pub battery: Result<Battery, String>,
 }
 
-/// A look at the processors' counters.
+/// A sample of the CPUs' counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     busy: u64,
@@ -37,18 +37,18 @@ pub struct Look {
 }
 
 impl Look {
-    /// Now.
+    /// Takes a sample.
     ///
     /// # Errors
-    /// Why the counters cannot be had.
+    /// Why the counters cannot be read.
     pub fn now(reader: &dyn Reader) -> Result<Self, String> {
         parse(&reader.read("/proc/stat")?).ok_or_else(|| "cannot parse /proc/stat".into())
     }
 
-    /// Processors that were busy since `before`; an error if no tick has passed.
+    /// CPUs that were busy since `before`.
     ///
     /// # Errors
-    /// The two looks are too close.
+    /// No tick has passed between the two samples.
     pub fn busy_since(&self, before: &Self) -> Result<f64, String> {
         match self.all.saturating_sub(before.all) {
             0 => Err("no tick passed between two reads of /proc/stat".into()),
@@ -57,7 +57,7 @@ impl Look {
     }
 }
 
-/// The first line of /proc/stat (proc(5)): user, nice, system, idle, iowait, irq, softirq, steal; guests are in user.
+/// Parses the first line of /proc/stat (proc(5)): user, nice, system, idle, iowait, irq, softirq, steal; guests are included in user.
 fn parse(text: &str) -> Option<Look> {
     let total = text.lines().find_map(|l| l.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = total.split_whitespace().map(|w| w.parse().ok()).take(8).collect::<Option<_>>()?;
@@ -69,7 +69,7 @@ fn parse(text: &str) -> Option<Look> {
 }
 
 impl Readings {
-    /// Reads every sensor; `before` is a look some ticks (10 ms each) ago.
+    /// Reads every sensor; `before` is a sample taken some ticks (10 ms each) ago.
     pub fn now(reader: &dyn Reader, before: &Result<Look, String>) -> Self {
         let busy = Look::now(reader).and_then(|now| now.busy_since(before.as_ref().map_err(Clone::clone)?));
         Self {
@@ -89,9 +89,9 @@ fn numbers(reader: &dyn Reader, folder: &str, prefix: &str, file: &str) -> Vec<f
 
 fn temperature(reader: &dyn Reader) -> Result<f64, String> {
     let zones = numbers(reader, "/sys/class/thermal", "thermal_zone", "temp");
-    // A sensor that is off reports 0 or far less; no chip is that cold.
+    // A disabled sensor reports 0 or far less; no chip is that cold.
     let hottest = zones.into_iter().map(|t| t / 1000.0).filter(|t| *t > 0.0 && *t < 200.0).max_by(f64::total_cmp);
-    // Most phones deny a shell these files; a service reports the temperature.
+    // Most phones deny a shell access to these files; a service reports the temperature.
     let by_service = || {
         dumpsys::has_dumpsys(reader)
             .then(|| reader.run(&["dumpsys", "thermalservice"]).ok())?
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn busy_cpus_are_computed_between_two_readings() {
         let (before, after) = (parse(BEFORE).unwrap(), parse(AFTER).unwrap());
-        // 20 of 100 ticks of two processors.
+        // 20 of 100 ticks of two CPUs.
         assert!((after.busy_since(&before).unwrap() - 0.4).abs() < 1e-12);
         assert!(before.busy_since(&before).is_err());
     }

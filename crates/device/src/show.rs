@@ -1,4 +1,4 @@
-//! What is known of devices, and what was left on one: for people short and harmless to a terminal, and for programs.
+//! Output of facts about devices, and of commands left on one: as short text that is safe for a terminal, and as JSON.
 
 use crate::check::Ability;
 use crate::remote::adb::wire::Listed;
@@ -9,12 +9,12 @@ use model::{Environment, Fact};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// A fact is not longer when it is shown, characters.
+/// The maximum length of a displayed fact, characters.
 const LONGEST: usize = 1000;
-/// Names are not longer than the column for them.
+/// The maximum width of the name column.
 const WIDEST: usize = 44;
 
-/// A line for each fact that is known, or for `all`.
+/// A line for each known fact, or for all facts if `all`.
 pub fn facts(facts: &Environment, all: bool) -> String {
     let names = facts.iter().filter(|(_, f)| all || f.value.is_some()).map(|(n, _)| n.chars().count());
     let width = names.max().unwrap_or(0).min(WIDEST);
@@ -50,7 +50,7 @@ fn bytes(value: &str) -> String {
     }
 }
 
-/// What Fathom can do on the device: its name, and a line for each ability.
+/// The device's name, and a line for each ability.
 pub fn abilities(device: &str, facts: &Environment, table: &[Ability]) -> String {
     let fact = |name: &&str| facts.get(*name).and_then(|fact| fact.value.as_deref()).map(shown);
     let names = ["device.vendor", "device.model", "os.name", "kernel.release"];
@@ -65,7 +65,7 @@ pub fn abilities(device: &str, facts: &Environment, table: &[Ability]) -> String
     out
 }
 
-/// The same for programs.
+/// The same as JSON.
 pub fn abilities_json(device: &str, table: &[Ability]) -> Value {
     let row = |a: &Ability| json!({"what": a.what, "can": a.can.name(), "why": a.why, "remedy": a.remedy});
     json!({"version": 1, "device": device, "abilities": table.iter().map(row).collect::<Vec<_>>()})
@@ -85,7 +85,7 @@ pub fn devices(listed: &[Listed]) -> String {
     out
 }
 
-/// The same for programs; `problem`: why adb lists nothing.
+/// The same as JSON; `problem`: why adb lists nothing.
 pub fn devices_json(listed: &[Listed], problem: Option<&str>) -> Value {
     let of = |d: &Listed| {
         let state = usable(&d.state);
@@ -98,12 +98,12 @@ pub fn devices_json(listed: &[Listed], problem: Option<&str>) -> Value {
     json!({"version": 1, "devices": all, "adb_problem": problem})
 }
 
-/// What was left on a device is named by others: no longer than this, characters.
+/// The maximum length of a displayed name, characters: it was not chosen by Fathom.
 const LEFT: usize = 300;
-/// Nor is the column for its names.
+/// The maximum width of the column of these names.
 const LEFT_WIDEST: usize = 64;
 
-/// A line for each thing that was left on a device, and what became of it.
+/// A line for each command left on a device, with the action taken.
 pub fn left(document: &stop::Document) -> String {
     let short = |text: &str| shown(&text.chars().take(LEFT).collect::<String>());
     let device = short(&document.device);

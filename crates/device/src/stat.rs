@@ -1,19 +1,19 @@
-//! A disk's own statistics: the kernel's count of what it has done since it was there.
+//! A disk's own statistics: the kernel's counters since its appearance.
 
 use crate::Reader;
 
 macro_rules! statistics {
     ($( $(#[doc = $doc:literal])+ $name:ident ),* $(,)?) => {
-        /// `/sys/block/NAME/stat` (Documentation/block/stat.rst). All counters run from the disk's appearance, except
+        /// `/sys/block/NAME/stat` (Documentation/block/stat.rst). All counters start at the disk's appearance, except
         /// `in_flight`. Kernels before 5.5 have no flushes, before 4.18 no discards: those are 0 then.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub struct DiskStat { $( $(#[doc = $doc])+ pub $name: u64, )* }
 
         impl DiskStat {
-            /// Number of fields that today's kernels have.
+            /// The number of fields of current kernels.
             pub const FIELDS: usize = [$(stringify!($name)),*].len();
 
-            /// Reads the line; `None` if a field is no number or there are fewer than the oldest kernels have (11).
+            /// Parses the line; `None` if a field is not a number or there are fewer fields than in the oldest kernels (11).
             pub fn parse(line: &str) -> Option<Self> {
                 let numbers: Vec<u64> = line.split_whitespace().map(|w| w.parse().ok()).collect::<Option<_>>()?;
                 if numbers.len() < 11 {
@@ -23,8 +23,8 @@ macro_rules! statistics {
                 Some(Self { $( $name: numbers.next().unwrap_or(0), )* })
             }
 
-            /// What happened since `before`: differences of the counters; `in_flight` as it is now. A counter that went
-            /// back (the disk was replaced by another of its name) gives 0. Times wrap at 2^32 ms.
+            /// The activity since `before`: differences of the counters, and the current `in_flight`. A counter that
+            /// decreased (the disk was replaced by another with its name) gives 0. Times wrap at 2^32 ms.
             pub fn since(&self, before: &Self) -> Self {
                 Self {
                     $( $name: self.$name.saturating_sub(before.$name), )*
@@ -38,35 +38,35 @@ statistics! {
     reads,
     /// Reads merged into others.
     reads_merged,
-    /// Read, in sectors of 512 bytes.
+    /// Sectors read, 512 bytes each.
     read_sectors,
-    /// Time of reads, each from its start to its completion, in ms.
+    /// Total time of reads, from start to completion, in ms.
     read_ms,
     /// Writes completed, requests.
     writes,
     /// Writes merged into others.
     writes_merged,
-    /// Written, in sectors of 512 bytes.
+    /// Sectors written, 512 bytes each.
     write_sectors,
-    /// Time of writes, in ms.
+    /// Total time of writes, in ms.
     write_ms,
-    /// Requests at the driver now.
+    /// Requests currently at the driver.
     in_flight,
-    /// Time in which at least one request was there, in ms.
+    /// Time with at least one request in flight, in ms.
     busy_ms,
-    /// Time of all requests together, in ms.
+    /// Total time of all requests, in ms.
     queue_ms,
     /// Discards completed, requests.
     discards,
     /// Discards merged into others.
     discards_merged,
-    /// Discarded, in sectors of 512 bytes.
+    /// Sectors discarded, 512 bytes each.
     discard_sectors,
-    /// Time of discards, in ms.
+    /// Total time of discards, in ms.
     discard_ms,
     /// Flushes completed, requests of the flush machinery.
     flushes,
-    /// Time of flushes, in ms.
+    /// Total time of flushes, in ms.
     flush_ms,
 }
 
@@ -76,10 +76,10 @@ impl DiskStat {
         self
     }
 
-    /// The statistics of a disk, by its name (`nvme0n1`), now.
+    /// The current statistics of a disk, given its name (`nvme0n1`).
     ///
     /// # Errors
-    /// There is no such disk, or the kernel's line is not understood.
+    /// There is no such disk, or the kernel's line cannot be parsed.
     pub fn read(reader: &dyn Reader, disk: &str) -> Result<Self, String> {
         let path = format!("/sys/block/{disk}/stat");
         let line = reader.read(&path).map_err(|why| format!("{path}: {why}"))?;

@@ -1,7 +1,7 @@
-//! Facts about the storage under a path: its file system, the journal, the disk and what that stands on.
+//! Facts about the storage of a path: its file system, the journal, the disk and the disks below it.
 //!
-//! Facts are named by role, `disk` for the disk that holds the path and `disk.below1`, `disk.below2`, … for what is under
-//! it, so that two devices whose disks have other names still compare.
+//! Facts are named by role, `disk` for the disk of the path and `disk.below1`, `disk.below2`, … for those below it, so that
+//! two devices with different disk names can be compared.
 
 use crate::disks::{Below, BlockDisk, Disks};
 use crate::facts::{Sheet, Varies};
@@ -9,7 +9,7 @@ use crate::mounts::mounts;
 use crate::{Mount, mount_of};
 use model::Dev;
 
-/// Notes everything about the storage under an absolute path.
+/// Records everything about the storage of an absolute path.
 pub(crate) fn under(sheet: &mut Sheet<'_>, path: &str) {
     const MOUNTS: &str = "/proc/self/mountinfo";
     let reader = sheet.reader;
@@ -34,11 +34,11 @@ pub(crate) fn under(sheet: &mut Sheet<'_>, path: &str) {
     }
 }
 
-/// Notes everything about the storage that a file system is on, wherever it is mounted. A container's may be mounted nowhere here.
+/// Records everything about the storage of a file system, wherever it is mounted. That of a container may not be mounted here.
 pub(crate) fn of(sheet: &mut Sheet<'_>, file_system: Dev) {
     let reader = sheet.reader;
     let mounted = mounts(reader).unwrap_or_default().into_iter().filter(|m| m.dev == file_system);
-    // Another one may be mounted over it.
+    // Another file system may be mounted over it.
     let mut seen = mounted.filter(|m| mount_of(reader, &m.point).is_ok_and(|top| top.dev == file_system));
     if let Some(mount) = seen.next() {
         return under(sheet, &mount.point);
@@ -54,7 +54,7 @@ pub(crate) fn of(sheet: &mut Sheet<'_>, file_system: Dev) {
     }
 }
 
-/// What only ext4 and its journal tell. Their folders have the name of the disk or partition, the journal's its inode (8).
+/// Facts specific to ext4 and its journal. Their folders are named after the disk or partition, the journal's also after its inode (8).
 fn file_system(sheet: &mut Sheet<'_>, mount: &Mount, top: &BlockDisk) {
     if mount.kind != "ext4" {
         return;
@@ -82,7 +82,7 @@ fn file_system(sheet: &mut Sheet<'_>, mount: &Mount, top: &BlockDisk) {
     });
 }
 
-/// The number that stands right before a text.
+/// The number immediately before a text.
 fn number_before(text: &str, after: &str) -> Option<String> {
     let before = &text[..text.find(after)?];
     let digits = before.len() - before.trim_end_matches(|c: char| c.is_ascii_digit()).len();
@@ -114,7 +114,7 @@ fn disk(sheet: &mut Sheet<'_>, role: &str, disk: &BlockDisk, disks: &Disks) {
     sheet.part(&name("size"), Device, "B", &format!("{folder}/size"), |text| {
         Some(text.parse::<u64>().ok()?.checked_mul(512)?.to_string())
     });
-    // Virtual disks have no model; MMC calls it name.
+    // Virtual disks have no model; for MMC it is in `name`.
     let model = ["device/model", "device/name"].map(|f| format!("{folder}/{f}"));
     let source = model.iter().find(|p| sheet.reader.read(p).is_ok()).unwrap_or(&model[0]).clone();
     sheet.file(&name("model"), Device, "", &source);

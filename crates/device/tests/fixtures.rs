@@ -1,4 +1,4 @@
-//! The collector on devices that are not here: folders of files, see `fixtures/README.md`.
+//! The collector on stored devices: folders of files, see `fixtures/README.md`.
 
 use device::{Below, DiskStat, Disks, Fixture, Local, Reader, collect};
 use model::{Dev, Environment};
@@ -12,7 +12,7 @@ fn sheet(facts: &Environment) -> String {
         (Some(value), None) => {
             format!("{name} = {value}{}", fact.unit.as_ref().map_or(String::new(), |u| format!(" {u}")))
         }
-        // The system's own sentence differs between C libraries.
+        // The system's error message differs between C libraries.
         (None, Some(why)) => format!("{name}: unknown: {}", why.replace(" (os error 2)", "")),
         other => panic!("{name}: a fact has a value or a reason: {other:?}"),
     };
@@ -116,12 +116,12 @@ fn cyclic_disk_stack_terminates() {
     }
     let disks = Disks::read(&Circle).unwrap();
     assert_eq!(disks.stack(&Circle, disks.by_name("a").unwrap()).len(), 2);
-    // With nearly nothing to read, every fact says why it is unknown.
+    // With almost nothing to read, every fact contains the reason why it is unknown.
     let facts = collect(&Circle, Some("/x"));
     assert!(facts.len() > 30 && facts.values().filter(|f| f.value.is_some()).count() == 0, "{}", sheet(&facts));
 }
 
-/// This machine, whatever it is: what every Linux has must be known.
+/// The facts common to all Linux machines must be known on this machine.
 #[test]
 fn basic_facts_of_this_machine_are_known() {
     let facts = collect(&Local, Some("/"));

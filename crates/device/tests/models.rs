@@ -1,5 +1,5 @@
-//! Facts of real models, as far as public sources have them: `fixtures/models`, each with its source. Every fact is known or says why not,
-//! whatever is missing.
+//! Facts of real models, from public sources: `fixtures/models`, each with its source. Every fact is known or contains a
+//! reason, whatever is missing.
 
 use device::check::abilities;
 use device::{Fixture, Reader as _, about};
@@ -12,7 +12,7 @@ fn models() -> Vec<PathBuf> {
     all
 }
 
-/// One line of each: what a table of devices would show.
+/// One line for each: the row in a table of devices.
 #[test]
 fn models_are_recognised() {
     let mut lines = Vec::new();
@@ -41,7 +41,7 @@ fn every_model_names_its_public_source() {
             source.contains("From https://") && source.contains("Partial") && source.contains("Not in the source:"),
             "{source}"
         );
-        // What names an owner's device is not kept.
+        // Data that identifies an owner's device is not stored.
         let properties = Fixture::new(&folder).run(&["getprop"]).unwrap_or_default();
         assert!(!properties.contains("serialno") && !properties.contains("imei"), "{}", folder.display());
     }

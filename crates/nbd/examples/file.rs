@@ -1,10 +1,10 @@
-//! Serves a file by a Unix socket, which is made anew:
+//! Serves a file over a Unix socket, which is recreated:
 //!
 //!     truncate -s 1G disk.img
 //!     cargo run --release -p nbd --example file -- disk.img disk.sock
 //!     nbdinfo 'nbd+unix:///?socket=disk.sock'
 //!
-//! A file may make its reader wait, so each request runs on tokio's threads for that, beside the others.
+//! A file may block its reader, so each request runs on tokio's blocking threads, concurrently with the others.
 
 use bytes::Bytes;
 use nbd::{Error, Export, Info, Single, Tls};
@@ -55,7 +55,7 @@ impl Export for Disk {
     }
 
     async fn trim(&self, _offset: u64, _length: u32, _durable: bool) -> Result<(), Error> {
-        // A hint, which may be ignored.
+        // A hint that may be ignored.
         Ok(())
     }
 

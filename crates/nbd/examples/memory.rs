@@ -1,4 +1,4 @@
-//! Serves memory over TCP, as a trial and as the measure of the library itself:
+//! Serves memory over TCP, as a demonstration and for benchmarks of the library itself:
 //!
 //!     cargo run --release -p nbd --example memory -- 127.0.0.1:10809 512
 

@@ -1,69 +1,70 @@
-//! Buffers for payloads, used again and again.
+//! Reusable buffers for payloads.
 //!
-//! A buffer of a MiB that is allocated for each request comes from the kernel and goes back to it, and each of its 256 pages is a
-//! fault and is zeroed: with some allocators (musl's) that takes longer than everything else that is done with the data. So
-//! buffers are kept when they are no longer needed, up to a limit, and handed out again as they are: what is in them is what
-//! somebody has left there, and whoever has one shows no more of it than he has put there.
+//! A buffer of one MiB that is allocated for each request comes from the kernel and is returned to it, and each of its 256
+//! pages causes a fault and is zeroed: with some allocators (musl's) that takes longer than all other work on the data. So
+//! buffers are kept when they are no longer needed, up to a limit, and reused without clearing: they contain data of
+//! earlier users, and a user must not expose more than it has written.
 //!
-//! The same goes for what a connection reads into: were small payloads slices of it, it could not be used again before the last of them is
-//! done with, and each 256 KiB would be new memory. So a small payload is copied into a buffer of exactly its size.
+//! The same applies to the input buffer of a connection: if small payloads were slices of it, it could not be reused until
+//! the last of them is released, and every 256 KiB would be new memory. So a small payload is copied into a buffer of
+//! exactly its size.
 //!
-//! Memory that another process sees too can be given for them ([`use_memory`]): then what came from a client can be handed on by saying where
-//! it is ([`place`]).
+//! Memory shared with another process can be provided for the buffers ([`use_memory`]): then data received from a client
+//! can be passed on by its location ([`place`]).
 
 use bytes::Bytes;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// From here on data are read to where they stay, and sent without a copy.
+/// From this size on data is read directly into its final buffer, and sent without a copy.
 pub const LARGE_BYTES: usize = 32 << 10;
-/// The sizes that are kept are this and its multiples by powers of two.
+/// Buffers of this size and its multiples by powers of two are kept.
 const FIRST_BYTES: usize = 4 << 10;
-/// So many sizes: to 2 MiB.
+/// The number of sizes: up to 2 MiB.
 const SIZES: usize = 10;
-/// A size that holds large data has room for what stands around a payload, too.
+/// Sizes for large data have additional room for the bytes around a payload.
 const AROUND_BYTES: usize = 4 << 10;
-/// Bytes that are kept, of all sizes together.
+/// The maximum number of bytes kept, for all sizes together.
 const KEPT_BYTES: usize = 16 << 20;
 
-/// What is kept has so many.
+/// The number of bytes currently kept.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 static KEPT: [Mutex<Vec<Box<[u8]>>>; SIZES] = [const { Mutex::new(Vec::new()) }; SIZES];
 
-/// Bytes of given memory for each size: as much as a node is asked for at once.
+/// Bytes of provided memory for each size: the maximum of outstanding requests at a node.
 const GIVEN_BYTES: usize = 16 << 20;
-/// Memory that [`use_memory`] takes.
+/// The size of the memory for [`use_memory`].
 pub const MEMORY_BYTES: usize = SIZES * GIVEN_BYTES;
-/// Where it begins.
+/// Its address.
 static GIVEN: OnceLock<usize> = OnceLock::new();
-/// What of it is not in use.
+/// Its free buffers.
 static FREE: [Mutex<Vec<&'static mut [u8]>>; SIZES] = [const { Mutex::new(Vec::new()) }; SIZES];
 
-/// From now on large buffers are taken from `memory` as long as it has any, which is given once.
+/// Large buffers are taken from `memory` from now on as long as it has any; it can be provided once.
 ///
 /// # Errors
-/// The memory itself, if some was given before.
+/// The memory itself, if some was provided before.
 pub fn use_memory(memory: &'static mut [u8; MEMORY_BYTES]) -> Result<(), &'static mut [u8; MEMORY_BYTES]> {
     if GIVEN.set(memory.as_ptr().addr()).is_err() {
         return Err(memory);
     }
     for (nth, part) in memory.chunks_exact_mut(GIVEN_BYTES).enumerate() {
         let mut pieces: Vec<_> = part.chunks_exact_mut(bytes_of(nth)).collect();
-        // The first are used first, and what is never used is never touched.
+        // The first buffers are used first, and unused ones are never touched.
         pieces.reverse();
         *FREE[nth].lock().unwrap_or_else(PoisonError::into_inner) = pieces;
     }
     Ok(())
 }
 
-/// Where in the given memory these bytes are; None if they are elsewhere.
+/// The offset of these bytes in the provided memory; `None` if they are elsewhere.
 pub fn place(bytes: &[u8]) -> Option<usize> {
     let at = bytes.as_ptr().addr().checked_sub(*GIVEN.get()?)?;
     (at + bytes.len() <= MEMORY_BYTES).then_some(at)
 }
 
-/// Whether memory was given.
+/// Whether memory was provided.
 pub(crate) fn is_given() -> bool {
     GIVEN.get().is_some()
 }
@@ -100,12 +101,12 @@ const fn bytes_of(nth: usize) -> usize {
     if bytes > LARGE_BYTES { bytes + AROUND_BYTES } else { bytes }
 }
 
-/// The size's number, and the size; None if such ones are not kept.
+/// The index of the size, and the size; `None` if such buffers are not kept.
 fn size(length: usize) -> Option<(usize, usize)> {
     (0..SIZES).map(|nth| (nth, bytes_of(nth))).find(|(_, size)| length <= *size)
 }
 
-/// Bytes to be filled; then [`Buffer::share`] makes [`Bytes`] of them, without a copy.
+/// A buffer to be filled; [`Buffer::share`] then converts it to [`Bytes`], without a copy.
 #[derive(Debug)]
 pub struct Buffer {
     bytes: Memory,
@@ -113,7 +114,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// So many bytes, of any content.
+    /// Creates a buffer of `length` bytes with arbitrary content.
     pub fn new(length: usize) -> Self {
         let given = size(length).and_then(|(nth, _)| FREE[nth].lock().unwrap_or_else(PoisonError::into_inner).pop());
         if let Some(given) = given {
@@ -127,19 +128,19 @@ impl Buffer {
         Self { bytes: Memory::Own(kept.unwrap_or_else(made)), length }
     }
 
-    /// A copy.
+    /// Copies `data`.
     pub fn copy_of(data: &[u8]) -> Bytes {
         let mut buffer = Self::new(data.len());
         buffer.copy_from_slice(data);
         buffer.share()
     }
 
-    /// No more than the first `length` bytes.
+    /// Limits the buffer to the first `length` bytes.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
 
-    /// Ends the filling.
+    /// Converts the filled buffer.
     pub fn share(self) -> Bytes {
         Bytes::from_owner(self)
     }
@@ -178,7 +179,7 @@ impl Drop for Buffer {
             }
         };
         if let Some((nth, size)) = size(bytes.len()).filter(|(_, size)| *size == bytes.len()) {
-            // Somebody else may be about to keep one too; it does not matter if that is one too many.
+            // Another thread may keep one at the same time; a slight excess does not matter.
             if BYTES.load(Ordering::Relaxed) + size <= KEPT_BYTES {
                 BYTES.fetch_add(size, Ordering::Relaxed);
                 KEPT[nth].lock().unwrap_or_else(PoisonError::into_inner).push(bytes);

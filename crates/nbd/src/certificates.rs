@@ -1,4 +1,4 @@
-//! A server's certificates in a folder, under the names that nbdkit, qemu-nbd and libnbd's clients agree on.
+//! A server's certificates in a folder, with the names used by nbdkit, qemu-nbd and libnbd's clients.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// Why there is no encryption.
+/// Why encryption cannot be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.to_string_lossy().replace(char::is_control, "\u{fffd}"))]
 pub struct NoCertificates {
@@ -19,8 +19,8 @@ pub struct NoCertificates {
     pub why: String,
 }
 
-/// Encryption with `server-cert.pem` (the certificate, and those between it and the authority) and `server-key.pem` of the
-/// folder. `verify`: clients must show a certificate that an authority of `ca-cert.pem` vouches for.
+/// Sets up encryption with `server-cert.pem` (the certificate, and the intermediate ones) and `server-key.pem` of the
+/// folder. `verify`: clients must present a certificate signed by an authority in `ca-cert.pem`.
 ///
 /// # Errors
 /// [`NoCertificates`].

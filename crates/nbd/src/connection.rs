@@ -1,11 +1,11 @@
-//! One connection, from its first byte to its last.
+//! One connection, from the handshake to its end.
 //!
-//! After the handshake a connection is one loop: take what requests there are, answer on the spot what can be, hand the rest
-//! to the store beside one another, and write what replies there are, all at once, when there is nothing left to take. So
-//! requests that come together are answered together, a lone one is answered at once, and no timer decides.
+//! After the handshake a connection is one loop: take the available requests, answer those that can be answered at once,
+//! pass the others to the store concurrently, and write all available replies together when there are no more requests. So
+//! requests that arrive together are answered together, a lone one is answered at once, and no timer is involved.
 //!
-//! A client that does not read its replies, or has too much under way, is not read from until it has caught up: memory for a
-//! connection is bounded.
+//! A client that does not read its replies, or has too many outstanding requests, is not read from until it has caught up:
+//! the memory of a connection is bounded.
 
 use crate::buffer::LARGE_BYTES;
 use crate::export::{Error, Export, Exports, Extent};
@@ -23,25 +23,25 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// A client has so long for its handshake.
+/// The timeout of a client's handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(30);
-/// Requests handed to the store and not answered.
+/// The maximum number of requests at the store.
 const MAX_UNDER_WAY: usize = 1024;
-/// The data that they carry or ask for, together with the replies that the client has not taken. One request may go beyond it.
+/// The maximum data that these carry or request, together with unsent replies. One request may exceed it.
 const MAX_BYTES: usize = 64 << 20;
-/// Extents in a reply; a client asks again for what they leave out. They take 1 MiB.
+/// The maximum number of extents in a reply; a client requests the rest again. They take 1 MiB.
 const MAX_EXTENTS: usize = 128 << 10;
 
-/// Why a session ended otherwise than by the client's wish.
+/// Why a session failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The client does not keep to the protocol.
+    /// The client violated the protocol.
     #[error(transparent)]
     Violation(#[from] Violation),
     /// The connection broke.
     #[error("the connection failed: {0}")]
     Connection(#[from] io::Error),
-    /// Encryption did not begin.
+    /// The TLS handshake failed.
     #[error("the TLS handshake failed: {}", reason(.0))]
     Encryption(io::Error),
     /// The client took too long to negotiate.
@@ -57,16 +57,16 @@ fn reason(error: &io::Error) -> String {
     }
 }
 
-/// How sessions are encrypted.
+/// The encryption of sessions.
 #[derive(Clone, Default)]
 pub enum Tls {
-    /// They are not.
+    /// No encryption.
     #[default]
     Off,
-    /// If the client asks for it.
+    /// Encrypt if the client requests it.
     #[cfg(feature = "tls")]
     Offered(tokio_rustls::TlsAcceptor),
-    /// Always.
+    /// Require encryption.
     #[cfg(feature = "tls")]
     Required(tokio_rustls::TlsAcceptor),
 }
@@ -106,8 +106,8 @@ where
     }
 }
 
-/// The first half of [`serve`], for callers that count clients: up to here the peer is unknown, has shown no certificate and
-/// chosen no export. None: the client has gone.
+/// The first half of [`serve`], for callers that count clients: until it returns the peer is unknown, and has neither
+/// presented a certificate nor selected an export. `None`: the client has disconnected.
 ///
 /// # Errors
 /// [`Failure`].
@@ -140,7 +140,7 @@ where
         Next::Begin(agreed) => Ok(Some(Admitted { stream: Way::Clear(stream), agreed, input })),
         #[cfg(feature = "tls")]
         Next::StartTls => {
-            // Said only if there is an acceptor.
+            // STARTTLS is only accepted if there is an acceptor.
             let Some(acceptor) = tls.acceptor() else { return Ok(None) };
             let mut stream = acceptor.accept(stream).await.map_err(Failure::Encryption)?;
             state.encrypted();
@@ -154,7 +154,7 @@ where
     }
 }
 
-/// A client that is past its handshake, and has shown the certificate that it was asked for.
+/// A client that has completed its handshake, and has presented the required certificate.
 pub struct Admitted<'e, S, E> {
     stream: Way<S>,
     agreed: Agreed<'e, E>,
@@ -193,7 +193,7 @@ enum Next<'e, E> {
     Begin(Agreed<'e, E>),
 }
 
-/// The handshake, up to its end or to the beginning of encryption.
+/// Runs the handshake, until its end or the start of encryption.
 async fn negotiate<'e, S, X>(
     stream: &mut S,
     state: &mut Handshake,
@@ -224,14 +224,14 @@ where
     }
 }
 
-/// The store's error.
+/// The result of a request from the store.
 enum Answer {
     Data(Result<Vec<Bytes>, Error>),
     Done(Result<(), Error>),
     Extents(Result<Vec<Extent>, Error>),
 }
 
-/// Requests and replies, until the client ends it.
+/// Handles requests and replies, until the client ends the session.
 async fn transmit<S, E>(mut stream: S, agreed: Agreed<'_, E>, input: BytesMut) -> Result<(), Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -267,7 +267,7 @@ where
                     }
                 }
             }
-            // A task is first run by asking for it; many are done at once, and their replies leave with the others.
+            // A task first runs when it is polled; many complete at once, and their replies are sent with the others.
             if handed_over {
                 continue;
             }
@@ -288,7 +288,7 @@ where
     .await
 }
 
-/// Hands a request to the store.
+/// Runs a request on the store.
 async fn execute<E: Export>(export: &E, request: Request, payload: Bytes) -> (Request, Answer) {
     let Request { offset, length, flags, .. } = request;
     let has = |flag| flags & flag != 0;
@@ -308,22 +308,22 @@ async fn execute<E: Export>(export: &E, request: Request, payload: Bytes) -> (Re
     (request, answer)
 }
 
-/// What became of the input.
+/// The result of reading a request.
 enum Taken {
-    /// No request is there whole.
+    /// There is no complete request.
     Nothing,
-    /// One was answered, or will be without the store.
+    /// A request was answered, or will be without the store.
     Answered,
-    /// One is for the store to think about.
+    /// A request for the store.
     Task(Request, Bytes),
 }
 
-/// A request that is refused when all of it has come. A client that is still sending its payload does not count the request
-/// as asked, and takes an answer to it for one to nothing: libnbd gives up the connection then.
+/// A request that is refused after all of it has arrived. A client that is still sending its payload does not yet regard
+/// the request as sent, and treats a reply as unexpected: libnbd closes the connection then.
 struct Refused {
     request: Request,
     error: Error,
-    /// Bytes of its payload that are still to come. They are dropped as they come, for they may be more than is kept.
+    /// Bytes of its payload still to be received. They are discarded as they arrive, since they may exceed the buffer limit.
     left: u64,
 }
 
@@ -332,13 +332,13 @@ struct Session<'e, E> {
     input: Inbox,
     outbox: Outbox,
     refused: Option<Refused>,
-    /// A write whose payload is expected.
+    /// A write whose payload is being received.
     writing: Option<Request>,
-    /// Data that those with the store carry or ask for.
+    /// Data that the requests at the store carry or request.
     under_way_bytes: usize,
-    /// The client disconnects.
+    /// The client has requested the end.
     ending: bool,
-    /// Nothing comes any more.
+    /// The client has closed its side.
     closed: bool,
 }
 
@@ -405,7 +405,7 @@ impl<E: Export> Session<'_, E> {
         Ok(Taken::Task(request, self.input.split(payload)))
     }
 
-    /// A large payload has come.
+    /// Handles a complete large payload.
     fn payload(&mut self, request: Request, payload: Bytes) -> Taken {
         let durable = request.flags & flag::FUA != 0;
         if let Some(result) = self.agreed.export.write_now(request.offset, &payload, durable) {
@@ -416,7 +416,7 @@ impl<E: Export> Session<'_, E> {
         Taken::Task(request, payload)
     }
 
-    /// Answers a read on the spot if the store can: its data goes where it leaves from.
+    /// Answers a read at once if the store can: its data is written directly into the output.
     fn read_now(&mut self, request: &Request) -> bool {
         let tail = self.outbox.tail();
         let begin = tail.len();
@@ -454,7 +454,7 @@ impl<E: Export> Session<'_, E> {
         wire::outcome(self.outbox.tail(), structured, request, result);
     }
 
-    /// Writes what waits; whether anything went.
+    /// Writes pending output; returns whether anything was written.
     fn write<S: AsyncWrite + Unpin>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Result<bool, Failure> {
         let mut any = false;
         while !self.outbox.is_empty() {
@@ -464,14 +464,14 @@ impl<E: Export> Session<'_, E> {
                 Poll::Ready(Err(e)) => return Err(e.into()),
             }
         }
-        // An encrypted stream keeps back what does not fill a record.
+        // An encrypted stream holds back partial records.
         match pin!(stream.flush()).poll(cx) {
             Poll::Ready(Err(e)) => Err(e.into()),
             _ => Ok(any),
         }
     }
 
-    /// Reads what has come; whether anything had.
+    /// Reads available input; returns whether there was any.
     fn read<S: AsyncRead + Unpin>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Result<bool, Failure> {
         match self.input.poll_read(stream, cx) {
             Poll::Pending => Ok(false),
@@ -484,7 +484,7 @@ impl<E: Export> Session<'_, E> {
     }
 }
 
-/// The extents as they may be sent: none is empty, they end with the request, one alone if one alone was asked for.
+/// Normalises extents for sending: none is empty, they end with the request, and there is only one if only one was requested.
 fn whole(extents: Vec<Extent>, request: &Request) -> Option<Vec<Extent>> {
     let one = request.flags & flag::REQ_ONE != 0;
     let mut left = request.length;

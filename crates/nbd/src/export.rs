@@ -1,27 +1,28 @@
-//! What is served: the trait that a store implements, and the words it is described by.
+//! The trait that a store implements, and the types that describe it.
 
 use bytes::{Bytes, BytesMut};
 use std::future::Future;
 
-/// A request's longest payload, and so the longest read or write. What Linux and QEMU assume of a server that does not state it.
+/// The maximum payload of a request, and so the maximum read or write. Linux and QEMU assume this value if a server does
+/// not announce one.
 pub const MAX_PAYLOAD: u32 = 32 << 20;
 
-/// Why a request failed: the errors that the protocol has, and no others.
+/// Why a request failed: exactly the errors of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// EPERM: a write to an export that is read-only.
+    /// EPERM: a write to a read-only export.
     #[error("not permitted")]
     Permission,
-    /// EIO: the medium failed, or holds damaged data.
+    /// EIO: the medium failed, or has damaged data.
     #[error("the medium failed")]
     Io,
-    /// EIO, and what happened: sent to clients that take structured replies, at most 4,096 bytes of it.
+    /// EIO with a message: sent to clients with structured replies, at most 4,096 bytes of it.
     #[error("{0}")]
     Because(String),
     /// ENOMEM.
     #[error("the server has no memory left")]
     Memory,
-    /// EINVAL: the request makes no sense.
+    /// EINVAL: the request is invalid.
     #[error("invalid request")]
     Invalid,
     /// ENOSPC: a write beyond the end, or a full medium.
@@ -36,7 +37,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The protocol's number for it.
+    /// The error number in the protocol.
     pub fn number(&self) -> u32 {
         match self {
             Self::Permission => 1,
@@ -64,31 +65,31 @@ impl From<std::io::Error> for Error {
     }
 }
 
-/// What an export is.
+/// The properties of an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
-    /// Bytes.
+    /// Its size.
     pub size_bytes: u64,
-    /// A line for people.
+    /// A description in one line.
     pub description: String,
-    /// Requests must begin and end on a multiple of this (a power of two, 1 to 65,536).
+    /// Requests must begin and end at a multiple of this (a power of two, 1 to 65,536).
     pub block_min_bytes: u32,
-    /// Requests of multiples of this are served best (a power of two, 512 at least).
+    /// Requests of multiples of this are fastest (a power of two, at least 512).
     pub block_preferred_bytes: u32,
-    /// Writes are refused.
+    /// Whether writes are refused.
     pub read_only: bool,
-    /// A flush through one connection covers what others were answered before it.
+    /// Whether a flush on one connection covers earlier replies on the others.
     pub multi_connection: bool,
-    /// Seeks cost.
+    /// Whether seeks are expensive.
     pub rotational: bool,
-    /// TRIM does something.
+    /// Whether TRIM has an effect.
     pub trim: bool,
-    /// Zeroes are written faster than data.
+    /// Whether writing zeroes is faster than writing data.
     pub fast_zero: bool,
 }
 
 impl Info {
-    /// A plain disk: byte-granular, best in 4 KiB, writable, one connection's flush covers all.
+    /// The properties of a plain disk: byte-granular, fastest in units of 4 KiB, writable, and a flush on one connection covers all.
     pub fn disk(size_bytes: u64) -> Self {
         Self {
             size_bytes,
@@ -104,14 +105,14 @@ impl Info {
     }
 }
 
-/// A stretch of an export, for `base:allocation`.
+/// A part of an export, for `base:allocation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// Bytes.
     pub length: u32,
-    /// Takes no space.
+    /// Whether it takes no space.
     pub hole: bool,
-    /// Reads as zeroes.
+    /// Whether it reads as zeroes.
     pub zero: bool,
 }
 
@@ -121,36 +122,36 @@ impl Extent {
     }
 }
 
-/// A store that is served.
+/// A served store.
 ///
-/// Ranges are checked before they come here: they are not empty, end within the export, keep to its block size, and are
-/// no longer than [`MAX_PAYLOAD`] where data travels. Requests run beside one another; the client gets each answer when it
-/// is there, in whatever order. `durable` (FUA) and [`Export::flush`] return when the data is on the medium, and a flush
-/// covers every write that was answered before it was asked.
+/// Ranges are validated before: they are not empty, end within the export, respect its block size, and are no longer than
+/// [`MAX_PAYLOAD`] where data is transferred. Requests run concurrently; the client gets each reply when it is ready, in
+/// any order. `durable` (FUA) and [`Export::flush`] return when the data is on the medium, and a flush covers every write
+/// that was answered before it was requested.
 ///
-/// A store that has an answer at hand gives it in [`Export::read_now`] or [`Export::write_now`], on the spot; then a request
-/// costs no task and its data one copy.
+/// A store that can answer without waiting does so in [`Export::read_now`] or [`Export::write_now`]; then a request needs
+/// no task and its data only one copy.
 pub trait Export {
-    /// What it is.
+    /// Its properties.
     fn info(&self) -> &Info;
 
-    /// Appends exactly `length` bytes to `out` if that needs no waiting; `None` sends the request to [`Export::read`]. What is
-    /// appended beside an error or `None` is taken back.
+    /// Appends exactly `length` bytes to `out` if that is possible without waiting; `None` passes the request to
+    /// [`Export::read`]. Bytes appended before an error or `None` are removed.
     fn read_now(&self, offset: u64, length: u32, out: &mut BytesMut) -> Option<Result<(), Error>> {
         let _ = (offset, length, out);
         None
     }
 
-    /// Writes if that needs no waiting; `None` sends the request to [`Export::write`].
+    /// Writes if that is possible without waiting; `None` passes the request to [`Export::write`].
     fn write_now(&self, offset: u64, data: &[u8], durable: bool) -> Option<Result<(), Error>> {
         let _ = (offset, data, durable);
         None
     }
 
-    /// Reads exactly `length` bytes; any other number is answered as EIO.
+    /// Reads exactly `length` bytes; any other number is reported as EIO.
     fn read(&self, offset: u64, length: u32) -> impl Future<Output = Result<Bytes, Error>>;
 
-    /// As [`Export::read`], in as many parts as the store has it: large ones leave as they are, without a copy.
+    /// As [`Export::read`], in any number of parts: large ones are sent without a copy.
     fn read_parts(&self, offset: u64, length: u32) -> impl Future<Output = Result<Vec<Bytes>, Error>> {
         async move { Ok(vec![self.read(offset, length).await?]) }
     }
@@ -158,13 +159,13 @@ pub trait Export {
     /// Writes.
     fn write(&self, offset: u64, data: Bytes, durable: bool) -> impl Future<Output = Result<(), Error>>;
 
-    /// Makes durable what was answered.
+    /// Makes acknowledged writes durable.
     fn flush(&self) -> impl Future<Output = Result<(), Error>>;
 
     /// The range's content is no longer needed; it may be the whole export.
     fn trim(&self, offset: u64, length: u32, durable: bool) -> impl Future<Output = Result<(), Error>>;
 
-    /// The range shall read as zeroes; it may be the whole export. `allocate`: it must take space. `fast`: answer
+    /// Zeroes the range, which may be the whole export. `allocate`: it must occupy space. `fast`: return
     /// [`Error::Unsupported`] at once rather than be as slow as a write.
     fn write_zeroes(
         &self,
@@ -181,20 +182,20 @@ pub trait Export {
         async { Ok(()) }
     }
 
-    /// What the range holds, from `offset` on: at least one extent of at least one byte; later ones may be left out. Without
-    /// better knowledge, everything is data.
+    /// The allocation of the range, starting at `offset`: at least one extent of at least one byte; later ones may be
+    /// omitted. By default, everything is data.
     fn extents(&self, offset: u64, length: u32) -> impl Future<Output = Result<Vec<Extent>, Error>> {
         let _ = offset;
         async move { Ok(vec![Extent { length, hole: false, zero: false }]) }
     }
 }
 
-/// The exports that a server has, by name.
+/// The exports of a server, by name.
 pub trait Exports {
-    /// What one of them is.
+    /// The type of an export.
     type Export: Export;
 
-    /// The export of that name; the empty name asks for the default one.
+    /// The export with this name; the empty name selects the default one.
     fn find(&self, name: &str) -> Option<&Self::Export>;
 
     /// The names, for LIST.

@@ -1,53 +1,52 @@
-//! The handshake: what server and client agree on before the first request.
+//! The handshake: the negotiation of server and client before the first request.
 //!
-//! Pure: [`Handshake::step`] is handed the bytes that came and appends the bytes to send; whoever drives it does the
-//! reading and writing. A step takes one option, so that a client that sends everything at once is served like one that
-//! waits for each answer.
+//! Pure: [`Handshake::step`] takes the received bytes and appends the bytes to send; the caller reads and writes. A step
+//! handles one option, so that a client that sends everything at once is served like one that waits for each reply.
 //!
-//! Encryption begins in the middle of it. What a client sent before is discarded then, and bytes that came in clear text
-//! behind its STARTTLS are a violation: whoever sits between could have put them there.
+//! Encryption begins during the handshake. Everything negotiated before is discarded then, and plaintext bytes after the
+//! client's STARTTLS are a violation: a man in the middle could have inserted them.
 
 use crate::export::{Export, Exports, Info, MAX_PAYLOAD};
 use crate::wire::{self, handshake as greeting, info, option, reply, transmission};
 use bytes::{Buf, BufMut, BytesMut};
 
-/// The longest option. Names have at most 4,096 bytes; a list of queries is a few names.
+/// The maximum length of an option. Names have at most 4,096 bytes; a list of queries consists of a few names.
 const MAX_OPTION: u32 = 64 << 10;
-/// The longest name that the protocol allows.
+/// The maximum length of a name in the protocol.
 const MAX_NAME: usize = 4096;
-/// The one metadata context that there is, and the number it has.
+/// The only metadata context.
 const CONTEXT: &str = "base:allocation";
 /// Its number on the wire.
 pub const CONTEXT_ID: u32 = 1;
 
-/// Whether a session is encrypted.
+/// The encryption policy of a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Encryption {
     /// STARTTLS is not supported.
     #[default]
     Off,
-    /// A client may ask for it.
+    /// A client may request it.
     Offered,
-    /// No information is given before it.
+    /// Nothing else is negotiated before it.
     Required,
 }
 
-/// A client that does not keep to the protocol; the session ends without a reply.
+/// A violation of the protocol; the session ends without a reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// Flags in its greeting that this server does not have.
+    /// Unknown flags in the client's greeting.
     #[error("the client sent unknown handshake flags {0:#x}")]
     Flags(u32),
-    /// An option that does not begin as one must.
+    /// An option with the wrong magic number.
     #[error("an option does not begin with IHAVEOPT")]
     Option,
-    /// A request that does not begin as one must.
+    /// A request with the wrong magic number.
     #[error("a request does not begin with its magic number")]
     Request,
-    /// Clear text behind STARTTLS.
+    /// Plaintext after STARTTLS.
     #[error("the client sent clear text after STARTTLS")]
     ClearText,
-    /// An export chosen by EXPORT_NAME, which has no error reply, is not there or not allowed.
+    /// An export selected by EXPORT_NAME, which has no error reply, does not exist or is not allowed.
     #[error("the client requested the unknown export {0:?}")]
     NoExport(String),
     /// The connection ended within an option or request.
@@ -55,25 +54,25 @@ pub enum Violation {
     Truncated,
 }
 
-/// What was agreed on.
+/// The result of the negotiation.
 #[derive(Debug)]
 pub struct Agreed<'e, E> {
-    /// The export.
+    /// The selected export.
     pub export: &'e E,
-    /// Replies are structured.
+    /// Whether replies are structured.
     pub structured: bool,
-    /// BLOCK_STATUS is allowed.
+    /// Whether BLOCK_STATUS is allowed.
     pub block_status: bool,
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Debug)]
 pub enum Step<'e, E> {
-    /// More bytes are needed.
+    /// Read more bytes.
     More,
     /// An option was answered; there may be another in the input.
     Answered,
-    /// Send what there is, then encrypt, then call [`Handshake::encrypted`].
+    /// Send pending output, then encrypt, then call [`Handshake::encrypted`].
     StartTls,
     /// Requests follow.
     Begin(Agreed<'e, E>),
@@ -89,14 +88,14 @@ pub struct Handshake {
     greeted: bool,
     no_zeroes: bool,
     structured: bool,
-    /// The export for which the metadata context was chosen.
+    /// The export for which the metadata context was selected.
     context_of: Option<String>,
-    /// Bytes of a refused option that are still to come.
+    /// Bytes of a refused option still to be received.
     skip: u64,
 }
 
 impl Handshake {
-    /// Begins, with the greeting in `out`.
+    /// Begins a handshake, with the greeting in `out`.
     pub fn new(encryption: Encryption, out: &mut BytesMut) -> Self {
         out.put_u64(wire::GREETING);
         out.put_u64(wire::OPTION);
@@ -112,7 +111,7 @@ impl Handshake {
         }
     }
 
-    /// Takes note that the session is encrypted now.
+    /// Records that the session is now encrypted.
     #[cfg(feature = "tls")]
     pub fn encrypted(&mut self) {
         self.encrypted = true;
@@ -120,7 +119,7 @@ impl Handshake {
         self.context_of = None;
     }
 
-    /// Takes one message from `input`, if it is there whole.
+    /// Handles one message of `input`, if it is complete.
     ///
     /// # Errors
     /// [`Violation`]: the session must end.
@@ -253,7 +252,7 @@ impl Handshake {
             out.put_u64(export.size_bytes);
             out.put_u16(self.flags(export));
         });
-        // Said without being asked: a client that does not know it may send what is refused.
+        // Sent without a request: a client that does not know the limits may send requests that are refused.
         answer(out, code, reply::INFO, |out| {
             out.put_u16(info::BLOCK_SIZE);
             out.put_u32(export.block_min_bytes);
@@ -334,7 +333,7 @@ fn refuse(out: &mut BytesMut, option: u32, why: u32, text: &str) {
     answer(out, option, why, |out| out.put_slice(text.as_bytes()));
 }
 
-/// A number of four bytes, if it is there.
+/// Takes a number of four bytes, if available.
 fn take_u32(data: &mut &[u8]) -> Option<u32> {
     let (first, rest) = data.split_first_chunk::<4>()?;
     *data = rest;
@@ -347,7 +346,7 @@ fn take_u16(data: &mut &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(*first))
 }
 
-/// A length and a text of that length.
+/// Takes a length and a text of that length.
 fn take_text(data: &mut &[u8]) -> Option<String> {
     let length = take_u32(data)? as usize;
     let (text, rest) = data.split_at_checked(length).filter(|_| length <= MAX_NAME)?;
@@ -355,7 +354,7 @@ fn take_text(data: &mut &[u8]) -> Option<String> {
     Some(std::str::from_utf8(text).ok()?.to_owned())
 }
 
-/// The data of INFO and GO: a name, and the facts wanted.
+/// Parses the data of INFO and GO: a name, and the requested items.
 fn info_request(mut data: &[u8]) -> Option<(String, Vec<u16>)> {
     let name = take_text(&mut data)?;
     let count = take_u16(&mut data)?;
@@ -363,12 +362,12 @@ fn info_request(mut data: &[u8]) -> Option<(String, Vec<u16>)> {
     data.is_empty().then_some((name, wanted))
 }
 
-/// The data of LIST_META_CONTEXT and SET_META_CONTEXT: a name, and queries.
+/// Parses the data of LIST_META_CONTEXT and SET_META_CONTEXT: a name, and queries.
 fn context_request(mut data: &[u8]) -> Option<(String, Vec<String>)> {
     let name = take_text(&mut data)?;
     let count = take_u32(&mut data)?;
     let mut queries = Vec::new();
-    // Each takes at least four bytes, so a false count ends with the data and not with the memory.
+    // Each takes at least four bytes, so a false count ends with the data rather than exhausting the memory.
     for _ in 0..count {
         queries.push(take_text(&mut data)?);
     }
@@ -397,7 +396,7 @@ mod tests {
         [&(name.len() as u32).to_be_bytes(), name.as_bytes(), rest].concat()
     }
 
-    /// Runs a handshake over `bytes`, cut into pieces of `piece`; the kinds of the replies and how it ended.
+    /// Runs a handshake over `bytes`, in pieces of `piece`; returns the types of the replies and how it ended.
     fn run(encryption: Encryption, bytes: &[u8], piece: usize) -> (Vec<u32>, String) {
         let exports = exports();
         let (mut input, mut out) = (BytesMut::new(), BytesMut::new());
@@ -523,7 +522,7 @@ mod tests {
             for session in [bytes, greeted(&made)] {
                 let whole = run(Encryption::Offered, &session, usize::MAX);
                 let pieces = run(Encryption::Offered, &session, 7);
-                // Clear text after STARTTLS is noticed only if it came along with it; else the TLS library gets it.
+                // Plaintext after STARTTLS is only detected if it arrived together with it; otherwise the TLS library gets it.
                 let noticed = whole.1 == "the client sent clear text after STARTTLS" && pieces.1 == "start tls";
                 proptest::prop_assert_eq!(&whole.0, &pieces.0);
                 proptest::prop_assert!(noticed || whole.1 == pieces.1, "{:?}, {:?}", whole.1, pieces.1);

@@ -1,12 +1,12 @@
-//! A peer's bytes on their way in, read to where they stay: a client's requests, a coordinator's and a node's frames.
+//! Received bytes, read directly into their final buffers: a client's requests, and frames of a coordinator and a node.
 //!
-//! What has come is read into a buffer that is used again ([`Buffer`]), and a payload is a slice of it: it is not copied. A buffer is
-//! read into once, and comes back when the last of its payloads is done with. So it should be about as large as what comes at once: the
-//! last reads suggest. Of one that was filled by less than half the payloads are copied, so that what is kept for a peer is at most twice what it
-//! has under way.
+//! Input is read into a reusable buffer ([`Buffer`]), and a payload is a slice of it: it is not copied. A buffer is read
+//! into once, and is reused when the last of its payloads is released. So it should be about as large as the data of one
+//! read: the last reads determine its size. If less than half of it was filled, payloads are copied, so that the memory
+//! kept for a peer is at most twice its outstanding data.
 //!
-//! The end of a buffer is as a rule the begin of a message, which is copied to the front of the next buffer. A large payload that is expected
-//! ([`Inbox::expect`]) is read into a buffer of exactly its length.
+//! The end of a buffer usually contains the beginning of a message, which is copied to the front of the next buffer. An
+//! expected large payload ([`Inbox::expect`]) is read into a buffer of exactly its length.
 
 use crate::buffer::{Buffer, place};
 use bytes::{Buf as _, Bytes};
@@ -16,13 +16,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// Bytes that are read at once: at least, and at most.
+/// Bytes read at once: minimum, and maximum.
 const LEAST_BYTES: usize = 32 << 10;
 const MOST_BYTES: usize = 256 << 10;
-/// Where a large message is likely to follow: a few heads'.
+/// The read size when a large message is likely to follow: a few headers.
 const HEAD_ROOM: usize = 512;
 
-/// A payload that is read to where it stays.
+/// A payload that is read into its own buffer.
 #[derive(Debug)]
 struct Large {
     buffer: Buffer,
@@ -35,42 +35,42 @@ impl Large {
     }
 }
 
-/// Bytes that came and were not taken yet.
+/// Received bytes that were not taken yet.
 #[derive(Debug)]
 pub struct Inbox {
     bytes: Bytes,
-    /// Slices of it may be kept.
+    /// Whether slices of it may be kept.
     dense: bool,
-    /// Bytes to read at once.
+    /// The size of the next read.
     room: usize,
     large: Option<Large>,
-    /// The last message was large, and so the next one may be: of what is read now, much would have to be moved.
+    /// Whether the last message was large, so that the next one may be: much of a longer read would have to be copied.
     after_large: bool,
 }
 
 impl Inbox {
-    /// With what has come already.
+    /// Creates an inbox with bytes that were already received.
     pub fn new(bytes: Bytes) -> Self {
         Self { bytes, dense: false, room: LEAST_BYTES, large: None, after_large: false }
     }
 
-    /// What came, but for a large payload.
+    /// The received bytes, without a large payload.
     pub fn front(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Forgets so many of [`Inbox::front`], which has as many.
+    /// Skips `length` bytes of [`Inbox::front`], which must have that many.
     pub fn skip(&mut self, length: usize) {
         self.bytes.advance(length);
     }
 
-    /// Takes so many of [`Inbox::front`], which has as many, to be kept.
+    /// Takes `length` bytes of [`Inbox::front`], which must have that many, to be kept.
     pub fn split(&mut self, length: usize) -> Bytes {
         let payload = self.bytes.split_to(length);
         if self.dense || length == 0 { payload } else { Buffer::copy_of(&payload) }
     }
 
-    /// The next `length` bytes are one payload: those that are there are taken, and the rest will be read behind them.
+    /// Expects a payload of the next `length` bytes: available ones are taken, and the rest is read after them.
     pub fn expect(&mut self, length: usize) {
         let mut buffer = Buffer::new(length);
         let filled = self.bytes.len().min(length);
@@ -79,22 +79,22 @@ impl Inbox {
         self.after_large = true;
     }
 
-    /// Whether a payload is expected that has not come whole.
+    /// Whether an expected payload is incomplete.
     pub fn expects(&self) -> bool {
         self.large.as_ref().is_some_and(|large| !large.is_whole())
     }
 
-    /// The payload that was expected, if it is whole.
+    /// The expected payload, if it is complete.
     pub fn take(&mut self) -> Option<Bytes> {
         self.large.take_if(|large| large.is_whole()).map(|large| large.buffer.share())
     }
 
-    /// Whether nothing has come that was not taken.
+    /// Whether there are no bytes left to take.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.large.is_none()
     }
 
-    /// Reads what has come; how much it was, 0 if nothing comes any more.
+    /// Reads available bytes; returns their number, 0 at the end of the stream.
     ///
     /// # Errors
     /// The connection's error.
@@ -110,16 +110,16 @@ impl Inbox {
             room if before > room / 2 => before + room,
             room => room,
         };
-        // Not kept while nothing comes: an idle peer needs none.
+        // Not kept while waiting: an idle peer needs no buffer.
         let mut buffer = Buffer::new(whole);
         let count = ready!(poll_into(reader, &mut buffer[before..], cx))?;
         if !self.after_large {
             let filled = before + count;
-            // It shrinks by halves: a pause must not make it small at once.
+            // The size decreases by halves, so that a single pause does not make it minimal.
             let next = if filled == whole { 2 * whole } else { filled.max(self.room / 2) };
             self.room = next.clamp(LEAST_BYTES, MOST_BYTES).next_power_of_two();
         }
-        // What is small follows in the usual way.
+        // Small messages follow in the usual way.
         self.after_large = false;
         buffer[..before].copy_from_slice(&self.bytes);
         buffer.truncate(before + count);
@@ -128,7 +128,7 @@ impl Inbox {
         Poll::Ready(Ok(count))
     }
 
-    /// [`Inbox::poll_read`], to be waited for; it may be given up at any time.
+    /// [`Inbox::poll_read`] as a future; it may be cancelled at any time.
     ///
     /// # Errors
     /// The connection's error.
@@ -137,7 +137,8 @@ impl Inbox {
     }
 }
 
-/// Whether a copy would stand nowhere better: where memory is shared with others and has run out for this size, it has not for all.
+/// Whether a copy would not improve the location: where shared memory is used but has run out for this size, a copy may fit
+/// another size.
 fn is_best(bytes: &[u8]) -> bool {
     crate::buffer::is_given() == place(bytes).is_some()
 }

@@ -1,12 +1,12 @@
 //! An NBD server library: serve any store as a network block device.
 //!
-//! A store implements [`Export`]; [`serve`] speaks the protocol over any stream (TCP, a Unix socket, a pipe in a test). It is
-//! the newstyle protocol as `doc/proto.md` of the NetworkBlockDevice project has it: GO, INFO, LIST and the old EXPORT_NAME,
-//! STARTTLS, structured replies, `base:allocation`; READ, WRITE, FLUSH, TRIM, WRITE_ZEROES, CACHE and BLOCK_STATUS with FUA,
-//! DF, NO_HOLE, REQ_ONE and FAST_ZERO; several connections to one export, replies in whatever order they are ready.
+//! A store implements [`Export`]; [`serve`] runs the protocol over any stream (TCP, a Unix socket, a pipe in a test). It
+//! implements the newstyle protocol of `doc/proto.md` of the NetworkBlockDevice project: GO, INFO, LIST and the old
+//! EXPORT_NAME, STARTTLS, structured replies, `base:allocation`; READ, WRITE, FLUSH, TRIM, WRITE_ZEROES, CACHE and
+//! BLOCK_STATUS with FUA, DF, NO_HOLE, REQ_ONE and FAST_ZERO; several connections to one export, replies in any order.
 //!
-//! A separate room because it can be used alone: it knows nothing of Fathom. It opens no socket and spawns no task, so that
-//! a single-threaded runtime a core and a runtime with work stealing suit it alike:
+//! It is a separate crate because it can be used on its own: it has no dependency on Fathom. It opens no socket and spawns
+//! no task, so it suits both a single-threaded runtime per core and a runtime with work stealing:
 //!
 //! ```no_run
 //! # async fn accept() -> std::io::Result<()> {
@@ -24,10 +24,10 @@
 //! # }
 //! ```
 //!
-//! What it leaves out: EXTENDED_HEADERS and RESIZE (experimental in the protocol), metadata contexts other than
+//! Not implemented: EXTENDED_HEADERS and RESIZE (experimental in the protocol), metadata contexts other than
 //! `base:allocation`, holes in the reply to a read.
 
-// The examples of the README are built with the documentation's.
+// The examples of the README are compiled with the documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

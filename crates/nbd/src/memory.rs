@@ -1,20 +1,20 @@
-//! An export in memory, for trials and tests: it takes space only where something was written.
+//! An export in memory, for demonstrations and tests: it only takes space for written ranges.
 
 use crate::buffer::LARGE_BYTES;
 use crate::export::{Error, Export, Extent, Info};
 use bytes::{Bytes, BytesMut};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Space is taken in pieces of this size.
+/// Space is allocated in pieces of this size.
 const PIECE: usize = 64 << 10;
 
-/// A piece, which answers that are on their way share; whoever writes to such a one writes to a copy.
+/// A piece may be shared with pending replies; writing to a shared one copies it first.
 type Pieces = Vec<Option<Arc<Piece>>>;
 
 #[derive(Debug, Clone)]
 struct Piece([u8; PIECE]);
 
-/// A piece as the owner of an answer's bytes.
+/// A piece as the owner of a reply's bytes.
 struct Shared(Arc<Piece>);
 
 impl AsRef<[u8]> for Shared {
@@ -29,7 +29,7 @@ fn empty() -> Arc<Piece> {
     Arc::new(Piece([0; PIECE]))
 }
 
-/// A disk in memory, zero where nothing was written.
+/// A disk in memory that reads as zeroes where nothing was written.
 #[derive(Debug)]
 pub struct Memory {
     info: Info,
@@ -44,13 +44,13 @@ impl Memory {
         Self { info, pieces: RwLock::new((0..count).map(|_| None).collect()) }
     }
 
-    /// The same disk, to which nothing can be written.
+    /// Makes the disk read-only.
     #[must_use]
     pub fn read_only(self) -> Self {
         Self { info: Info { read_only: true, ..self.info }, ..self }
     }
 
-    /// Calls `each` with the piece, the range in it and how many bytes came before, for each piece that the range touches.
+    /// Calls `each` for each piece in the range, with its index, the range in it and the number of preceding bytes.
     fn walk(offset: u64, length: usize, mut each: impl FnMut(usize, std::ops::Range<usize>, usize)) {
         let mut done = 0;
         while done < length {
@@ -79,7 +79,7 @@ impl Memory {
         });
     }
 
-    /// Zeroes the range; whole pieces give their space back unless it shall stay.
+    /// Zeroes the range; whole pieces are deallocated unless `allocate` is set.
     fn clear(&self, offset: u64, length: u32, allocate: bool) {
         let size = self.info.size_bytes as usize;
         let mut pieces = self.pieces.write().unwrap_or_else(PoisonError::into_inner);

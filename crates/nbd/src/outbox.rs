@@ -1,7 +1,7 @@
-//! Replies on their way out: small ones side by side in one buffer, large data as it is, all in one vectored write.
+//! Replies to be sent: small ones are collected in one buffer, large data is not copied, and all is sent in one vectored write.
 //!
-//! A socket write costs more than a hundred small replies; so replies collect here while there are requests to read, and
-//! leave together.
+//! A socket write costs more than a hundred small replies; so replies are collected here while there are requests to read,
+//! and sent together.
 
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::VecDeque;
@@ -10,25 +10,25 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::AsyncWrite;
 
-/// Data of this size and more is not copied: a separate slice in the write is cheaper.
+/// Data of at least this size is not copied: a separate slice in the write is cheaper.
 pub const OWN_SLICE_BYTES: usize = 16 << 10;
-/// Slices in a write.
+/// The maximum number of slices in a write.
 const SLICES: usize = 32;
-/// A buffer that grew larger is given back when it is empty.
+/// A buffer that grew larger is freed when it is empty.
 const KEEP_BYTES: usize = 1 << 20;
 
 /// Bytes to be sent, in order.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// What goes first.
+    /// The first bytes to send.
     chunks: VecDeque<Bytes>,
     chunk_bytes: usize,
-    /// What goes last, and where replies are written.
+    /// The last bytes to send; replies are appended here.
     tail: BytesMut,
 }
 
 impl Outbox {
-    /// Where a reply is appended.
+    /// The buffer to append replies to.
     pub fn tail(&mut self) -> &mut BytesMut {
         &mut self.tail
     }
@@ -46,17 +46,17 @@ impl Outbox {
         }
     }
 
-    /// Bytes that wait.
+    /// The number of bytes to send.
     pub fn len(&self) -> usize {
         self.chunk_bytes + self.tail.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Hands the next slices to `write`, and drops as many bytes as it took.
+    /// Passes the next slices to `write`, and drops as many bytes as it has written.
     pub fn send<T>(&mut self, write: impl FnOnce(&[IoSlice<'_>]) -> T, taken: impl FnOnce(&T) -> usize) -> T {
         let mut slices = [IoSlice::new(&[]); SLICES];
         let mut count = 0;
@@ -70,7 +70,7 @@ impl Outbox {
         result
     }
 
-    /// Writes what can be written now; how much, or that nothing can.
+    /// Writes what can be written now; returns the number of bytes, or pending.
     ///
     /// # Errors
     /// The connection's error.
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     proptest::proptest! {
-        /// All bytes leave exactly once and in order, however short each write is.
+        /// All bytes are sent exactly once and in order, however short each write is.
         #[test]
         fn bytes_leave_in_order(sizes in proptest::collection::vec(0_usize..40_000, 1..60), takes in proptest::collection::vec(1_usize..50_000, 1..9)) {
             let mut outbox = Outbox::default();

@@ -1,20 +1,20 @@
-//! What a request may ask, before it reaches the store.
+//! Validation of requests before they reach the store.
 //!
 //! Everything that a store would have to check is checked here once: the command and its flags, the range, the block size.
-//! Which error a fault has is the protocol's: ENOSPC for a write beyond the end, EPERM for one to a read-only export, EINVAL
-//! for the rest.
+//! The protocol defines the error of each fault: ENOSPC for a write beyond the end, EPERM for one to a read-only export,
+//! EINVAL for the rest.
 
 use crate::export::{Error, Info, MAX_PAYLOAD};
 use crate::wire::{Request, command, flag};
 
-/// Whether the request may be carried out.
+/// Checks whether the request may be executed.
 ///
 /// # Errors
-/// What to answer.
+/// The error to reply.
 pub fn check(request: &Request, export: &Info, structured: bool, block_status: bool) -> Result<(), Error> {
     let changes = [command::WRITE, command::WRITE_ZEROES, command::TRIM].contains(&request.command);
     let allowed = match request.command {
-        // FUA means nothing for these, but the protocol lets a client set it everywhere.
+        // FUA has no meaning for these, but the protocol permits it everywhere.
         command::READ => flag::FUA | if structured { flag::DF } else { 0 },
         command::WRITE | command::TRIM | command::FLUSH | command::CACHE => flag::FUA,
         command::WRITE_ZEROES => flag::FUA | flag::NO_HOLE | flag::FAST_ZERO,

@@ -1,8 +1,9 @@
-//! Futures that run side by side, in places that are used again.
+//! Concurrent futures in reusable slots.
 //!
-//! A connection begins and ends a task for each request. With a collection that takes memory for each (`FuturesUnordered`) the 600 bytes of
-//! one were what a server of small writes waited for most: some allocators (musl's) map and unmap pages in turn under that load. Here a task
-//! that has ended leaves its place, with its memory and its waker, to the next.
+//! A connection starts and ends a task for each request. With a collection that allocates memory for each
+//! (`FuturesUnordered`) the 600 bytes per task were the main cost of a server with small writes: some allocators (musl's)
+//! map and unmap pages alternately under that load. Here a completed task leaves its slot, with its memory and its waker,
+//! to the next one.
 
 use futures_util::task::AtomicWaker;
 use std::collections::VecDeque;
@@ -16,7 +17,7 @@ use std::task::{Context, Poll, Wake, Waker};
 pub(crate) struct Tasks<F> {
     places: Vec<Place<F>>,
     free: Vec<usize>,
-    /// Places whose turn it is.
+    /// Slots to be polled.
     turns: VecDeque<usize>,
     woken: Arc<Woken>,
 }
@@ -27,17 +28,17 @@ struct Place<F> {
     waker: Waker,
 }
 
-/// Places that were woken, and whom to wake.
+/// Slots that were woken, and the task to wake.
 #[derive(Default)]
 struct Woken {
     places: Mutex<VecDeque<usize>>,
     all: AtomicWaker,
 }
 
-/// Wakes one place.
+/// Wakes one slot.
 struct Wakeup {
     place: usize,
-    /// It stands among the woken already, or has its turn.
+    /// Whether it is already among the woken slots, or about to be polled.
     set: AtomicBool,
     woken: Arc<Woken>,
 }
@@ -60,7 +61,7 @@ impl<F: Future> Tasks<F> {
         Self { places: Vec::new(), free: Vec::new(), turns: VecDeque::new(), woken: Arc::default() }
     }
 
-    /// Futures that have not ended.
+    /// The number of running futures.
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
@@ -69,7 +70,7 @@ impl<F: Future> Tasks<F> {
         self.len() == 0
     }
 
-    /// Takes a future in. It is first run by the next [`Tasks::poll_next`].
+    /// Adds a future. It is first polled by the next [`Tasks::poll_next`].
     pub fn push(&mut self, future: F) {
         let nth = self.free.pop().unwrap_or_else(|| {
             let place = self.places.len();
@@ -79,24 +80,24 @@ impl<F: Future> Tasks<F> {
         });
         let place = &mut self.places[nth];
         place.future.set(Some(future));
-        // A place that was woken already, for the future before, is still to be polled.
+        // A slot that was already woken for its previous future is still to be polled.
         if !place.wakeup.set.swap(true, Ordering::AcqRel) {
             self.turns.push_back(nth);
         }
     }
 
-    /// What one of them has come to; pending if none has ended, or none is there.
+    /// The output of a completed future; pending if none has completed, or there are none.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<F::Output> {
-        // Before the woken are polled, so that no wake-up is missed.
+        // Before the woken slots are polled, so that no wake-up is missed.
         self.woken.all.register(cx.waker());
-        // A future that wakes itself again and again must not keep out everything else.
+        // A future that continuously wakes itself must not starve everything else.
         for _ in 0..=2 * self.len() {
             if self.turns.is_empty() {
                 std::mem::swap(&mut self.turns, &mut self.woken.places.lock().unwrap_or_else(PoisonError::into_inner));
             }
             let Some(nth) = self.turns.pop_front() else { return Poll::Pending };
             let place = &mut self.places[nth];
-            // Before it runs: what wakes it meanwhile counts.
+            // Before it runs: a wake-up during the poll counts.
             place.wakeup.set.store(false, Ordering::Release);
             let Some(future) = place.future.as_mut().as_pin_mut() else { continue };
             if let Poll::Ready(output) = future.poll(&mut Context::from_waker(&place.waker)) {
@@ -135,7 +136,7 @@ mod tests {
                 senders.push((nth, sender));
             }
             assert!(pending(&mut tasks) && tasks.len() == 20);
-            // Some are answered by another thread, in another order.
+            // Some are completed by another thread, in another order.
             let there = std::thread::spawn(move || {
                 for (nth, sender) in senders.into_iter().rev() {
                     sender.send(round * 100 + nth).expect("a receiver waits");

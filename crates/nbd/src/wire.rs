@@ -1,4 +1,4 @@
-//! What travels, byte by byte: the numbers of the protocol, a request taken apart, a reply put together.
+//! The wire format, byte by byte: constants of the protocol, parsing of requests, encoding of replies.
 //!
 //! Pure: slices in, bytes out. Source: `doc/proto.md` of the NetworkBlockDevice project (all numbers are big-endian).
 
@@ -20,57 +20,58 @@ pub const STRUCTURED_REPLY: u32 = 0x668e_33ef;
 
 /// Bytes of a request without its payload.
 pub const REQUEST_BYTES: usize = 28;
-/// The longest text that the protocol allows.
+/// The maximum length of a text in the protocol.
 const MAX_TEXT: usize = 4096;
-/// A map of a range with very many holes, as the store holds it: so a client cannot make it hold a thousand of them.
+/// The assumed size at the store of the map of a range with very many holes, which prevents a client from requesting a
+/// thousand of them.
 const MAP_BYTES: usize = 4 << 20;
 
-/// Flags of the greeting and of the client's answer to it (the same bits).
+/// Flags of the greeting and of the client's response (the same bits).
 pub mod handshake {
-    /// Options may be refused one by one.
+    /// Options may be refused individually.
     pub const FIXED_NEWSTYLE: u16 = 1;
-    /// No 124 zeroes after the old way of choosing an export.
+    /// No 124 zeroes after the old way of selecting an export.
     pub const NO_ZEROES: u16 = 2;
 }
 
-/// What a client may ask during the handshake.
+/// Options of a client during the handshake.
 pub mod option {
-    /// Choose an export, the old way: there is no error reply.
+    /// Select an export, the old way: there is no error reply.
     pub const EXPORT_NAME: u32 = 1;
     /// End the session.
     pub const ABORT: u32 = 2;
-    /// Names of the exports.
+    /// List the exports.
     pub const LIST: u32 = 3;
     /// Encrypt from here on.
     pub const STARTTLS: u32 = 5;
-    /// Tell of an export.
+    /// Request information about an export.
     pub const INFO: u32 = 6;
-    /// Tell of an export and begin.
+    /// Request information about an export and begin.
     pub const GO: u32 = 7;
     /// Use structured replies.
     pub const STRUCTURED_REPLY: u32 = 8;
-    /// Which metadata contexts there are.
+    /// List metadata contexts.
     pub const LIST_META_CONTEXT: u32 = 9;
-    /// Choose metadata contexts.
+    /// Select metadata contexts.
     pub const SET_META_CONTEXT: u32 = 10;
 }
 
-/// What a server answers to an option.
+/// Replies of a server to an option.
 pub mod reply {
     /// Done.
     pub const ACK: u32 = 1;
     /// An export's name.
     pub const SERVER: u32 = 2;
-    /// A fact of an export.
+    /// Information about an export.
     pub const INFO: u32 = 3;
     /// A metadata context.
     pub const META_CONTEXT: u32 = 4;
     const ERROR: u32 = 1 << 31;
-    /// The option is not known.
+    /// The option is unknown.
     pub const UNSUPPORTED: u32 = ERROR | 1;
-    /// The option's data make no sense.
+    /// The option's data is invalid.
     pub const INVALID: u32 = ERROR | 3;
-    /// Only after STARTTLS.
+    /// Only permitted after STARTTLS.
     pub const TLS_REQUIRED: u32 = ERROR | 5;
     /// There is no such export.
     pub const UNKNOWN: u32 = ERROR | 6;
@@ -78,7 +79,7 @@ pub mod reply {
     pub const TOO_BIG: u32 = ERROR | 9;
 }
 
-/// Kinds of facts of an export.
+/// Types of information about an export.
 pub mod info {
     /// Size and flags.
     pub const EXPORT: u16 = 0;
@@ -90,29 +91,29 @@ pub mod info {
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// What an export can do.
+/// Capabilities of an export.
 pub mod transmission {
-    /// The other bits mean something.
+    /// The other bits are valid.
     pub const HAS_FLAGS: u16 = 1;
     /// Writes are refused.
     pub const READ_ONLY: u16 = 1 << 1;
-    /// FLUSH is there.
+    /// FLUSH is supported.
     pub const SEND_FLUSH: u16 = 1 << 2;
-    /// FUA is there.
+    /// FUA is supported.
     pub const SEND_FUA: u16 = 1 << 3;
-    /// Seeks cost.
+    /// Seeks are expensive.
     pub const ROTATIONAL: u16 = 1 << 4;
-    /// TRIM is there.
+    /// TRIM is supported.
     pub const SEND_TRIM: u16 = 1 << 5;
-    /// WRITE_ZEROES is there.
+    /// WRITE_ZEROES is supported.
     pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
-    /// A read may be asked in one chunk.
+    /// A read may be requested in a single chunk.
     pub const SEND_DF: u16 = 1 << 7;
-    /// Several connections see one another's flushes.
+    /// A flush covers all connections.
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
-    /// CACHE is there.
+    /// CACHE is supported.
     pub const SEND_CACHE: u16 = 1 << 10;
-    /// WRITE_ZEROES may be asked to fail if it would be slow.
+    /// WRITE_ZEROES may be requested to fail if it would be slow.
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
 }
 
@@ -124,7 +125,7 @@ pub mod command {
     pub const WRITE: u16 = 1;
     /// End, without a reply.
     pub const DISCONNECT: u16 = 2;
-    /// Make what was answered durable.
+    /// Make acknowledged writes durable.
     pub const FLUSH: u16 = 3;
     /// The range's content is no longer needed.
     pub const TRIM: u16 = 4;
@@ -132,19 +133,19 @@ pub mod command {
     pub const CACHE: u16 = 5;
     /// Write zeroes.
     pub const WRITE_ZEROES: u16 = 6;
-    /// Which parts hold data.
+    /// Report the allocation.
     pub const BLOCK_STATUS: u16 = 7;
 }
 
 /// Flags of a command.
 pub mod flag {
-    /// Durable before it is answered.
+    /// Make durable before replying.
     pub const FUA: u16 = 1;
-    /// Zeroes must take space.
+    /// Zeroes must occupy space.
     pub const NO_HOLE: u16 = 1 << 1;
-    /// Answer a read in one chunk.
+    /// Reply to a read in a single chunk.
     pub const DF: u16 = 1 << 2;
-    /// One extent is enough.
+    /// Only one extent is needed.
     pub const REQ_ONE: u16 = 1 << 3;
     /// Fail rather than be slow.
     pub const FAST_ZERO: u16 = 1 << 4;
@@ -165,16 +166,16 @@ pub struct Request {
     pub flags: u16,
     /// The command.
     pub command: u16,
-    /// The client's name for the request.
+    /// The client's identifier of the request.
     pub cookie: u64,
-    /// First byte.
+    /// Offset.
     pub offset: u64,
     /// Bytes.
     pub length: u32,
 }
 
 impl Request {
-    /// Takes a request apart; `None` if it does not begin as one must.
+    /// Parses a request; `None` if the magic number is wrong.
     pub fn parse(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
         let mut bytes = &bytes[..];
         if number::<4>(&mut bytes) != u64::from(REQUEST) {
@@ -189,7 +190,7 @@ impl Request {
         })
     }
 
-    /// Bytes that it carries or asks for; for a map of holes, what one with very many takes.
+    /// Bytes that it carries or requests; for a map of holes, an estimate for very many holes.
     pub fn data_bytes(&self) -> usize {
         match self.command {
             command::READ | command::WRITE => self.length as usize,
@@ -204,14 +205,14 @@ impl Request {
     }
 }
 
-/// The next number of `N` bytes. The caller has counted them.
+/// Takes a number of `N` bytes. The caller has checked the length.
 fn number<const N: usize>(bytes: &mut &[u8]) -> u64 {
     let (first, rest) = bytes.split_at(N);
     *bytes = rest;
     first.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// The head of a successful reply to a read; the `length` bytes of data follow it.
+/// Encodes the header of a successful reply to a read; the `length` bytes of data follow it.
 pub fn read_header(out: &mut BytesMut, structured: bool, request: &Request) {
     if structured {
         chunk_header(out, chunk::DONE, chunk::OFFSET_DATA, request.cookie, 8 + request.length);
@@ -221,7 +222,7 @@ pub fn read_header(out: &mut BytesMut, structured: bool, request: &Request) {
     }
 }
 
-/// A reply without data: done, or the error.
+/// Encodes a reply without data: success, or the error.
 pub fn outcome(out: &mut BytesMut, structured: bool, request: &Request, result: Result<(), Error>) {
     match (structured, result) {
         (false, result) => simple(out, result.err().map_or(0, |error| error.number()), request.cookie),
@@ -237,7 +238,7 @@ pub fn outcome(out: &mut BytesMut, structured: bool, request: &Request, result: 
     }
 }
 
-/// The reply to BLOCK_STATUS: `extents` follow one another from the request's offset on.
+/// Encodes the reply to BLOCK_STATUS: `extents` are contiguous from the request's offset on.
 pub fn block_status(out: &mut BytesMut, request: &Request, context: u32, extents: &[Extent]) {
     chunk_header(out, chunk::DONE, chunk::BLOCK_STATUS, request.cookie, 4 + 8 * extents.len() as u32);
     out.put_u32(context);

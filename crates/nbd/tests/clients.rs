@@ -37,11 +37,11 @@ fn trial(name: &str, tools: &'static [&'static str], check: fn(&Served) -> Resul
     })
 }
 
-/// The distribution's, for which its python3-libnbd is made; another may come first in the path.
+/// The distribution's Python, which python3-libnbd is built for; another may come first in the path.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Five sockets in a folder, each with its own disk: clear, encryption offered, required, and required with a certificate of
-/// the client; and one to which nothing can be written.
+/// Five sockets in a folder, each with its own disk: plaintext, encryption offered, required, and required with a client
+/// certificate; and a read-only one.
 struct Served {
     folder: tempfile::TempDir,
 }
@@ -98,8 +98,8 @@ fn serve(socket: std::os::unix::net::UnixListener, export: Memory, tls: &Tls) {
     });
 }
 
-/// An authority, a server and a client, under the names that clients and servers look for; in `bare`, what a client has who
-/// was given no certificate.
+/// An authority, a server and a client, with the file names that clients and servers expect; `bare` contains the files of a
+/// client without a certificate.
 fn certificates(folder: &Path) -> Result<(), Failed> {
     let key = rcgen::KeyPair::generate()?;
     let mut authority = rcgen::CertificateParams::default();
@@ -189,7 +189,7 @@ fn fio(served: &Served) -> Result<(), Failed> {
     run("fio", &[&job[..], &check[..]].concat()).map(drop)
 }
 
-/// A file with data and holes is copied there and back over four connections.
+/// Copies a file with data and holes there and back over four connections.
 fn copy(served: &Served) -> Result<(), Failed> {
     let (source, back) = (served.file("source.raw"), served.file("back.raw"));
     let mut data = vec![0_u8; SIZE as usize];

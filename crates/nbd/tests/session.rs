@@ -1,4 +1,4 @@
-//! A whole session, byte by byte, with a store whose answers the test holds back.
+//! A whole session, byte by byte, with a store whose replies are delayed by the test.
 
 use bytes::{BufMut, Bytes};
 use nbd::memory::Memory;
@@ -9,7 +9,7 @@ use std::future::Future;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::oneshot;
 
-/// Reads wait until the test releases them; the rest is memory.
+/// Reads wait until the test releases them; everything else uses memory.
 struct Held {
     memory: Memory,
     waiting: RefCell<BTreeMap<u64, oneshot::Sender<()>>>,
@@ -76,7 +76,7 @@ impl Client {
         self.0.write_all(&bytes).await.expect("the server reads");
     }
 
-    /// Cookie and error of the next reply.
+    /// Reads the next reply: cookie and error.
     async fn reply(&mut self) -> (u64, u32) {
         assert_eq!(self.0.read_u32().await.expect("a reply"), wire::SIMPLE_REPLY);
         let error = self.0.read_u32().await.expect("an error number");
@@ -90,7 +90,7 @@ impl Client {
     }
 }
 
-/// Serves `export` to `client` until either ends; how the server ended.
+/// Serves `export` to `client` until either ends; also returns how the server ended.
 fn session<E: Export, T>(export: &Single<E>, client: impl AsyncFnOnce(Client, &E) -> T) -> (Result<(), Failure>, T) {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
@@ -157,7 +157,7 @@ fn refused_write_consumes_its_payload() {
     end.expect("nothing else was wrong");
 }
 
-/// libnbd knows a request only when it has sent all of it, and gives up a connection on which an answer comes before.
+/// libnbd registers a request only when it has sent all of it, and closes a connection on which a reply arrives before.
 #[test]
 fn refused_write_is_answered_after_whole_payload() {
     let (end, ()) = session(&single(Memory::new(4096)), async |mut client, _| {
@@ -223,7 +223,7 @@ fn long_reads_in_flight_are_limited_in_bytes() {
             while held.waiting.borrow().is_empty() {
                 tokio::task::yield_now().await;
             }
-            // 64 MiB and at most one read more.
+            // 64 MiB and at most one additional read.
             let waiting = held.waiting.borrow().len();
             assert!(waiting <= 5, "{waiting} reads were under way");
             let (_, go) = held.waiting.borrow_mut().pop_first().expect("one waits");

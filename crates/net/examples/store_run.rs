@@ -1,4 +1,4 @@
-//! Makes a run and prints what its judgement sees, as one line of JSON for `crates/net/tests/stored`:
+//! Makes a run and prints the input of its evaluation, as one line of JSON for `crates/net/tests/stored`:
 //!
 //! ```text
 //! fathom net serve --once --listen 127.0.0.1:7100 &

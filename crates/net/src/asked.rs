@@ -1,4 +1,4 @@
-//! What a command line asks of a run: which traffic its words mean, and where the server is.
+//! What a command line requests for a run: the kind of traffic, and where the server is.
 
 use crate::highest;
 use crate::link::spec::SpecError as LinkError;
@@ -9,58 +9,58 @@ use crate::spec_error::SpecError;
 use device::remote::DeviceAddress;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// Why the words of a command line ask for no run.
+/// Why a command line does not describe a valid run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unasked {
-    /// Packets are sent at some rate.
+    /// UDP needs a send rate.
     #[error(
         "UDP needs a rate: give --rate R, --rate auto (the highest with at most 1 % loss), or --preset iperf2 (1 Mb/s)"
     )]
     UdpNeedsRate,
-    /// TCP needs nobody to search.
+    /// A rate search does not apply to TCP.
     #[error("--rate auto applies to --udp only; TCP finds its rate by itself")]
     AutoNeedsUdp,
-    /// A search for the highest rate goes one way.
+    /// A search for the highest rate covers one direction only.
     #[error("--rate auto needs one direction: --direction up or down")]
     OneDirection,
-    /// This machine is no end of a run whose way is led through it.
+    /// This machine cannot be an end of a run whose traffic is routed through it.
     #[error(
         "--link needs two other devices, with this machine as the router between them: give --from DEVICE and --to DEVICE \
          (or ADDR:PORT). To make this machine an end, use a network namespace: docs/guide/net-link.md has the commands"
     )]
     Between,
-    /// An address that everybody has.
+    /// The wildcard address.
     #[error("{0} is the wildcard address: give the server's own, such as 192.0.2.7:7100")]
     Wildcard(SocketAddr),
     /// QEMU forwards IPv4 only.
     #[error("{0}: ports are forwarded into a guest over IPv4 only")]
     NotForwarded(SocketAddr),
-    /// A client elsewhere reaches a guest through this machine only.
+    /// A client on another machine reaches a guest only through this machine.
     #[error(
         "{0} reaches the guest through this machine: give an address and port of this machine, ADDR:PORT, that {0} reaches"
     )]
     Unreached(DeviceAddress),
-    /// A guest's traffic is QEMU's.
+    /// A guest's traffic leaves through QEMU.
     #[error("--link cannot lead a guest's traffic: QEMU makes it this machine's own")]
     GuestBehind,
     /// The server has no address.
     #[error("no address to test: give --interface IF (the server listens on its address) or ADDR:PORT")]
     NoAddress,
-    /// Both ends cannot do it.
+    /// The two ends cannot run this traffic.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// Nor can the emulated link.
+    /// The emulated link cannot run it.
     #[error(transparent)]
     Link(#[from] LinkError),
 }
 
-/// Which traffic is wanted, apart from its rate.
+/// The requested traffic, apart from its rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Bulk TCP.
     Tcp,
-    /// UDP in packets of so many bytes.
+    /// UDP in packets of a given size.
     Udp {
         /// Payload of a packet.
         packet_bytes: u32,
@@ -76,10 +76,10 @@ pub enum Kind {
     },
 }
 
-/// The traffic that is meant; one whose highest rate is searched for begins at a guess.
+/// The requested traffic. A search for the highest rate starts at a default rate.
 ///
 /// # Errors
-/// It makes no sense at this rate, or both ways.
+/// The traffic does not support this rate, or both directions.
 pub fn traffic(kind: Kind, rate: Option<Rate>, directions: &[Direction]) -> Result<Traffic, Unasked> {
     Ok(match (kind, rate) {
         (Kind::Udp { .. }, Some(Rate::Auto)) if directions.len() > 1 => return Err(Unasked::OneDirection),
@@ -96,18 +96,18 @@ pub fn traffic(kind: Kind, rate: Option<Rate>, directions: &[Direction]) -> Resu
     })
 }
 
-/// The two ends of a run, as they are named.
+/// The two ends of a run, as named on the command line.
 #[derive(Debug, Clone, Copy)]
 pub struct Ends<'a> {
     /// Where the client runs.
     pub from: &'a DeviceAddress,
-    /// Where the server is started, if it is.
+    /// Where the server is started, if Fathom starts it.
     pub to: Option<&'a DeviceAddress>,
     /// The server's address.
     pub address: Option<SocketAddr>,
-    /// The network interface whose address the server may take.
+    /// The network interface whose address the server can use.
     pub interface: Option<&'a str>,
-    /// Whether the traffic is led through this machine.
+    /// Whether the traffic is routed through this machine.
     pub through_here: bool,
 }
 
@@ -115,7 +115,7 @@ impl<'a> Ends<'a> {
     /// Where the server is.
     ///
     /// # Errors
-    /// Why that makes no sense.
+    /// Why the combination is not possible.
     pub fn server(&self) -> Result<Server<'a>, Unasked> {
         let local = |end: &DeviceAddress| *end == DeviceAddress::Local;
         if self.through_here && (local(self.from) || self.to.is_some_and(local)) {
@@ -140,7 +140,7 @@ impl<'a> Ends<'a> {
         }
     }
 
-    /// A server in a guest, behind this address of this machine.
+    /// A server in a guest, reached through this address of this machine.
     fn forwarded(&self, to: &'a DeviceAddress, address: Option<SocketAddr>) -> Result<Server<'a>, Unasked> {
         let reachable = matches!(self.from, DeviceAddress::Local | DeviceAddress::Lab(_));
         match address.unwrap_or((Ipv4Addr::LOCALHOST, 0).into()) {

@@ -1,13 +1,13 @@
-//! What a loss rate allows: the throughput that TCP with additive increase and halving reaches at most on a path that
-//! loses packets at random. Pure.
+//! What a loss rate allows: the highest throughput that TCP with additive increase and halving reaches on a path that loses
+//! packets at random. Pure.
 //!
-//! - Mathis, Semke, Mahdavi and Ott, "The macroscopic behavior of the TCP congestion avoidance algorithm", CCR 27(3),
-//!   1997: MSS / RTT x sqrt(3 / (2 b p)), with b segments an acknowledgement.
-//! - Padhye, Firoiu, Towsley and Kurose, "Modeling TCP throughput", SIGCOMM 1998, equation 30, which adds timeouts; the
-//!   better one from 2 % of loss on.
+//! - Mathis, Semke, Mahdavi and Ott, "The macroscopic behavior of the TCP congestion avoidance algorithm", CCR 27(3), 1997:
+//!   MSS / RTT x sqrt(3 / (2 b p)), with b segments per acknowledgement.
+//! - Padhye, Firoiu, Towsley and Kurose, "Modeling TCP throughput", SIGCOMM 1998, equation 30, which adds timeouts; it is
+//!   more accurate from 2 % of loss on.
 //!
-//! **Uncertainty.** Both describe Reno. Cubic is bound by them only where its window is small (RFC 9438, 4.3); on long fast
-//! paths it exceeds them, and BBR does not heed loss at all. So a bound is evidence beside a measurement, not a verdict.
+//! **Uncertainty.** Both describe Reno. They bound Cubic only where its window is small (RFC 9438, 4.3); on long fast paths
+//! Cubic exceeds them, and BBR ignores loss. So a bound is evidence beside a measurement, not a verdict.
 
 /// Segments that one acknowledgement covers (delayed acknowledgements, RFC 1122).
 const B: f64 = 2.0;
@@ -23,7 +23,8 @@ pub fn padhye(mss_bytes: f64, rtt_s: f64, rto_s: f64, loss: f64) -> Option<f64> 
     usable(mss_bytes, rtt_s, loss).then(|| mss_bytes * 8.0 / (rtt_s * (2.0 * B * loss / 3.0).sqrt() + timeout))
 }
 
-/// What cubic reaches beside Reno, bit/s: the mean window of RFC 9438, section 5.1, with C = 0.4 and a window cut to 0.7; `None` without loss or time.
+/// The throughput of Cubic outside its Reno-friendly region, bit/s: the mean window of RFC 9438, section 5.1, with C = 0.4
+/// and a window reduced to 0.7; `None` without loss or time.
 pub fn cubic(mss_bytes: f64, rtt_s: f64, loss: f64) -> Option<f64> {
     let segments = (0.4_f64 * 3.7 / (4.0 * 0.3)).powf(0.25) * rtt_s.powf(0.75) / loss.powf(0.75);
     usable(mss_bytes, rtt_s, loss).then(|| segments * mss_bytes * 8.0 / rtt_s)

@@ -1,14 +1,14 @@
-//! The clocks: one for all times of a run, one for the CPU time of a thread.
+//! The clocks: one for all timestamps of a run, one for the CPU time of a thread.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// CLOCK_BOOTTIME in nanoseconds: the clock of recordings, so that a run and a recording of it lie on one axis.
+/// CLOCK_BOOTTIME in nanoseconds: the clock of recordings, so that a run and a recording of it share one time axis.
 pub fn now_ns() -> u64 {
     read(libc::CLOCK_BOOTTIME)
 }
 
-/// Whose clock [`now_ns`] is: that of the kernel that was started then, and of this time namespace; `None` where that is unknown.
+/// Identifies the clock of [`now_ns`]: the boot of the kernel and the offset of this time namespace; `None` if unknown.
 pub fn name() -> Option<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     // A kernel without time namespaces has no such file, and no offset.
@@ -23,7 +23,7 @@ pub fn unix_ns() -> u64 {
     read(libc::CLOCK_REALTIME)
 }
 
-/// One moment by two clocks of a machine.
+/// One moment on two clocks of a machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
     /// [`now_ns`].
@@ -38,20 +38,20 @@ impl Moment {
         Self { boot_ns: now_ns(), unix_ns: unix_ns() }
     }
 
-    /// When it was, in ns since 1970, at `boot_ns` before this.
+    /// Converts `boot_ns`, at or before this moment, to ns since 1970.
     pub fn unix_at(self, boot_ns: u64) -> u64 {
         self.unix_ns.saturating_sub(self.boot_ns.saturating_sub(boot_ns))
     }
 }
 
-/// CPU time of the calling thread so far, the kernel's work on its behalf included, in nanoseconds.
+/// CPU time of the calling thread so far, including the kernel's work on its behalf, in nanoseconds.
 pub fn thread_cpu_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
 /// Sleeps until `at_ns` of [`now_ns`]; returns at once if that has passed. A signal may end it early.
 pub fn sleep_until(at_ns: u64) {
-    // CLOCK_BOOTTIME can be slept on, and an absolute time does not add up what each wake-up is late.
+    // clock_nanosleep supports CLOCK_BOOTTIME, and with an absolute time the delays of successive wake-ups do not add up.
     let at = libc::timespec { tv_sec: (at_ns / 1_000_000_000) as _, tv_nsec: (at_ns % 1_000_000_000) as _ };
     // SAFETY: the request is a timespec of ours, and no remainder is asked for.
     let failed = unsafe {
@@ -62,7 +62,7 @@ pub fn sleep_until(at_ns: u64) {
     }
 }
 
-/// Asks for timers of this thread to be as exact as the kernel can (they are 50 us late otherwise).
+/// Requests the highest timer precision for this thread (timers are 50 us late otherwise).
 pub fn exact_timers() {
     // SAFETY: PR_SET_TIMERSLACK takes a number and touches no memory of ours.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };

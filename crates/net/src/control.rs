@@ -4,22 +4,22 @@
 //! client                               server
 //! Hello {oldest, newest}  ----------->           versions; the first message never changes its form
 //!                         <-----------  Welcome {version}   or Refused {why}
-//! Ping x 20               <---------->  Pong     what the other clock says (see `offset`)
-//! Start {spec}            ----------->           what is wanted
+//! Ping x 20               <---------->  Pong     compares the clocks (see `offset`)
+//! Start {spec}            ----------->           requests a run
 //!                         <-----------  Ready {token}       or Refused {why}
 //! data connections, each announced by the token, to the same address and port
 //! Go                      ----------->           both begin
-//! (Stop                   ----------->           the user wants an end now)
-//!                         <-----------  Samples ..., Report {what it saw}
+//! (Stop                   ----------->           the user ends the run early)
+//!                         <-----------  Samples ..., Report {measurements}
 //! Start ... or the end of the connection
 //! ```
 //!
-//! A connection says in its first eight bytes what it is for: [`CONTROL`], [`DATA`], or the beginning of TLS. So one port
-//! does for everything. JSON, because reports are read by people who look into a protocol, and because a run sends few
-//! messages: nothing goes over it while data flows but the exchange of clocks of a UDP run.
+//! The first eight bytes of a connection determine its purpose: [`CONTROL`], [`DATA`], or the beginning of TLS. So one port
+//! suffices for everything. The messages are JSON because people who debug a protocol read them, and because a run sends
+//! few messages: while data flows, only the clock exchanges of a UDP run use this connection.
 //!
-//! Nothing of what comes is trusted: a frame is at most [`MAX_FRAME`] long, its text is JSON of a known message or an
-//! error, and a [`Spec`] is checked before it is acted upon.
+//! The input is not trusted: a frame has at most [`MAX_FRAME`] bytes, its text is JSON of a known message or an error, and
+//! a [`Spec`] is checked before it is used.
 
 use crate::outcome::EndReport;
 use crate::spec::{Direction, Spec};
@@ -30,121 +30,121 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// The versions of the protocol that this program speaks, oldest and newest.
-/// Version 1: the first. 2: readings by turns, which an end of version 1 would not know and read always. 3: two more
-/// figures in each reading, whose clock an end's times are of, and what its interface carried.
+/// The versions of the protocol that this program supports, oldest and newest.
+/// Version 1: the first. 2: alternating sampling, which an end of version 1 would not recognise and always sample. 3: two
+/// more fields in each sample, the name of an end's clock, and the bytes that its interface carried.
 pub const VERSIONS: (u32, u32) = (3, 3);
 /// The first bytes of a control connection that is not encrypted.
 pub const CONTROL: &[u8; 8] = b"FATHOMct";
-/// The first bytes of a connection that carries data; its [`Announcement`] follows.
+/// The first bytes of a data connection; its [`Announcement`] follows.
 pub const DATA: &[u8; 8] = b"FATHOMdt";
-/// No frame is longer.
+/// The maximum length of a frame.
 pub const MAX_FRAME: u32 = 16 << 20;
-/// Readings in a frame.
+/// Samples in a frame.
 pub const SAMPLES_IN_FRAME: usize = 10_000;
 /// How long the other end may be silent when it has nothing to wait for.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A run's token: who knows it may bring data.
+/// The token of a run: a client that has it may open data connections.
 pub type Token = [u8; 16];
 
 /// A message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
 pub enum Message {
-    /// The first words of the client. No later version may change them.
+    /// The client's first message. No later version may change its format.
     Hello {
-        /// The oldest version it speaks.
+        /// The oldest version that the client supports.
         oldest: u32,
         /// The newest.
         newest: u32,
-        /// What it is, such as `Fathom 0.2.0`.
+        /// Name and version of the client, such as `Fathom 0.2.0`.
         program: String,
     },
-    /// The answer.
+    /// The server's response.
     Welcome {
-        /// The version that both speak from here on.
+        /// The version that both ends use from here on.
         version: u32,
-        /// What it is.
+        /// Name and version of the server.
         program: String,
     },
     /// No common version.
     Skew {
-        /// The oldest version that the server speaks.
+        /// The oldest version that the server supports.
         oldest: u32,
         /// The newest.
         newest: u32,
-        /// What it is.
+        /// Name and version of the server.
         program: String,
     },
-    /// No, and why. The connection stays.
+    /// Request rejected. The connection stays open.
     Refused {
-        /// A sentence.
+        /// Why, as a sentence.
         why: String,
     },
-    /// Asks for the time of the other clock.
+    /// Requests the time of the other clock.
     Ping {
         /// The client's clock.
         asked_ns: u64,
     },
-    /// This.
+    /// The response to [`Message::Ping`].
     Pong {
-        /// As it came.
+        /// Copied from the ping.
         asked_ns: u64,
-        /// When it came, by the answerer's clock.
+        /// When the ping arrived, by the responder's clock.
         came_ns: u64,
-        /// When the answer left.
+        /// When the response was sent.
         left_ns: u64,
     },
-    /// A run is wanted.
+    /// Requests a run.
     Start {
-        /// What.
+        /// Which run.
         spec: Spec,
     },
-    /// Bring the data connections.
+    /// Open the data connections.
     Ready {
-        /// Hexadecimal.
+        /// The token in hexadecimal.
         token: String,
     },
-    /// All are there: begin.
+    /// All connections are open: begin.
     Go,
     /// End the run now and report; ignored if it is over already.
     Stop,
-    /// Readings of a direction's sender, in order.
+    /// Samples of a direction's sender, in order.
     Samples {
-        /// Which.
+        /// Which direction.
         direction: Direction,
-        /// Whether they are those of each acknowledgement.
+        /// Whether there is one sample per acknowledgement.
         acks: bool,
-        /// The readings.
+        /// The samples.
         samples: Vec<TcpSample>,
     },
-    /// What this end saw; the last message of a run.
+    /// The measurements of this end; the last message of a run.
     Report {
-        /// All but the readings.
+        /// Everything but the samples.
         report: Box<EndReport>,
     },
 }
 
-/// What is wrong with a message, in a few words.
+/// What is wrong with a message.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
-    /// It is none.
+    /// It is not a valid message.
     #[error("a message that cannot be read ({0})")]
     Unreadable(#[source] serde_json::Error),
-    /// It has no text.
+    /// It cannot be written as JSON.
     #[error(transparent)]
     Unwritable(serde_json::Error),
-    /// It fits no frame.
+    /// It does not fit into a frame.
     #[error("a message of {bytes} bytes is too long")]
     TooLong {
-        /// Its length with that of its frame.
+        /// Its length, including the length prefix.
         bytes: usize,
     },
 }
 
 impl Message {
-    /// The message in a frame.
+    /// Parses the message in a frame.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -152,10 +152,10 @@ impl Message {
         serde_json::from_slice(frame).map_err(MessageError::Unreadable)
     }
 
-    /// The frame of a message: its length, then its text.
+    /// The frame of a message: its length, then its JSON.
     ///
     /// # Errors
-    /// That it is too long.
+    /// The message is too long.
     pub fn frame(&self) -> std::result::Result<Vec<u8>, MessageError> {
         let mut frame = vec![0; 4];
         serde_json::to_writer(&mut frame, self).map_err(MessageError::Unwritable)?;
@@ -166,22 +166,22 @@ impl Message {
     }
 }
 
-/// What a data connection says behind [`DATA`], and a flow of UDP in its first packet: which run and which place in it.
+/// What follows [`DATA`] on a data connection, and the first packet of a UDP flow: which run, direction and stream it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Announcement {
-    /// The run's.
+    /// The token of the run.
     pub token: Token,
-    /// Which way its data goes.
+    /// The direction of its data.
     pub direction: Direction,
     /// Its number in that direction.
     pub stream: u16,
 }
 
 impl Announcement {
-    /// Its length on the wire, behind [`DATA`].
+    /// Length on the wire, after [`DATA`].
     pub const LENGTH: usize = 19;
 
-    /// As it goes over the wire, [`DATA`] included.
+    /// The encoded form, including [`DATA`].
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = DATA.to_vec();
         bytes.extend(self.token);
@@ -190,7 +190,7 @@ impl Announcement {
         bytes
     }
 
-    /// What stands behind [`DATA`]; `None` if it is none.
+    /// Parses what follows [`DATA`]; `None` if it is invalid.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LENGTH] = bytes.get(..Self::LENGTH)?.try_into().ok()?;
         let direction = match bytes[16] {
@@ -203,12 +203,12 @@ impl Announcement {
     }
 }
 
-/// A token as text.
+/// Formats a token as text.
 pub fn token_text(token: &Token) -> String {
     token.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// A token from its text.
+/// Parses a token.
 pub fn token_of(text: &str) -> Option<Token> {
     let mut token = Token::default();
     if text.len() != 32 || !text.is_ascii() {
@@ -220,7 +220,7 @@ pub fn token_of(text: &str) -> Option<Token> {
     Some(token)
 }
 
-/// A connection that bytes go through, encrypted or not.
+/// A byte stream, encrypted or not.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 
@@ -228,25 +228,25 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 pub struct Channel {
     stream: Box<dyn Stream>,
     peer: SocketAddr,
-    /// What has come and is not read yet, so that a wait can be given up at any moment.
+    /// Bytes received but not yet parsed, so that a read can be cancelled at any moment.
     come: Vec<u8>,
 }
 
 impl Channel {
-    /// Over a connection whose first eight bytes are done with.
+    /// Creates a channel on a connection whose first eight bytes have been read.
     pub fn new(stream: Box<dyn Stream>, peer: SocketAddr) -> Self {
         Self { stream, peer, come: Vec::new() }
     }
 
-    /// Whom it goes to.
+    /// The address of the other end.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Sends.
+    /// Sends a message.
     ///
     /// # Errors
-    /// [`Error::Broken`], [`Error::Stalled`] if the other end takes nothing for [`PATIENCE`].
+    /// [`Error::Broken`], [`Error::Stalled`] if the other end accepts nothing for [`PATIENCE`].
     pub async fn send(&mut self, message: &Message, doing: &'static str) -> Result<()> {
         let frame = message.frame().map_err(|why| Error::Protocol(why.to_string(), self.peer))?;
         let sent = async {
@@ -259,7 +259,7 @@ impl Channel {
         }
     }
 
-    /// Receives, or `None` at the end of the connection. If it is given up half-way, nothing is lost.
+    /// Receives a message, or `None` at the end of the connection. A cancelled call loses nothing.
     ///
     /// # Errors
     /// [`Error::Broken`], [`Error::Protocol`], [`Error::Stalled`] after `patience`.
@@ -270,7 +270,7 @@ impl Channel {
         }
     }
 
-    /// Receives a message that must come.
+    /// Receives a message; the end of the connection is an error.
     ///
     /// # Errors
     /// As [`Channel::next`]; an end of the connection is [`Error::Broken`], and [`Message::Refused`] is
@@ -283,7 +283,7 @@ impl Channel {
         }
     }
 
-    /// The error for a message that does not belong here.
+    /// The error for a message that is not valid at this point.
     pub fn unexpected(&self, message: &Message, doing: &str) -> Error {
         let text = serde_json::to_value(message).ok().and_then(|v| Some(v.get("is")?.as_str()?.to_string()));
         Error::Protocol(format!("`{}` came while {doing}", text.unwrap_or_default()), self.peer)
@@ -303,7 +303,7 @@ impl Channel {
                     return message.map(Some);
                 }
             }
-            // It grows as bytes come, so that a length alone takes no memory.
+            // The buffer grows as bytes arrive, so a large length alone allocates no memory.
             if self.stream.read_buf(&mut self.come).await.map_err(broken)? == 0 {
                 return match self.come.len() {
                     0 => Ok(None),
@@ -320,12 +320,12 @@ impl std::fmt::Debug for Channel {
     }
 }
 
-/// What this program calls itself.
+/// Name and version of this program.
 pub fn program() -> String {
     format!("Fathom {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// The version that ranges have in common: the newest that both speak.
+/// The newest version that both ends support.
 pub fn common(ours: (u32, u32), theirs: (u32, u32)) -> Option<u32> {
     let newest = ours.1.min(theirs.1);
     (newest >= ours.0.max(theirs.0)).then_some(newest)

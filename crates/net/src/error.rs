@@ -1,24 +1,24 @@
-//! What can go wrong between two ends, in messages with a remedy.
+//! Errors between two ends, with messages that suggest a remedy.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Why a run could not be made, or not be finished.
+/// Why a run could not start or finish.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nobody could be reached.
+    /// The server is unreachable.
     #[error("cannot reach {address}: {source}{}", hint(source))]
     Unreachable {
-        /// Whom.
+        /// Its address.
         address: SocketAddr,
         /// Why.
         source: std::io::Error,
     },
-    /// The address cannot be listened on.
+    /// Listening on the address failed.
     #[error("cannot listen on {address}: {source}{}", hint(source))]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
         /// Why.
         source: std::io::Error,
@@ -26,29 +26,29 @@ pub enum Error {
     /// The other end ended the connection, or it broke.
     #[error("the connection to the other end broke while {doing}: {source}")]
     Broken {
-        /// What was going on.
+        /// The step in progress.
         doing: &'static str,
         /// Why.
         source: std::io::Error,
     },
-    /// The other end does not answer.
+    /// The other end does not respond.
     #[error(
         "no message from the other end for {} s while {doing}; it stalled or died, or the network is down",
         waited.as_secs()
     )]
     Stalled {
-        /// What was going on.
+        /// The step in progress.
         doing: &'static str,
-        /// How long was waited.
+        /// How long this end waited.
         waited: Duration,
     },
     /// The ends have no key in common.
     #[error("{0}")]
     Key(wire::Refused),
-    /// A key cannot be read.
+    /// A key file cannot be read.
     #[error(transparent)]
     KeyFile(#[from] wire::KeyError),
-    /// It speaks other versions of the protocol.
+    /// The other end uses other versions of the protocol.
     #[error(
         "the other end ({program}) speaks versions {} to {} of the protocol, this one {} to {}; use the same Fathom on both",
         theirs.0, theirs.1, ours.0, ours.1
@@ -58,34 +58,34 @@ pub enum Error {
         theirs: (u32, u32),
         /// Ours.
         ours: (u32, u32),
-        /// What it calls itself.
+        /// Name and version of the other end.
         program: String,
     },
-    /// The other end refuses.
+    /// The other end rejected the request.
     #[error("the other end refused: {0}")]
     Refused(String),
-    /// Its message makes no sense.
+    /// A message of the other end is invalid.
     #[error("the other end does not speak Fathom's protocol: {0}; is {1} the address of `fathom net serve`?")]
     Protocol(String, SocketAddr),
-    /// What is asked for cannot be.
+    /// The requested run is not possible.
     #[error(transparent)]
     Spec(#[from] crate::spec::SpecError),
     /// Acknowledgements cannot be recorded.
     #[error(transparent)]
     Probe(#[from] crate::probe::ProbeError),
-    /// Whoever can reach the address could use it.
+    /// Without a key, anyone who can reach the address could use the server.
     #[error(
         "{0} is not a loopback address, so a key is required: make one with `fathom pool keygen FILE`, \
          copy it to both ends, and give --key FILE (without a key, listen on 127.0.0.1 or ::1)"
     )]
     NeedsKey(SocketAddr),
-    /// No interface of this machine can be sent from by that name.
+    /// This machine has no such interface to send from.
     #[error("{0}")]
     Interface(String),
-    /// A connection came that is none of this server's.
+    /// An incoming connection does not belong to this server.
     #[error("{0}")]
     Stranger(&'static str),
-    /// UDP takes one run at a time.
+    /// UDP supports one run at a time.
     #[error(
         "the server's UDP port {port} is in use by another UDP run or another program; wait, or serve on another port"
     )]
@@ -93,53 +93,53 @@ pub enum Error {
         /// The port.
         port: u16,
     },
-    /// Packets of UDP do not arrive.
+    /// UDP packets do not arrive.
     #[error("{0}")]
     NoUdp(String),
     /// A part of the run panicked or was cancelled.
     #[error("{doing}{source}")]
     Task {
-        /// What it was, if the text of its end does not say enough.
+        /// The failed part, if the source's text does not name it.
         doing: &'static str,
         /// How it ended.
         source: tokio::task::JoinError,
     },
-    /// A socket did not take a setting.
+    /// Setting a socket option failed.
     #[error("cannot set {what}: {source}{remedy}")]
     Setting {
-        /// Which.
+        /// Which option.
         what: String,
         /// Why.
         source: std::io::Error,
-        /// What to do.
+        /// How to fix it.
         remedy: &'static str,
     },
-    /// This end has no such congestion control, and could not be given one.
+    /// This end has no such congestion control, and it could not be provided.
     #[error("cannot use the congestion control: {0}")]
     Congestion(#[source] crate::cc::Error),
-    /// A connection that carries data ended too early.
+    /// A data connection ended too early.
     #[error("data connection {stream} ended {after:.1} s after the start: {why}")]
     Data {
         /// Its number.
         stream: u16,
-        /// Seconds.
+        /// Seconds after the start.
         after: f64,
         /// Why.
         why: String,
     },
-    /// A search came to nothing.
+    /// A search found nothing.
     #[error("{0}")]
     Search(String),
-    /// What was measured could not be handed from process to process.
+    /// The result could not be passed between processes.
     #[error("the result cannot be handed over: {0}")]
     HandOver(#[source] serde_json::Error),
-    /// Somebody asked for an end.
+    /// The user interrupted the run.
     #[error("interrupted")]
     Interrupted,
     /// Anything else.
     #[error("cannot {doing}: {source}")]
     Io {
-        /// What.
+        /// The failed operation.
         doing: &'static str,
         /// Why.
         source: std::io::Error,
@@ -147,7 +147,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether whoever asked for a run can ask for another one that works; anything else ends the session.
+    /// Whether the client can recover by requesting another run; any other error ends the session.
     pub(crate) fn is_askers(&self) -> bool {
         use Error as E;
         matches!(self, E::Setting { .. } | E::Listen { .. } | E::Congestion(_) | E::Spec(_) | E::Probe(_))
@@ -167,10 +167,10 @@ fn hint(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// The result of what may go wrong here.
+/// Result with the errors of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Says what was being done.
+/// Adds the failed operation to an error.
 pub(crate) trait Doing<T> {
     fn doing(self, what: &'static str) -> Result<T>;
 }

@@ -1,34 +1,34 @@
-//! From bytes in intervals to a throughput with an interval. Pure.
+//! Computes a throughput and its confidence interval from the bytes of each interval. Pure.
 //!
-//! A connection begins slowly. So the series of a run is cut where its level changes (PELT), and the estimate is that of
-//! the stretch from the first change after which nothing is slower any more than one twentieth below the last level; if
-//! that leaves less than half of the run, there is no steady part and the whole run is the estimate. The mean of the whole
-//! run is given too, always. Neighbouring intervals are alike, so the interval is that of batch means
-//! ([`stats::batch`]). Before all that the series is cut anew into steps of one length ([`even`]), so that the estimate and its interval weigh
-//! everything by the time it took.
+//! A connection begins slowly. So the series of a run is split where its level changes (PELT), and the estimate covers the
+//! part from the first change after which no level is more than one twentieth below the last level. If that leaves less
+//! than half of the run, there is no steady part and the estimate covers the whole run. The mean of the whole run is always
+//! reported too. Neighbouring intervals are correlated, so the confidence interval is that of batch means
+//! ([`stats::batch`]). Before all that the series is resampled to steps of equal length ([`even`]), so that the estimate
+//! and its confidence interval weight everything by its duration.
 //!
-//! **Uncertainty.** The interval says how well the mean of this run is known. Another run on the same path may differ by
-//! more; that is for repetitions (`fathom net sweep`) to show.
+//! **Uncertainty.** The confidence interval is that of the mean of this run. Another run on the same path may differ by
+//! more; repetitions (`fathom net sweep`) show by how much.
 
 use crate::outcome::{Received, Sent};
 use crate::spec::{INTERVAL_NS, Traffic};
 use stats::{batch, pelt, quantile};
 
-/// A level that is lower than the last by more than this share belongs to the beginning.
+/// A level that is lower than the last by more than this share belongs to the slow start.
 const LOWER: f64 = 0.05;
-/// The share of the run that the steady part must have.
+/// The minimum share of the run that a steady part covers.
 const SHARE: f64 = 0.5;
-/// More than this part of the rate that was asked for is not what the path gives, but what had been held back.
+/// A rate above the requested one by more than this factor is not that of the path but of data that had been held back.
 const MORE: f64 = 1.01;
-/// The level of intervals.
+/// The confidence level of intervals.
 const LEVEL: f64 = 0.95;
 
 /// The throughput of a direction, in bit/s counted at the receiver, or transactions per second.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Throughput {
-    /// Of the steady part; without an interval if there are fewer than two intervals in it.
+    /// Of the steady part; without a confidence interval if it has fewer than two intervals.
     pub steady: f64,
-    /// Its interval at 0.95.
+    /// Its confidence interval at 0.95.
     pub ci95: Option<(f64, f64)>,
     /// Of the whole run.
     pub whole: f64,
@@ -36,19 +36,18 @@ pub struct Throughput {
     pub steady_from_s: f64,
     /// Whether there is a steady part; if not, `steady` is the whole run.
     pub is_steady: bool,
-    /// How much neighbouring stretches are still alike, -1 to 1 ([`batch::alike`]); above 0.6 the interval is too narrow.
+    /// The correlation of neighbouring batches, -1 to 1 ([`batch::alike`]); above 0.6 the confidence interval is too narrow.
     pub alike: f64,
     /// Each interval: its end in s after the start, and the rate in it.
     pub intervals: Vec<(f64, f64)>,
 }
 
-/// The throughput that amounts in intervals show: `unit` is what one of them counts, 8 for bytes and bits. `None` if no
-/// time has passed.
+/// The throughput of the amounts in intervals. `unit` is the value of one unit: 8 for bytes and bits. `None` if no time has passed.
 pub fn throughput(start_ns: u64, ends_ns: &[u64], amounts: &[u64], unit: f64) -> Option<Throughput> {
     cut(start_ns, ends_ns, amounts, unit, steady_from)
 }
 
-/// The same with a steady part that begins where `steady_from` says.
+/// As [`throughput`], with a steady part that begins where `steady_from` returns.
 fn cut(
     start_ns: u64,
     ends_ns: &[u64],
@@ -66,17 +65,17 @@ fn cut(
         before = *end;
     }
     let total = intervals.last()?.0;
-    // The other end's counters may be anything: their sum need not fit a counter.
+    // The other end's counters are not trusted: their sum may overflow a counter.
     let whole = amounts.iter().take(intervals.len()).map(|n| *n as f64).sum::<f64>() * unit / total;
     let (step, rates) = even(&intervals, &seconds)?;
     let from = steady_from(&rates);
     let part = &rates[from.unwrap_or(0)..];
     let mean = part.iter().sum::<f64>() / part.len() as f64;
-    // That of equal batches of time, around the mean of all the time.
+    // The confidence interval of the steps of equal length, centred on the mean.
     let half = batch::mean(part, LEVEL).map(|e| (e.high - e.low) / 2.0);
     Some(Throughput {
         steady: mean,
-        // Less than nothing never arrives.
+        // A throughput is never negative.
         ci95: half.map(|half| ((mean - half).max(0.0), mean + half)),
         whole,
         steady_from_s: from.unwrap_or(0) as f64 * step,
@@ -86,9 +85,9 @@ fn cut(
     })
 }
 
-/// The same course cut into steps of one length: that in s, and the rate in each. Intervals are as long as the machine let them be: one that
-/// began late is short, and what came in a burst makes its rate a thousandfold. In steps of one length everything weighs as
-/// much as the time that it took. There are no more steps than intervals.
+/// Resamples the series to steps of equal length: returns that length in s, and the rate in each step. Intervals vary in
+/// length with scheduling: one that began late is short, and a burst in it yields a rate a thousand times too high. With
+/// steps of equal length everything is weighted by its duration. There are no more steps than intervals.
 fn even(intervals: &[(f64, f64)], seconds: &[f64]) -> Option<(f64, Vec<f64>)> {
     let (total, typical) = (intervals.last()?.0, quantile::of_sorted(&sorted(seconds), 0.5)?);
     let count = ((total / typical).round() as usize).clamp(1, intervals.len());
@@ -96,7 +95,7 @@ fn even(intervals: &[(f64, f64)], seconds: &[f64]) -> Option<(f64, Vec<f64>)> {
     let mut amounts = vec![0.0; count];
     let mut from = 0.0;
     for (end, rate) in intervals {
-        // The steps that it touches; rounding may put the last end behind the last step.
+        // The steps that the interval overlaps; rounding may put the last end after the last step.
         let (first, last) = ((from / step) as usize, (end / step) as usize);
         for (at, amount) in amounts.iter_mut().enumerate().take(last + 1).skip(first.min(count - 1)) {
             let (begin, over) = (at as f64 * step, (at + 1) as f64 * step);
@@ -107,13 +106,13 @@ fn even(intervals: &[(f64, f64)], seconds: &[f64]) -> Option<(f64, Vec<f64>)> {
     Some((step, amounts.into_iter().map(|amount| amount / step).collect()))
 }
 
-/// That of what was received, in bit/s.
+/// The throughput of received bytes, in bit/s.
 pub fn received(received: &Received) -> Option<Throughput> {
     throughput(received.start_ns, &received.ends_ns, &received.bytes, 8.0)
 }
 
-/// That of a direction, in bit/s. UDP has no slow start: where its sender was late, a slow beginning is time that was lost, and what follows
-/// is the sender catching up, faster than was asked for. Then the whole run is the estimate.
+/// The throughput of a direction, in bit/s. UDP has no slow start: where its sender was late, a slow beginning is lost
+/// time, and afterwards the sender catches up, faster than the requested rate. Then the whole run is the estimate.
 pub fn of(traffic: Traffic, sent: &Sent, received: &Received) -> Option<Throughput> {
     let found = self::received(received)?;
     let (Traffic::Udp { rate_bps, .. }, Some(packets)) = (traffic, &sent.packets) else { return Some(found) };
@@ -146,7 +145,7 @@ fn steady_from(rates: &[f64]) -> Option<usize> {
             from = starts.get(at + 1).copied().unwrap_or(n);
         }
     }
-    // A dip late in the run is no beginning: then nothing is steady.
+    // A dip late in the run is no slow start: then there is no steady part.
     ((n - from) as f64 >= n as f64 * SHARE).then_some(from)
 }
 
@@ -182,8 +181,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever looks late, by up to an interval, ends one interval late and makes the next one short; and some bytes are counted
-        /// a moment early. The path carries 0.9 to 1.1 of a rate all the time, and so the interval must be of that size.
+        /// A sampler that is late, by up to an interval, ends one interval late and makes the next one short; and some
+        /// bytes are counted a moment early. The path carries 0.9 to 1.1 of a rate all the time, so the confidence interval
+        /// must be of that size.
         #[test]
         fn late_sample_does_not_widen_interval(
             course in proptest::collection::vec((0.9_f64..1.1, 0.0_f64..0.999, proptest::bool::weighted(0.1), 0.0_f64..0.2), 20..80),
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn catch_up_burst_is_not_steady() {
-        // Asked for 3.6 Gb/s for 2 s: 0.8 s at 1.1 Gb/s, then 1.2 s at 4.4.
+        // Requested 3.6 Gb/s for 2 s: 0.8 s at 1.1 Gb/s, then 1.2 s at 4.4.
         let bytes: Vec<u64> = (0..20).map(|i| if i < 8 { 13_750_000 } else { 55_000_000 + i % 3 * 1000 }).collect();
         let of = |late_us: f64, asked: u64, bytes: &[u64]| {
             let packets = PacketsSent { late_us: [late_us / 2.0, late_us, late_us], ..PacketsSent::default() };
@@ -262,7 +262,7 @@ mod tests {
             assert!(!t.is_steady && (t.steady / t.whole - 1.0).abs() < 1e-9 && t.steady < 3.6e9, "{t:?}");
             assert!(t.ci95.is_some_and(|(low, high)| low < t.whole && t.whole < high));
         }
-        // The time that the first packet takes, here 275 ms, is no rate.
+        // The time until the first packet arrives, here 275 ms, does not lower the rate.
         let late_start: Vec<u64> = (0..20).map(|i| if i < 3 { 0 } else { 450_000_000 / 10 + i % 2 }).collect();
         let t = of(50.0, 3_600_000_000, &late_start);
         assert!(t.is_steady && (t.steady / 3.6e9 - 1.0).abs() < 1e-6, "{t:?}");
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn single_sample_has_no_confidence_interval() {
-        // A long interval weighs as much as it is long.
+        // Intervals are weighted by their length.
         let t = throughput(0, &[100, 400], &[100, 900], 1e-9).unwrap();
         assert!((t.steady - 2.5).abs() < 1e-9 && (t.whole - 2.5).abs() < 1e-9, "{t:?}");
         let t = of(&[5]);

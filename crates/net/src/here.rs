@@ -1,4 +1,4 @@
-//! A run of this process: on one thread, with traffic's threads beside it, until it ends or somebody ends it.
+//! A run of this process: on one thread, beside the traffic threads, until it ends or is interrupted.
 
 use crate::Result;
 use crate::error::Doing as _;
@@ -16,15 +16,15 @@ use tokio::signal::ctrl_c;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
-/// Threads that still send see that the run is over, and end by themselves within this time.
+/// Threads that still send notice the end of the run and exit within this time.
 const END: Duration = Duration::from_secs(3);
 /// How often progress of a run is printed.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Works on this thread. SIGTERM and the `last` Ctrl-C end it: `None`. Those before are for the work to hear.
+/// Runs `work` on this thread. SIGTERM and the `last` Ctrl-C end it: `None`. The work handles any earlier Ctrl-C.
 ///
 /// # Errors
-/// Those of the work, or signals cannot be heard.
+/// Those of the work, or signal handlers cannot be installed.
 pub fn local<T>(last: u32, work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().doing("start")?;
     let done = LocalSet::new().block_on(&runtime, async {
@@ -46,8 +46,8 @@ pub fn local<T>(last: u32, work: impl Future<Output = Result<T>>) -> Result<Opti
     done
 }
 
-/// Measures. The first Ctrl-C ends the run, with what it has; the second ends everything: `None`. `tell` gets lines of progress, if they
-/// are asked for.
+/// Measures. The first Ctrl-C ends the run and keeps its results; the second ends everything: `None`. `tell` receives
+/// progress lines, if requested.
 ///
 /// # Errors
 /// Those of a session.
@@ -61,7 +61,7 @@ pub fn measure(asked: &RunRequest, tell: fn(&str)) -> Result<Option<Measured>> {
                     interrupter.store(true, Ordering::Relaxed);
                 }
             }));
-            // The steps of a search are printed instead: its counters begin anew at each.
+            // The steps of a search are printed instead: the counters restart at each step.
             if asked.progress && !asked.highest {
                 beside.push(spawn_local(live(session.live(), asked.spec.clone(), tell)));
             }
@@ -77,7 +77,7 @@ pub fn measure(asked: &RunRequest, tell: fn(&str)) -> Result<Option<Measured>> {
     })
 }
 
-/// A line a second while a run is under way.
+/// Prints a line every second during a run.
 async fn live(live: Arc<LiveCounters>, spec: Spec, tell: fn(&str)) {
     let mut ticks = tokio::time::interval(EVERY);
     let (mut progress, origin) = (Progress::default(), Instant::now());

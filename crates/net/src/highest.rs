@@ -1,5 +1,5 @@
-//! Finds the highest rate of UDP that a run holds ([`crate::search`] says what to try): trials, then full runs until one holds its rate; that
-//! run is the result. If none holds there is a result too, the last run's, and it is not valid.
+//! Finds the highest UDP rate that a run sustains ([`crate::search`] selects the rates to try): trials, then full runs
+//! until one sustains its rate; that run is the result. If none does, the last run is the result, marked as not valid.
 
 use crate::rate_check::{BURST, ENOUGH, LEVEL, MOST, RateCheck, TrialVerdict};
 use crate::run::{Outcome, Session};
@@ -11,25 +11,25 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Where a search begins, bit/s.
+/// The initial rate of a search, bit/s.
 pub const FIRST: u64 = 10_000_000;
-/// How long a trial is.
+/// The duration of a trial.
 const TRIAL: Duration = Duration::from_secs(1);
-/// A run that few packets would tell little of is made longer, up to this.
+/// A run with too few packets for a verdict is extended, up to this duration.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// What a search found, as its JSON has it.
+/// The result of a search, as written to JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// The highest rate that a run held, bit/s.
+    /// The highest rate that a run sustained, bit/s.
     pub rate_bps: Option<u64>,
-    /// The trials, in their order.
+    /// The trials, in order.
     pub trials: Vec<TrialRow>,
-    /// The runs, in theirs.
+    /// The runs, in order.
     pub runs: Vec<TrialRow>,
-    /// What it found, for people, before the result.
+    /// The search as text, printed before the result.
     pub text: String,
-    /// How sure that is; nothing of a search that was not completed.
+    /// The precision of the search; `None` if it was not completed.
     #[serde(flatten)]
     pub bounds: Option<Bounds>,
 }
@@ -50,27 +50,28 @@ pub struct TrialRow {
     /// See [`RateCheck`].
     #[serde(deserialize_with = "nan::read")]
     pub burst_packets: f64,
-    /// Whether it held its rate.
+    /// Whether it sustained its rate.
     pub passed: bool,
 }
 
-/// How sure a search is.
+/// The precision of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bounds {
-    /// No more than this share was lost or still waited at the rate that was found.
+    /// Upper bound of the share of packets lost or still queued at the rate found.
     pub lost_or_queued_upper: Option<f64>,
-    /// With this confidence.
+    /// The confidence of that bound.
     pub confidence: f64,
-    /// The lowest rate that was not held.
+    /// The lowest rate that was not sustained.
     pub lowest_failed_bps: Option<u64>,
-    /// Why not.
+    /// Why that rate failed.
     pub stopped_by: String,
 }
 
-/// Searches, and tells each step. If it is interrupted, the answer is what a run has held until then; without one the last run is given, and is not valid.
+/// Searches, and reports each step. If interrupted, returns the highest rate that a run has sustained so far; if there is
+/// none, returns the last run, which is not valid.
 ///
 /// # Errors
-/// What a run's are.
+/// Those of a run.
 pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(String)) -> Result<(Outcome, Found)> {
     let Traffic::Udp { packet_bytes, .. } = spec.traffic else {
         return Err(Error::Search("--rate auto is for UDP".into()));
@@ -94,7 +95,7 @@ pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(Strin
             return Err(Error::Search(format!("a run at {} had no result", of(step))));
         };
         let broken = outcome.own.trouble.is_some();
-        // Of what was not held last.
+        // The bursts of the last rate that was not sustained.
         if held.surely != TrialVerdict::Passed {
             bursts = held.burst;
         }
@@ -170,7 +171,7 @@ pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(Strin
     Ok((outcome, Found { rate_bps: search.held(), trials, runs, text, bounds: Some(bounds) }))
 }
 
-/// A step for people, while the search goes on.
+/// Describes a step as text, during the search.
 fn line(step: Step, spec: &Spec, held: &RateCheck) -> String {
     let (what, judgement) = match step {
         Step::Trial(_) => ("trial", held.likely),
@@ -191,7 +192,7 @@ fn of(step: Step) -> String {
     rate(bps as f64)
 }
 
-/// As long as was asked for, or until enough packets are due.
+/// The requested duration, or longer until enough packets are due.
 fn long_enough(rate_bps: u64, packet_bytes: u32, asked: Duration) -> Duration {
     let enough = Duration::from_secs_f64((ENOUGH * u64::from(packet_bytes) * 8) as f64 / rate_bps.max(1) as f64);
     asked.max(enough.min(LONGEST))

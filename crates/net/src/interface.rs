@@ -1,13 +1,13 @@
-//! The address of a network interface, and what it has carried.
+//! The addresses of network interfaces, and their byte counters.
 
 use crate::{Error, Result};
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The address of the interface: its first of IPv4, or of IPv6 that is not for one link only.
+/// The address of the interface: its first IPv4 address, or its first IPv6 address that is not link-local.
 ///
 /// # Errors
-/// [`Error::Interface`]: there is no such interface, or it has none; it names those that have.
+/// [`Error::Interface`]: there is no such interface, or it has no address; the message lists those that have one.
 pub fn address(name: &str) -> Result<IpAddr> {
     let all = all()?;
     let own = |a: &&(String, IpAddr)| a.0 == name;
@@ -30,13 +30,13 @@ pub fn named_by(address: IpAddr) -> Option<String> {
     all().ok()?.into_iter().find(|(_, one)| same(*one)).map(|(name, _)| name)
 }
 
-/// The name of the interface that leads to everywhere else, if one does (IPv4).
+/// The name of the interface of the default route, if there is one (IPv4).
 pub fn of_default_route() -> Option<String> {
     default_route(&std::fs::read_to_string("/proc/net/route").ok()?)
 }
 
-/// Of routes to 0.0.0.0/0 that of the lowest metric: interface, destination, gateway, flags, three counts of which the third is the
-/// metric, mask (fib_route_seq_show, net/ipv4/fib_trie.c).
+/// The interface of the route to 0.0.0.0/0 with the lowest metric. Columns: interface, destination, gateway, flags, three
+/// counts of which the third is the metric, mask (fib_route_seq_show, net/ipv4/fib_trie.c).
 fn default_route(table: &str) -> Option<String> {
     let of = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -46,9 +46,9 @@ fn default_route(table: &str) -> Option<String> {
     table.lines().filter_map(of).min().map(|(_, name)| name)
 }
 
-/// Bytes of whole packets that the interface has received and sent, whoever's they were.
+/// Bytes in packets that the interface has received and sent, of all processes.
 pub fn carried(name: &str) -> Option<(u64, u64)> {
-    // That of the caller's network namespace, which /sys need not be.
+    // The counters of the caller's network namespace, which those in /sys may not be.
     counters(&std::fs::read_to_string("/proc/thread-self/net/dev").ok()?, name)
 }
 
@@ -56,7 +56,7 @@ fn counters(table: &str, name: &str) -> Option<(u64, u64)> {
     let of = |line: &str| {
         let (own, numbers) = line.split_once(':')?;
         let mut numbers = numbers.split_whitespace().map(|n| n.parse().ok());
-        // Eight figures of what was received come first.
+        // The eight receive counters come first.
         (own.trim() == name).then(|| Some((numbers.next()??, numbers.nth(7)??)))?
     };
     table.lines().find_map(of)
@@ -74,7 +74,7 @@ fn all() -> Result<Vec<(String, IpAddr)>> {
     // SAFETY: the C library gave a list that ends with a null pointer and lives until it is freed.
     while let Some(entry) = unsafe { next.as_ref() } {
         next = entry.ifa_next;
-        // SAFETY: a name is a string, and an address, where there is one, as long as its family says.
+        // SAFETY: the name is a C string, and the address, if not null, has the length of its family.
         let named =
             unsafe { ip(entry.ifa_addr).map(|ip| (CStr::from_ptr(entry.ifa_name).to_string_lossy().into_owned(), ip)) };
         found.extend(named);
@@ -85,18 +85,18 @@ fn all() -> Result<Vec<(String, IpAddr)>> {
 }
 
 /// # Safety
-/// `address` is null, or points to an address that is as long as its family says.
+/// `address` is null, or points to an address with the length of its family.
 unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: as the caller promises.
     let family = unsafe { address.as_ref()?.sa_family };
     match i32::from(family) {
         libc::AF_INET => {
-            // SAFETY: so says its family; it may stand unaligned.
+            // SAFETY: the family determines the type; the address may be unaligned.
             let address = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
             Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: so says its family; it may stand unaligned.
+            // SAFETY: the family determines the type; the address may be unaligned.
             let address = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
             (!ip.is_unicast_link_local()).then_some(ip.into())

@@ -1,4 +1,4 @@
-//! A run in an archive: [`crate::rows`] says of what, here it is written.
+//! Writes a run to an archive; [`crate::rows`] makes the rows.
 
 use crate::link::LinkReport;
 use crate::measure::{Handover, Measured};
@@ -9,16 +9,16 @@ use archive::runs::{Entry, Run};
 use archive::{Archive, ArchiveKind, Meta, Result, RunsWriter, SignalCleanup, Staged};
 use std::path::Path;
 
-/// How rows are named, which who reads them says.
+/// Names of rows, set by the reader of the archive.
 #[derive(Debug, Clone, Copy)]
 pub struct Names {
-    /// The design of a single run.
+    /// The design name of a single run.
     pub run: &'static str,
-    /// Marks of what held a direction back, before the direction.
+    /// Prefix of the labels that tell what limited a direction.
     pub limited_by: &'static str,
 }
 
-/// Whether the archive could be written, before anything is measured.
+/// Checks whether the archive can be written, before anything is measured.
 ///
 /// # Errors
 /// Why not.
@@ -26,28 +26,28 @@ pub fn possible(output: &Path, spec: &Spec) -> Result<()> {
     Staged::possible(output, rows::size(spec))
 }
 
-/// What is kept of a run.
+/// The parts of a run that are kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Kept<'a> {
     /// What was measured.
     pub handed: &'a Handover,
-    /// Both ends, if they were conducted from here.
+    /// Both ends, if they were controlled from this machine.
     pub conducted: Option<&'a Conducted>,
-    /// The link that the run went over, as it was asked for.
+    /// The requested link that the run used.
     pub link: Option<(&'a str, LinkReport<'a>)>,
-    /// How its rows are named.
+    /// The names of its rows.
     pub names: Names,
 }
 
 impl Kept<'_> {
-    /// Writes all of it into the folder `dir`, which nobody reads yet.
+    /// Writes everything into the folder `dir`, which nothing reads yet.
     ///
     /// # Errors
     /// It cannot be written.
     pub fn write(&self, dir: &Path) -> Result<()> {
         let Handover { measured: Measured { outcome, interrupted, .. }, place } = self.handed;
         let argv: Vec<String> = std::env::args().collect();
-        // Whose clock the times are of.
+        // The boot of the machine whose clock the timestamps use.
         let boot = match self.conducted.filter(|conducted| conducted.skew.is_some()) {
             Some(_) => device::boot_id(&device::Local),
             None => place.boot.clone(),
@@ -64,7 +64,7 @@ impl Kept<'_> {
         log.push(Entry::Design(design))?;
         log.push(Entry::Cell(cell))?;
         log.push(Entry::Replicate(Box::new(self.replicate())))?;
-        // As of a benchmark: what has no end was ended before its time.
+        // As in a benchmark, a design without a `Stopped` entry was interrupted.
         if !interrupted {
             log.push(Entry::Stopped { design: 0, why: "blocks".into(), replicates: Some(1) })?;
         }

@@ -1,10 +1,10 @@
-//! Traffic over a network, the state of the sender's TCP, an emulated link, and congestion controls.
+//! Network throughput tests, the sender's TCP state, an emulated link, and congestion controls.
 //!
-//! Traffic runs between two ends, the server ([`serve`]) and the client ([`run`]). They agree over a control connection
-//! ([`control`]), which carries what is asked for ([`spec`]) and brings back what each end saw ([`outcome`]). Data goes
-//! through connections of its own ([`traffic`]), while the sending end's TCP is read every 10 ms ([`sampler`]). What was
-//! seen becomes an estimate ([`estimate`]) and the causes that held the transfer back ([`why`]); both are pure. [`result`] puts them
-//! together, and [`rows`] makes an archive's rows of that.
+//! Traffic runs between two ends, the server ([`serve`]) and the client ([`run`]). They communicate over a control
+//! connection ([`control`]), which carries the request ([`spec`]) and returns what each end measured ([`outcome`]). Data
+//! uses separate connections ([`traffic`]), while the TCP state of the sending end is sampled every 10 ms ([`sampler`]).
+//! The measurements become an estimate ([`estimate`]) and the causes that limited the transfer ([`why`]); both are pure.
+//! [`result`] combines them, and [`rows`] converts the result to archive rows.
 
 pub mod asked;
 pub mod bound;

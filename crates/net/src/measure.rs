@@ -1,9 +1,9 @@
-//! A measurement as it is asked of a process, and as that hands it back: whoever starts a run elsewhere (on a device, in a
-//! namespace with an emulated link) gets what both ends saw and not what was printed of it, adds what it knows itself, and shows
-//! it once.
+//! A measurement request to another process, and its response: the process that starts a run elsewhere (on a device, in a
+//! namespace with an emulated link) receives the measurements of both ends rather than printed output, adds its own facts,
+//! and shows the result once.
 //!
-//! Both travel as JSON. Readings of TCP's state, which an [`EndReport`](crate::outcome::EndReport) leaves out since they have frames of their
-//! own between two ends, stand beside it here.
+//! Both are JSON. The TCP samples, which an [`EndReport`](crate::outcome::EndReport) omits since they have their own frames
+//! between two ends, are added here.
 
 use crate::clock::Moment;
 use crate::highest::{self, Found};
@@ -17,39 +17,39 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-/// What is asked for.
+/// A request for a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRequest {
     /// The server.
     pub address: SocketAddr,
-    /// Where its key is.
+    /// The file of its key.
     pub key: Option<PathBuf>,
-    /// The only interface of the client that is to be used.
+    /// The only interface that the client may use.
     pub interface: Option<String>,
     /// The run.
     pub spec: Spec,
-    /// Whether the highest rate of UDP is searched for; the run's own is not used then.
+    /// Whether to search for the highest UDP rate; the rate of `spec` is ignored then.
     pub highest: bool,
-    /// Whether progress is printed on stderr.
+    /// Whether to print progress to stderr.
     pub progress: bool,
 }
 
-/// What was measured.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// As both ends saw it.
+    /// The measurements of both ends.
     pub outcome: Outcome,
-    /// The search, if one was asked for.
+    /// The search, if requested.
     pub search: Option<Found>,
-    /// Whether somebody ended it before its time.
+    /// Whether the user ended it early.
     pub interrupted: bool,
 }
 
 impl RunRequest {
-    /// Measures. `begun` is given the session before anything is sent, `tell` each step of a search.
+    /// Measures. `begun` receives the session before anything is sent, `tell` each step of a search.
     ///
     /// # Errors
-    /// What a session's are.
+    /// Those of a session.
     pub async fn measure(&self, begun: impl FnOnce(&Session), tell: &mut dyn FnMut(String)) -> Result<Measured> {
         let key = self.key.as_deref().map(wire::Key::read).transpose()?;
         let mut session = Session::connect(self.address, key.as_ref(), self.interface.as_deref()).await?;
@@ -64,7 +64,7 @@ impl RunRequest {
     }
 }
 
-/// What the process that measured hands back.
+/// The response of the measuring process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Handover {
     /// The result.
@@ -76,15 +76,15 @@ pub struct Handover {
 /// The machine of a client.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientMachine {
-    /// What is known of it.
+    /// Facts about it.
     pub facts: Environment,
-    /// Its boot, by the kernel's name of it.
+    /// Its boot: the kernel's boot_id.
     pub boot: Option<String>,
     /// A moment after the run.
     pub moment: Moment,
 }
 
-/// Readings of one direction.
+/// Samples of one direction.
 #[derive(Serialize, Deserialize)]
 struct Readings {
     samples: Vec<TcpSample>,
@@ -94,23 +94,23 @@ struct Readings {
 #[derive(Serialize, Deserialize)]
 struct Wire {
     outcome: Outcome,
-    /// In the order in which [`sending`] goes.
+    /// In the order of [`sending`].
     readings: Vec<Readings>,
     search: Option<Found>,
     interrupted: bool,
     place: ClientMachine,
 }
 
-/// All that was sent, at either end.
+/// The sent directions of both ends.
 fn sending(outcome: &mut Outcome) -> impl Iterator<Item = &mut crate::outcome::Sent> {
     outcome.own.sent.iter_mut().chain(&mut outcome.other.sent)
 }
 
 impl Handover {
-    /// As JSON, in one line.
+    /// Formats as JSON, in one line.
     ///
     /// # Errors
-    /// It cannot be written so.
+    /// A value cannot be written as JSON.
     pub fn into_json(self) -> Result<String> {
         let Self { measured: Measured { mut outcome, search, interrupted }, place } = self;
         let readings = sending(&mut outcome)
@@ -119,10 +119,10 @@ impl Handover {
         serde_json::to_string(&Wire { outcome, readings, search, interrupted, place }).map_err(Error::HandOver)
     }
 
-    /// From JSON.
+    /// Parses JSON.
     ///
     /// # Errors
-    /// It is something else.
+    /// The text is not a handover.
     pub fn parse(json: &[u8]) -> Result<Self> {
         let Wire { mut outcome, readings, search, interrupted, place } =
             serde_json::from_slice(json).map_err(Error::HandOver)?;

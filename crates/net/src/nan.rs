@@ -1,12 +1,12 @@
-//! Numbers that JSON does not have: it writes NaN as null, and a run must not be lost because one of its numbers is none.
+//! NaN in JSON: it is written as null, and must not invalidate the rest of a run.
 
 use serde::{Deserialize, Deserializer};
 
-/// One or several numbers as JSON writes them.
+/// One or several numbers as JSON represents them.
 pub trait OrNull: Sized {
-    /// With null for NaN.
+    /// The JSON type, with null for NaN.
     type Json: for<'de> Deserialize<'de>;
-    /// With NaN for null.
+    /// Converts from JSON, with NaN for null.
     fn of(json: Self::Json) -> Self;
 }
 

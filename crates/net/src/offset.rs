@@ -1,36 +1,36 @@
-//! How two machines' clocks relate: their offset, and how it drifts.
+//! The relation of two machines' clocks: their offset, and its drift.
 //!
-//! Each exchange asks at t0, is heard at t1 and answered at t2 by the other clock, and comes back at t3. If the ways there
-//! and back take equally long, the other clock is ahead by ((t1 - t0) + (t2 - t3)) / 2 (RFC 5905, section 8). A queue on
-//! one way breaks that, so only the quickest exchanges count: of each group of neighbours, those within a quarter of the
-//! least round trip (a minimum filter). Where these span [`SPAN_NS`] or more, a straight line through them gives the
-//! drift; otherwise the clocks are taken to run alike.
+//! In each exchange a request leaves at t0, arrives at t1 and is answered at t2 by the other clock, and the response
+//! arrives at t3. If both directions take equally long, the other clock is ahead by ((t1 - t0) + (t2 - t3)) / 2 (RFC 5905,
+//! section 8). A queue in one direction breaks that assumption, so only the fastest exchanges count: of each group of
+//! neighbours, those within a quarter of the minimum round trip (a minimum filter). Where these span [`SPAN_NS`] or more, a
+//! straight line through them gives the drift; otherwise the drift is taken to be zero.
 //!
-//! Two ends that name the same clock (a machine's own network namespaces) need none of that: their times are compared as they are, unless
-//! the exchanges show that a virtual machine was copied with its clock's name.
+//! Two ends with the same clock name (network namespaces of one machine) need none of that: their times are compared
+//! directly, unless the exchanges show that a virtual machine was copied together with its clock's name.
 //!
-//! **Uncertainty.** What is certain is only that the offset is wrong by less than half the least round trip; a path that
-//! takes longer one way than the other shifts both one-way delays by half the difference, and nothing sent over the same
-//! path can show it.
+//! **Uncertainty.** The only certain bound is that the offset is wrong by less than half the minimum round trip; a path
+//! that takes longer in one direction than in the other shifts both one-way delays by half the difference, and no
+//! measurement over the same path can detect it.
 
 use crate::nan;
 use serde::{Deserialize, Serialize};
 
-/// One question and its answer. `asked` and `back` are by our clock, `came` and `left` by the other.
+/// One request and its response. `asked` and `back` are by our clock, `came` and `left` by the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exchange {
-    /// When the question left.
+    /// When the request was sent.
     pub asked_ns: u64,
-    /// When it came.
+    /// When it arrived.
     pub came_ns: u64,
-    /// When the answer left.
+    /// When the response was sent.
     pub left_ns: u64,
-    /// When it came back.
+    /// When it arrived.
     pub back_ns: u64,
 }
 
 impl Exchange {
-    /// The time on the way, both ways, ns.
+    /// The time spent in transit, both directions, ns.
     fn round_trip(&self) -> i128 {
         let d = |a: u64, b: u64| i128::from(a) - i128::from(b);
         d(self.back_ns, self.asked_ns) - d(self.left_ns, self.came_ns)
@@ -43,12 +43,12 @@ impl Exchange {
     }
 }
 
-/// Exchanges further apart than this, ns, show a drift: 1 us of error over 2 s is half a millionth.
+/// Exchanges further apart than this, ns, reveal a drift: 1 us of error over 2 s is half a millionth.
 const SPAN_NS: u64 = 2_000_000_000;
-/// Clocks of working machines differ by less.
+/// Upper bound of the drift between clocks of working machines.
 const MOST_DRIFT: f64 = 500e-6;
 
-/// How the other clock relates to ours.
+/// The relation of the other clock to ours.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
     /// Our time at which `ahead_ns` holds.
@@ -56,21 +56,21 @@ pub struct Clock {
     /// How far the other clock was ahead then, ns.
     #[serde(deserialize_with = "nan::read")]
     pub ahead_ns: f64,
-    /// How much further it gets in a second, as a fraction.
+    /// The change of the offset per unit of time, as a fraction.
     #[serde(deserialize_with = "nan::read")]
     pub drift: f64,
-    /// The offset is wrong by no more than this, ns: half the least round trip, or 0 if both ends read one clock.
+    /// Upper bound of the offset error, ns: half the minimum round trip, or 0 if both ends read one clock.
     #[serde(deserialize_with = "nan::read")]
     pub error_ns: f64,
 }
 
 impl Clock {
-    /// How far the other clock is ahead at `our_ns` of ours, ns.
+    /// How far the other clock is ahead at our time `our_ns`, ns.
     pub fn ahead_at(&self, our_ns: u64) -> f64 {
         self.ahead_ns + self.drift * (our_ns as f64 - self.at_ns as f64)
     }
 
-    /// A time of the other clock by ours.
+    /// Converts a time of the other clock to ours.
     pub fn ours(&self, their_ns: u64) -> u64 {
         // The drift over the offset itself is far below the error.
         let guess = their_ns as f64 - self.ahead_ns;
@@ -79,22 +79,23 @@ impl Clock {
     }
 }
 
-/// The relation of both ends' clocks, given their names if both have one: the same clock, if the exchanges do not contradict it, or what they show.
+/// The relation of both ends' clocks, given their names if both have one: identical if the names match and the exchanges do
+/// not contradict it, otherwise the estimate from the exchanges.
 pub fn between(names: Option<(&str, &str)>, exchanges: &[Exchange]) -> Option<Clock> {
     let shown = estimate(exchanges)?;
     let same = names.is_some_and(|(own, other)| own == other);
-    // The quickest exchanges bound the offset by half their round trip, which waking up may make longer.
+    // The fastest exchanges bound the offset by half their round trip, which wake-up latency may lengthen.
     let fits = shown.ahead_ns.abs() <= shown.error_ns * 1.25 + 20_000.0;
     Some(if same && fits { Clock { at_ns: shown.at_ns, ahead_ns: 0.0, drift: 0.0, error_ns: 0.0 } } else { shown })
 }
 
-/// The relation that the exchanges show; `None` of none, or if their times contradict each other.
+/// The relation estimated from the exchanges; `None` if there are none, or if their times contradict each other.
 pub fn estimate(exchanges: &[Exchange]) -> Option<Clock> {
     let sane = |e: &&Exchange| e.back_ns >= e.asked_ns && e.left_ns >= e.came_ns && e.round_trip() >= 0;
     let mut all: Vec<&Exchange> = exchanges.iter().filter(sane).collect();
     all.sort_by_key(|e| e.asked_ns);
     let least = all.iter().map(|e| e.round_trip()).min()?;
-    // 20 us are what waking up takes, however quick the path is.
+    // 20 us allow for wake-up latency, however fast the path is.
     let quick: Vec<&Exchange> = all.into_iter().filter(|e| e.round_trip() <= least + least / 4 + 20_000).collect();
     let (first, last) = (quick.first()?, quick.last()?);
     let at_ns = first.asked_ns + (last.asked_ns - first.asked_ns) / 2;
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
     use stats::random::Random;
 
-    /// Exchanges over ways of 1 ms with queues, with a clock that is ahead and drifts.
+    /// Exchanges over paths of 1 ms with queues, with a clock that is ahead and drifts.
     fn exchanges(ahead: i64, drift: f64, seconds: u64) -> Vec<Exchange> {
         let mut random = Random::new(7);
         let mut queue = move || if random.unit() < 0.5 { 0 } else { random.below(3_000_000) };
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn shared_clock_is_used_unless_exchanges_contradict_it() {
-        // 8 ms there and 20 ms back: by the exchanges alone the other clock is 6 ms behind.
+        // 8 ms there and 20 ms back: according to the exchanges alone the other clock is 6 ms behind.
         let one = |ahead: u64| Exchange {
             asked_ns: 1_000_000_000,
             came_ns: 1_008_000_000 + ahead,

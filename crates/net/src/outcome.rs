@@ -1,5 +1,5 @@
-//! What an end saw of a run: numbers as they were read, which go back over the control connection. Nothing here is an
-//! interpretation; [`crate::estimate`] and [`crate::why`] make those.
+//! The measurements of one end: raw numbers, which are returned over the control connection. [`crate::estimate`] and
+//! [`crate::why`] interpret them.
 
 use crate::nan;
 use crate::spec::Direction;
@@ -7,56 +7,57 @@ use crate::tcp_info::TcpSample;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What one end saw.
+/// The measurements of one end.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct EndReport {
-    /// What it sent, by direction; at most one of each.
+    /// The directions that it sent; at most one of each.
     pub sent: Vec<Sent>,
-    /// What it received.
+    /// The directions that it received.
     pub received: Vec<Received>,
-    /// The transactions it asked for.
+    /// The transactions that it made as the client.
     pub transactions: Option<Transactions>,
-    /// What its machine did meanwhile.
+    /// What its machine did during the run.
     pub machine: crate::usage::Machine,
-    /// CPU time that reading TCP's state took, ns, in whichever thread, and that of the thread that looks after the others.
+    /// CPU time for reading TCP's state, ns, in any thread, plus that of the supervising thread.
     pub sampler_cpu_ns: u64,
-    /// For how long the thread that looks after the others was ready and did not run, ns: it wants next to nothing, so this tells of the
-    /// machine. 0 where the kernel does not count it, and of UDP.
+    /// How long the supervising thread was runnable but did not run, ns: it needs almost no CPU time, so this reflects the
+    /// load of the machine. 0 where the kernel does not count it, and for UDP.
     #[serde(default)]
     pub sampler_wait_ns: u64,
-    /// Whose clock its times are of: the kernel's boot_id and the offset of its time namespace. Times of ends that say the same need no translation.
+    /// The clock of its timestamps: the kernel's boot_id and the offset of its time namespace. Times of ends with the same
+    /// name need no conversion.
     #[serde(default)]
     pub clock: Option<String>,
     /// Settings of its kernel, such as `net.ipv4.tcp_wmem`.
     pub settings: BTreeMap<String, String>,
-    /// Why the run ended before its time, if it did.
+    /// Why the run ended early, if it did.
     pub trouble: Option<String>,
 }
 
 /// A direction at its sending end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sent {
-    /// Which.
+    /// Which direction.
     pub direction: Direction,
     /// When sending began, CLOCK_BOOTTIME of this end.
     pub start_ns: u64,
     /// When counting ended.
     pub end_ns: u64,
-    /// Each socket as it was granted.
+    /// The settings granted to each socket.
     pub sockets: Vec<Granted>,
     /// The threads that sent.
     pub threads: crate::usage::Threads,
-    /// UDP: what became of the due times.
+    /// UDP: packet counts.
     pub packets: Option<PacketsSent>,
-    /// TCP: the readings in order of time. They travel in frames of their own.
+    /// TCP: the samples in order of time. They have frames of their own on the wire.
     #[serde(skip)]
     pub samples: Vec<TcpSample>,
-    /// TCP, with `--tcp-probe`: what came for each acknowledgement.
+    /// TCP, with `--tcp-probe`: one sample per acknowledgement.
     #[serde(skip)]
     pub acks: Vec<TcpSample>,
     /// Acknowledgements that the kernel overwrote before they were read.
     pub acks_lost: u64,
-    /// TCP: what the interface had sent in all, whoever's it was, at the start and every 100 ms.
+    /// TCP: total bytes sent by the interface, for all processes, at the start and every 100 ms.
     #[serde(default)]
     pub carried: Vec<InterfaceCount>,
 }
@@ -64,25 +65,25 @@ pub struct Sent {
 /// A direction at its receiving end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Received {
-    /// Which.
+    /// Which direction.
     pub direction: Direction,
     /// When counting began, CLOCK_BOOTTIME of this end.
     pub start_ns: u64,
     /// Ends of the intervals, CLOCK_BOOTTIME of this end.
     pub ends_ns: Vec<u64>,
-    /// Bytes that arrived in each, all streams together.
+    /// Bytes received in each interval, all streams together.
     pub bytes: Vec<u64>,
     /// Bytes of each stream.
     pub streams: Vec<u64>,
-    /// Each socket as it was granted.
+    /// The settings granted to each socket.
     pub sockets: Vec<Granted>,
     /// The threads that received.
     pub threads: crate::usage::Threads,
-    /// TCP: bytes that lay unread in each socket, and the window that it offered, every 10 ms.
+    /// TCP: unread bytes in each socket, and the size of its buffer, every 10 ms.
     pub unread: Vec<Unread>,
-    /// UDP: what came of the packets.
+    /// UDP: packet counts.
     pub packets: Option<PacketsReceived>,
-    /// TCP: what the interface had received in all, whoever's it was, at the start and every 100 ms.
+    /// TCP: total bytes received by the interface, for all processes, at the start and every 100 ms.
     #[serde(default)]
     pub carried: Vec<InterfaceCount>,
 }
@@ -91,9 +92,9 @@ pub struct Received {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u64, u64)", into = "(u64, u64)")]
 pub struct InterfaceCount {
-    /// When it was read, CLOCK_BOOTTIME of this end.
+    /// The time of the sample, CLOCK_BOOTTIME of this end.
     pub time_ns: u64,
-    /// Bytes of whole packets in this direction since the interface was made.
+    /// Bytes in packets of this direction since the interface was created.
     pub bytes: u64,
 }
 
@@ -109,17 +110,17 @@ impl From<InterfaceCount> for (u64, u64) {
     }
 }
 
-/// One look at a receiving socket.
+/// One sample of a receiving socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u64, u64, u64, u64)", into = "(u64, u64, u64, u64)")]
 pub struct Unread {
-    /// When, CLOCK_BOOTTIME of the receiving end.
+    /// The time, CLOCK_BOOTTIME of the receiving end.
     pub time_ns: u64,
     /// The number of the stream.
     pub stream: u64,
     /// Bytes received in order and not read yet.
     pub unread_bytes: u64,
-    /// SO_RCVBUF now, as granted or as grown by the kernel.
+    /// SO_RCVBUF at this moment, as granted or as grown by the kernel.
     pub buffer_bytes: u64,
 }
 
@@ -140,7 +141,7 @@ impl From<Unread> for (u64, u64, u64, u64) {
 pub struct Granted {
     /// Own address and port.
     pub local: String,
-    /// The other end's.
+    /// Address and port of the other end.
     pub peer: String,
     /// SO_SNDBUF at the end of the run, bytes.
     pub send_buffer: u64,
@@ -150,7 +151,7 @@ pub struct Granted {
     pub mss: u64,
     /// TCP: the congestion control.
     pub congestion: Option<String>,
-    /// SO_COOKIE: the kernel's own name of the socket.
+    /// SO_COOKIE: the kernel's identifier of the socket.
     pub cookie: u64,
 }
 
@@ -159,11 +160,11 @@ pub struct Granted {
 pub struct PacketsSent {
     /// Packets that were due.
     pub due: u64,
-    /// Packets that the kernel took.
+    /// Packets that the kernel accepted.
     pub sent: u64,
-    /// Times that it refused one for lack of room (they were sent later).
+    /// How often the kernel rejected a packet for lack of buffer space (it was sent later).
     pub refused: u64,
-    /// How late packets were handed over, us: median, 99th percentile, the latest.
+    /// How late packets were passed to the kernel, us: median, 99th percentile, maximum.
     #[serde(deserialize_with = "nan::read")]
     pub late_us: [f64; 3],
 }
@@ -171,28 +172,29 @@ pub struct PacketsSent {
 /// UDP at the receiver.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PacketsReceived {
-    /// Different packets that arrived.
+    /// Distinct packets that arrived.
     pub received: u64,
-    /// Packets that arrived again.
+    /// Packets that arrived more than once.
     pub duplicates: u64,
-    /// Packets that arrived after one with a later number (RFC 4737).
+    /// Packets that arrived after one with a higher number (RFC 4737).
     pub reordered: u64,
-    /// Packets that this machine dropped for want of room in the socket's buffer.
+    /// Packets that this machine dropped because the socket's buffer was full.
     pub dropped_here: u64,
-    /// The highest number seen, plus one; of all flows.
+    /// The highest sequence number seen, plus one, over all flows.
     pub expected: u64,
     /// Smoothed deviation of transit times (RFC 3550, 6.4.1), us; the mean over the flows.
     #[serde(deserialize_with = "nan::read")]
     pub jitter_us: f64,
-    /// Of packets chosen evenly: when they arrived (this end's clock), and that less when they were sent (the other's).
+    /// A uniform sample of packets: the arrival time (this end's clock), and the arrival time minus the send time (the
+    /// other end's clock).
     pub transit_ns: Vec<(u64, i64)>,
-    /// The packets that are due in a run, in [`BLOCKS`] parts of as many numbers each (the last may be smaller): how many of each arrived. Empty if the
-    /// other end is too old to count them.
+    /// Packets received in each of [`BLOCKS`] blocks of equally many sequence numbers of the run's due packets (the last
+    /// may be smaller). Empty if the other end is too old to count them.
     #[serde(default)]
     pub blocks: Vec<u64>,
 }
 
-/// How many parts a run's loss is reported in, so that bursts of it can be seen.
+/// The number of blocks for which loss is reported, so that bursts are visible.
 pub const BLOCKS: u64 = 20;
 
 /// Transactions at the client.
@@ -202,22 +204,22 @@ pub struct Transactions {
     pub start_ns: u64,
     /// Ends of the intervals.
     pub ends_ns: Vec<u64>,
-    /// Transactions in each.
+    /// Transactions in each interval.
     pub counts: Vec<u64>,
-    /// Time of a transaction, us: median, 90th, 99th, 99.9th percentile, the longest.
+    /// Latency of a transaction, us: median, 90th, 99th, 99.9th percentile, maximum.
     #[serde(deserialize_with = "nan::read")]
     pub latency_us: [f64; 5],
-    /// The threads that asked.
+    /// The client threads.
     pub threads: crate::usage::Threads,
 }
 
 impl EndReport {
-    /// What it sent that way.
+    /// What it sent in this direction.
     pub fn sent(&self, direction: Direction) -> Option<&Sent> {
         self.sent.iter().find(|s| s.direction == direction)
     }
 
-    /// What it received that way.
+    /// What it received in this direction.
     pub fn received(&self, direction: Direction) -> Option<&Received> {
         self.received.iter().find(|r| r.direction == direction)
     }

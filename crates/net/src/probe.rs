@@ -1,13 +1,13 @@
-//! What TCP knows at each acknowledgement, through the tracepoint `tcp:tcp_probe` (net/ipv4/tcp_input.c,
-//! tcp_rcv_established): one event for each packet that a connection receives.
+//! The TCP state at each acknowledgement, from the tracepoint `tcp:tcp_probe` (net/ipv4/tcp_input.c, tcp_rcv_established):
+//! one event for each packet that a connection receives.
 //!
-//! A trace instance of our own in tracefs, so that nobody else's tracing is disturbed: the clock is `boot`, as that of all
-//! our times; the filter takes our sockets' cookies only, which are also what joins an event to its stream. Events come as
-//! lines of text, whose form is the tracepoint's own (`events/tcp/tcp_probe/format`); a field that is missing is 0.
+//! A separate trace instance in tracefs leaves other users' tracing undisturbed: its clock is `boot`, as for all our
+//! timestamps; its filter selects the cookies of our sockets, which also map an event to its stream. Events are lines of
+//! text in the format of the tracepoint (`events/tcp/tcp_probe/format`); a missing field is 0.
 //!
-//! **Uncertainty.** Times are cut to microseconds by the text. The kernel formats some hundred thousand lines a second at most: of faster
-//! acknowledgements it overwrites the oldest, and says how many; that number is reported. The tracepoint fires before the
-//! packet is processed, so the window is that before it.
+//! **Uncertainty.** The text truncates times to microseconds. The kernel formats at most some hundred thousand lines a
+//! second: at higher acknowledgement rates it overwrites the oldest events; the number of lost events is reported. The
+//! tracepoint fires before the packet is processed, so the window is the one before it.
 
 use crate::tcp_info::TcpSample;
 use bpf::tracefs;
@@ -18,14 +18,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What the buffer of each processor holds, KiB.
+/// The buffer size of each CPU, KiB.
 const BUFFER_KIB: &str = "8192";
-/// Instances are called so, with the number of their process and one of their own.
+/// Prefix of the instance names, followed by the process id and a counter.
 const NAME: &str = "fathom-net-";
-/// No more events are kept.
+/// The maximum number of events kept.
 const MOST: usize = 1_000_000;
 
-/// A trace instance under way; it is removed when this is dropped.
+/// A running trace instance; dropping it removes the instance.
 #[derive(Debug)]
 pub struct Probe {
     dir: PathBuf,
@@ -36,33 +36,33 @@ pub struct Probe {
     pub acks: Vec<TcpSample>,
 }
 
-/// Why acknowledgements cannot be recorded, and what to do.
+/// Why acknowledgements cannot be recorded, and how to fix it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// The kernel's tracing is out of reach.
+    /// The kernel's tracing is not accessible.
     #[error("tcp_probe: tracefs is not mounted or not accessible; as root: mount -t tracefs none /sys/kernel/tracing")]
     NoTracefs,
-    /// The kernel does not tell.
+    /// The kernel has no such tracepoint.
     #[error("tcp_probe: this kernel has no tracepoint tcp:tcp_probe, or tracefs needs root")]
     NoTracepoint,
-    /// Only root may have an instance.
+    /// A trace instance requires root.
     #[error("tcp_probe: a trace instance needs root; omit --tcp-probe, or run the sender as root")]
     NotRoot,
-    /// Tracefs refused something.
+    /// A tracefs operation failed.
     #[error("tcp_probe: cannot {doing}: {source}")]
     Io {
-        /// What.
+        /// Which operation.
         doing: &'static str,
         /// Why.
         source: std::io::Error,
     },
 }
 
-/// Whether this end can do it.
+/// Checks whether this end can record acknowledgements.
 ///
 /// # Errors
-/// Why not, and what to do.
+/// Why it cannot, and how to fix it.
 pub fn possible() -> Result<(), ProbeError> {
     place().map(drop)
 }
@@ -80,10 +80,10 @@ fn place() -> Result<PathBuf, ProbeError> {
 }
 
 impl Probe {
-    /// Begins to record the sockets of these cookies; the place of a cookie is its stream's number.
+    /// Starts recording the sockets with these cookies; the index of a cookie is its stream number.
     ///
     /// # Errors
-    /// As [`possible`], or what tracefs refused.
+    /// As [`possible`], or tracefs operations that failed.
     pub fn start(cookies: Vec<u64>) -> Result<Self, ProbeError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl Probe {
         }
     }
 
-    /// Takes in what has come; call it every 100 ms or so.
+    /// Reads the available events; call it about every 100 ms.
     pub fn drain(&mut self) {
         let mut room = [0; 1 << 16];
         loop {
@@ -130,10 +130,10 @@ impl Probe {
         }
     }
 
-    /// Ends recording; gives the events, and how many the kernel overwrote.
+    /// Stops recording; returns the events, and how many the kernel overwrote.
     pub fn finish(mut self) -> (Vec<TcpSample>, u64) {
         let _ = fs::write(self.dir.join("events/tcp/tcp_probe/enable"), "0");
-        // What was being written is there after a moment.
+        // Events still being written are complete after a moment.
         std::thread::sleep(Duration::from_millis(5));
         self.drain();
         let overrun = |cpu: fs::DirEntry| {
@@ -148,7 +148,7 @@ impl Probe {
 impl Drop for Probe {
     fn drop(&mut self) {
         let _ = fs::write(self.dir.join("events/tcp/tcp_probe/enable"), "0");
-        // The pipe keeps the instance busy, so it must go first.
+        // The open pipe keeps the instance busy, so it is closed first.
         if let Ok(none) = File::open("/dev/null") {
             drop(std::mem::replace(&mut self.pipe, none));
         }
@@ -156,7 +156,7 @@ impl Drop for Probe {
     }
 }
 
-/// Removes the instances of processes that were killed and could not.
+/// Removes instances left behind by killed processes.
 fn sweep(instances: &Path) {
     for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -168,11 +168,11 @@ fn sweep(instances: &Path) {
     }
 }
 
-/// An event from its line; `None` for any other line, or another's socket.
+/// Parses an event from a line; `None` for any other line, or a socket of another process.
 fn parse(line: &str, cookies: &[u64]) -> Option<TcpSample> {
     let (head, fields) = line.split_once(": tcp_probe: ")?;
     let (seconds, rest) = head.rsplit(' ').next()?.split_once('.')?;
-    // The text has six digits of a second.
+    // The text has six decimals.
     let micros: u64 = rest.parse().ok().filter(|_| rest.len() == 6)?;
     let time_ns = seconds.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(micros)?.checked_mul(1000)?;
     let field = |name: &str| {
@@ -182,7 +182,7 @@ fn parse(line: &str, cookies: &[u64]) -> Option<TcpSample> {
             None => text.parse().ok(),
         }
     };
-    // The tracepoint writes it in hexadecimal without saying so.
+    // The tracepoint writes the cookie in hexadecimal without a prefix.
     let cookie = fields.split(' ').find_map(|f| f.strip_prefix("sock_cookie="))?;
     let cookie = u64::from_str_radix(cookie, 16).ok()?;
     let stream = cookies.iter().position(|c| *c == cookie)? as u64;
@@ -223,7 +223,7 @@ mod tests {
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         let cookie = socket2::SockRef::from(&client).cookie().unwrap();
-        // As a killed process leaves it: no process has that id (kernel/pid.c, PID_MAX_LIMIT).
+        // A leftover of a killed process: no process has that id (kernel/pid.c, PID_MAX_LIMIT).
         let left = place().unwrap().join("instances").join(format!("{NAME}{}-0", 1 << 30));
         fs::create_dir(&left).unwrap();
         let mut probe = Probe::start(vec![cookie]).unwrap();

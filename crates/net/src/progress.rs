@@ -1,17 +1,17 @@
-//! How far a run is, a line a second: from amounts that came through to rates between them. Pure.
+//! Progress of a run, one line a second: converts transferred amounts to rates. Pure.
 
 use crate::spec::{Spec, Traffic};
 use model::text::rate;
 
-/// From amounts seen at times to rates between them.
+/// Converts amounts sampled over time to the rates between samples.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// When something had come, s; and the last look.
+    /// The time of the first sample with data, s; and the time and amounts of the last sample.
     begun: Option<(f64, f64, Vec<u64>)>,
 }
 
 impl Progress {
-    /// A look at `now` s: the line for people, if there is one yet.
+    /// Adds a sample at `now` s: returns the line to print, if any.
     pub fn line(&mut self, spec: &Spec, now: f64, under_way: bool, amounts: Vec<u64>) -> Option<String> {
         let (at, rates) = self.tick(now, under_way, amounts)?;
         let columns = spec.directions.iter().zip(rates).map(|(direction, of)| match spec.traffic {
@@ -21,8 +21,8 @@ impl Progress {
         Some(format!("{at:6.1} s  {}", columns.collect::<Vec<_>>().join("  ")))
     }
 
-    /// The seconds since the beginning, and the rate of each direction since the last look. Nothing if no data go: what is counted then is of the
-    /// run before, or still connections are made.
+    /// Returns the seconds since the beginning, and the rate of each direction since the last sample. `None` if no data
+    /// flows: the counters then belong to the previous run, or connections are still being set up.
     fn tick(&mut self, now: f64, under_way: bool, amounts: Vec<u64>) -> Option<(f64, Vec<f64>)> {
         if !under_way {
             return None;

@@ -1,16 +1,16 @@
-//! Rates, sizes of buffers and directions as people ask for them.
+//! Rates, buffer sizes and directions on the command line.
 
 use crate::spec::Direction;
 use model::quantity::Choices;
 use std::fmt;
 use std::str::FromStr;
 
-/// Why a text is none of them.
+/// Why a text is not a valid quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuantityError {
-    /// No rate.
+    /// Not a rate.
     Rate,
-    /// No size of a buffer.
+    /// Not a buffer size.
     Buffer,
 }
 
@@ -27,7 +27,7 @@ impl std::error::Error for QuantityError {}
 
 /// Default payload of a UDP packet, bytes.
 pub const PACKET: u32 = 1400;
-/// iperf 2's defaults for UDP: bits a second, bytes a packet.
+/// iperf 2's UDP defaults: bits per second, bytes per packet.
 pub const IPERF2_RATE: u64 = 1_000_000;
 /// See [`IPERF2_RATE`].
 pub const IPERF2_PACKET: u32 = 1470;
@@ -35,9 +35,9 @@ pub const IPERF2_PACKET: u32 = 1470;
 /// The rate to send at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
-    /// This, in bit/s.
+    /// A fixed rate in bit/s.
     Of(u64),
-    /// The highest with little loss.
+    /// The highest rate with little loss.
     Auto,
 }
 
@@ -49,7 +49,7 @@ impl FromStr for Rate {
     }
 }
 
-/// How UDP is sent.
+/// The send rate of UDP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UdpRate {
     /// As iperf 2 does by default.
@@ -66,17 +66,17 @@ impl FromStr for UdpRate {
     }
 }
 
-/// A size of a socket's buffer.
+/// The size of a socket buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Buffer {
-    /// As the kernel tunes it.
+    /// Tuned by the kernel.
     Auto,
     /// This many bytes.
     Of(u32),
 }
 
 impl Buffer {
-    /// What is set, if something is.
+    /// The size to set, if any.
     pub fn bytes(self) -> Option<u32> {
         match self {
             Self::Auto => None,
@@ -98,7 +98,7 @@ impl FromStr for Buffer {
 pub struct Directions(pub &'static [Direction]);
 
 impl Directions {
-    /// As `--direction` takes them.
+    /// The values of `--direction`.
     pub const CHOICES: Choices<Self, 3> = [
         ("up", "To the server", Self(&[Direction::Up])),
         ("down", "From the server", Self(&[Direction::Down])),
@@ -106,10 +106,10 @@ impl Directions {
     ];
 }
 
-/// Bits a second, with suffixes k, M and G of powers of 1000.
+/// Parses bits per second, with suffixes k, M and G of powers of 1000.
 ///
 /// # Errors
-/// What would be understood.
+/// The accepted syntax.
 pub fn bits(text: &str) -> Result<u64, QuantityError> {
     let (digits, factor) = match text.chars().last() {
         Some('k' | 'K') => (&text[..text.len() - 1], 1e3),
@@ -122,10 +122,10 @@ pub fn bits(text: &str) -> Result<u64, QuantityError> {
     if (1000.0..=1e12).contains(&bps) { Ok(bps as u64) } else { Err(QuantityError::Rate) }
 }
 
-/// Bytes of a buffer, with suffixes K and M of powers of 1024.
+/// Parses bytes of a buffer, with suffixes K and M of powers of 1024.
 ///
 /// # Errors
-/// What would be understood.
+/// The accepted syntax.
 pub fn buffer(text: &str) -> Result<u32, QuantityError> {
     let (digits, shift) = match text.chars().last() {
         Some('k' | 'K') => (&text[..text.len() - 1], 10),

@@ -1,68 +1,69 @@
-//! Whether a run of UDP held its rate: at most a given share of its packets was lost or still waited when it ended. Pure.
+//! Whether a UDP run sustained its rate: at most a given share of its packets was lost or still queued at the end. Pure.
 //!
-//! A packet that waits in a queue that grows is a packet that the path did not carry: a deep queue only puts the loss off. So what a
-//! queue grew by is counted with what was lost, as the share of the run's time by which the quickest packet of the last tenth was slower than the
-//! quickest of all. The quickest, since what a busy machine or a radio adds to one packet it does not add to all of them.
+//! A packet in a growing queue is a packet that the path did not carry: a deep queue only postpones the loss. So the growth
+//! of the queue counts as loss: the increase of the minimum transit time in the last tenth over that of the whole run, as a
+//! share of the run's duration. The minimum, because a busy machine or a radio delays some packets but not all of them.
 //!
-//! **Loss** is bounded from above at [`LEVEL`], by the greatest of three: Clopper's and Pearson's bound, which takes packets
-//! for independent; the t bound of the mean of the run's blocks, for loss that clusters; and, where less than half of the blocks lost
-//! anything, the loss times how many more such blocks there might have been as well (Poisson).
+//! **Loss** has an upper bound at [`LEVEL`], the greatest of three: the Clopper-Pearson bound, which assumes independent
+//! packets; the t bound of the mean over the run's blocks, for clustered loss; and, where less than half of the blocks had
+//! any loss, the loss times the upper bound of the number of such blocks over their actual number (Poisson).
 //!
-//! **Uncertainty.** A burst of a kind that did not come in the run is in no bound of it. By simulation (Gilbert and Elliott's model, 30,000 packets, the loss at
-//! 0.5 %) the bound holds the truth in 97 % of runs with independent losses, 89 % with bursts of 10 packets, which are 15 in a run, and 65 % with
-//! bursts of 100, of which one run in four has none. A queue that was there and full before the run began grows no more. Clocks that drift by 200 ppm add 0.02 % of
-//! queue, or hide it.
+//! **Uncertainty.** A kind of burst that did not occur in the run is not covered by its bound. In simulations
+//! (Gilbert-Elliott model, 30,000 packets, the loss at 0.5 %) the bound covers the true loss in 97 % of runs with
+//! independent losses, 89 % with bursts of 10 packets, which are 15 in a run, and 65 % with bursts of 100, of which one run
+//! in four has none. A queue that was already full before the run began does not grow. Clock drift of 200 ppm adds 0.02 %
+//! of queue, or hides it.
 
 use crate::outcome::{PacketsReceived, PacketsSent};
 use serde::{Deserialize, Serialize};
 use stats::{proportion, student};
 
-/// The share that may be lost or left waiting.
+/// The share of packets that may be lost or still queued.
 pub const MOST: f64 = 0.01;
 /// The confidence of the bound.
 pub const LEVEL: f64 = 0.95;
-/// The share of due packets that a sender may leave out in a trial, and in a run that is to confirm a rate.
+/// The share of due packets that a sender may fail to send in a trial, and in a confirming run.
 const UNSENT: [f64; 2] = [0.01, 0.001];
-/// Fewer times tell of no queue.
+/// The minimum number of transit times for detecting a queue.
 const FEW: usize = 20;
-/// More packets at once than this are a burst.
+/// More packets sent back to back than this are a burst.
 pub const BURST: f64 = 8.0;
-/// Fewer packets bound no loss at [`MOST`]: with none lost 299 do, and with one in 200 lost so many.
+/// The minimum number of packets to bound the loss at [`MOST`]: with none lost 299 suffice, with one in 200 lost this many.
 pub const ENOUGH: u64 = 1000;
 
-/// How a trial went.
+/// The verdict of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TrialVerdict {
-    /// Little enough was lost.
+    /// The loss was low enough.
     Passed,
-    /// Too much was lost on the way, or a queue grew.
+    /// Too many packets were lost on the path, or a queue grew.
     Lossy,
-    /// Too much was lost, mostly by the receiver's own socket.
+    /// Too many packets were lost, mostly in the receiver's own socket.
     Dropped,
-    /// The sender did not keep the rate.
+    /// The sender did not reach the rate.
     Short,
 }
 
-/// What a run says of its rate. Shares are of the packets sent.
+/// How a run performed at its rate. Shares are of the packets sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateCheck {
-    /// Lost.
+    /// The lost share.
     pub loss: f64,
-    /// No more than this was lost, at [`LEVEL`].
+    /// Upper bound of the lost share, at [`LEVEL`].
     pub loss_upper: f64,
-    /// Still waiting at the end.
+    /// The share still queued at the end.
     pub queued: f64,
-    /// One packet in a hundred left with so many behind it that were due as well: a sender that had no time for them hands them over at once, and a short
-    /// queue drops such bursts though the path carries the rate.
+    /// The number of packets due at once at the 99th percentile of lateness: a sender without enough CPU time sends them
+    /// back to back, and a short queue drops such bursts although the path carries the rate.
     pub burst: f64,
-    /// As one look says: for a trial that is short.
+    /// The verdict from the observed loss: for a short trial.
     pub likely: TrialVerdict,
-    /// As the bound says: for a run that confirms.
+    /// The verdict from the upper bound: for a confirming run.
     pub surely: TrialVerdict,
 }
 
 impl RateCheck {
-    /// Judges a run of `wall_ns`.
+    /// Evaluates a run of `wall_ns`.
     pub fn of(sent: &PacketsSent, received: &PacketsReceived, wall_ns: u64) -> Self {
         let lost = sent.sent.saturating_sub(received.received);
         let loss = lost as f64 / sent.sent.max(1) as f64;
@@ -73,7 +74,7 @@ impl RateCheck {
             let kept = sent.sent as f64 >= (1.0 - unsent) * sent.due as f64;
             match share + queued > MOST {
                 true if loss > MOST && received.dropped_here.saturating_mul(2) >= lost => TrialVerdict::Dropped,
-                // Whoever falls behind and then catches up sends faster than was asked for, and loses by that.
+                // A sender that falls behind and then catches up exceeds the requested rate, and causes loss.
                 true => TrialVerdict::Lossy,
                 false if kept => TrialVerdict::Passed,
                 false => TrialVerdict::Short,
@@ -82,13 +83,13 @@ impl RateCheck {
         Self { loss, loss_upper, queued, burst, likely: judge(loss, UNSENT[0]), surely: judge(loss_upper, UNSENT[1]) }
     }
 
-    /// The share of what was sent that the path did not carry.
+    /// The share of the sent packets that the path did not carry.
     pub fn excess(&self) -> f64 {
         (self.loss + self.queued).min(1.0)
     }
 }
 
-/// The share of packets lost in each block of numbers that were sent.
+/// The lost share of each block of sent sequence numbers.
 fn blocks(sent: &PacketsSent, received: &PacketsReceived) -> Vec<f64> {
     let count = received.blocks.len() as u64;
     if count == 0 {
@@ -97,13 +98,13 @@ fn blocks(sent: &PacketsSent, received: &PacketsReceived) -> Vec<f64> {
     let size = sent.due.div_ceil(count).max(1);
     let counted = received.blocks.iter().zip(0_u64..).filter_map(|(came, at)| {
         let size = sent.sent.saturating_sub(at.saturating_mul(size)).min(size);
-        // Of the last block there may be little.
+        // The last block may be partial.
         (size > 0).then(|| 1.0 - (*came as f64 / size as f64).min(1.0))
     });
     counted.collect()
 }
 
-/// No more than this share was lost, at [`LEVEL`].
+/// Upper bound of the lost share, at [`LEVEL`].
 fn bound(sent: u64, lost: u64, blocks: &[f64]) -> f64 {
     let independent = proportion::upper(lost, sent, LEVEL);
     let mean = lost as f64 / sent.max(1) as f64;
@@ -116,14 +117,14 @@ fn bound(sent: u64, lost: u64, blocks: &[f64]) -> f64 {
     independent.max(clustered).max(bursts).min(1.0)
 }
 
-/// The share of what was sent that still waited at the end.
+/// The share of the sent packets that was still queued at the end.
 fn queued(transits: &[(u64, i64)], wall_ns: u64) -> f64 {
     if transits.len() < FEW || wall_ns == 0 {
         return 0.0;
     }
     let least = |part: &[(u64, i64)]| part.iter().map(|t| t.1).min().unwrap_or(0);
     let growth = least(&transits[transits.len() - transits.len() / 10..]).saturating_sub(least(transits));
-    // It is what the queue had grown to when nine tenths were over.
+    // This is the growth after nine tenths of the run.
     growth.max(0) as f64 / (0.9 * wall_ns as f64)
 }
 
@@ -134,7 +135,7 @@ mod tests {
 
     const WALL_NS: u64 = 2_000_000_000;
 
-    /// A run of so many packets of which those are lost that `lost` says, and which took so long as `delay` says of the share that was over.
+    /// A run of `n` packets that loses those for which `lost` is true, with a `delay` as a function of the elapsed share.
     fn run(n: u64, lost: impl Fn(u64) -> bool, delay: impl Fn(f64) -> i64) -> (PacketsSent, PacketsReceived) {
         let sent = PacketsSent { due: n, sent: n, refused: 0, late_us: [10.0, 100.0, 1000.0] };
         let mut received = PacketsReceived { blocks: vec![0; BLOCKS as usize], ..PacketsReceived::default() };
@@ -152,11 +153,11 @@ mod tests {
 
     #[test]
     fn queued_packets_count_as_lost() {
-        // 3 % too much for a queue that holds all of it: nothing is lost in 2 s, and 60 ms of it wait.
+        // 3 % too fast, with a queue that holds the excess: nothing is lost in 2 s, and 60 ms of data are queued.
         let deep = held(&run(5000, |_| false, |at| (at * 60e6) as i64));
         assert_eq!((deep.loss, deep.surely, deep.likely), (0.0, TrialVerdict::Lossy, TrialVerdict::Lossy));
         assert!((deep.queued - 0.03).abs() < 0.001, "{deep:?}");
-        // A queue that is full from the beginning on drops the rest; a wait of some packets, or of the last part but one, is no queue.
+        // A queue that is full from the beginning drops the excess; a delay of some packets, or before the last part, is not a queue.
         let waits = held(&run(5000, |_| false, |at| if at > 0.5 && at < 0.95 { 200_000_000 } else { 0 }));
         assert_eq!((waits.queued, waits.surely), (0.0, TrialVerdict::Passed));
         let ahead = held(&run(5000, |_| false, |_| -7_200_000_000_000));
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn loss_bound_widens_for_bursts_and_few_packets() {
-        // 0.5 % each by itself, 0.5 % in one burst, and none at all of few packets.
+        // 0.5 % independent loss, 0.5 % in one burst, and no loss among few packets.
         let even = held(&run(20_000, |n| n % 200 == 7, |_| 0));
         assert!(even.surely == TrialVerdict::Passed && even.loss_upper < 0.0062, "{even:?}");
         let burst = held(&run(20_000, |n| (5000..5100).contains(&n), |_| 0));

@@ -1,9 +1,9 @@
-//! Both ends of a run, conducted from here: each is this program on a device, held by its agent. They get a key that is made for the run
-//! alone; it never stands in a file here, and there in one that goes with the agent.
+//! Controls both ends of a run from this machine: each is this program on a device, managed by its agent. They get a key
+//! made for this run only; here it is never stored in a file, on the device only in one that is removed with the agent.
 //!
-//! The server starts first and says where it listens; the client gets that address, and its request ([`RunRequest`]). What it measured comes
-//! back as it is ([`Handover`]), for whoever shows and stores it. Whatever happens (an end dies, a device is lost, somebody wants it to
-//! end), both ends are then let go, and clean up.
+//! The server starts first and reports its address; the client gets that address, and its request ([`RunRequest`]). Its
+//! measurement is returned unmodified ([`Handover`]), to be shown and stored. Whatever happens (an end dies, a device is
+//! lost, the user interrupts), both ends are then released, and clean up.
 
 use crate::link::{self, RoutedLink};
 use crate::measure::{Handover, RunRequest};
@@ -16,75 +16,75 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use wire::Key;
 
-/// How often it is looked whether somebody asked for an end.
+/// How often to check for an interrupt.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long the server may take to listen.
+/// How long the server may take until it listens.
 const READY: Duration = Duration::from_secs(30);
-/// How long in a guest, whose emulated processor starts a program slowly.
+/// The same in a guest, whose emulated CPU starts a program slowly.
 const READY_IN_GUEST: Duration = Duration::from_secs(300);
-/// How long one end may be silent without the other, when it has something to say.
+/// How long one end may be silent after the other is gone.
 const ALONE: Duration = Duration::from_secs(20);
-/// More than this no run is, bytes: a device shall not fill the memory here.
+/// The maximum size of a result, bytes: a device must not exhaust the memory here.
 const MOST: usize = 4 << 30;
-/// Names in the agents' folders.
+/// File names in the agents' folders.
 const KEY: &str = "net.key";
 const ASKED: &str = "asked.json";
 
-/// Why a run between devices came to nothing.
+/// Why a run between devices failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A device, or the way to it.
+    /// A device, or the connection to it, failed.
     #[error(transparent)]
     Device(#[from] Unreachable),
-    /// A key cannot be made.
+    /// Creating a key failed.
     #[error(transparent)]
     Key(#[from] wire::KeyError),
-    /// This program's own file.
+    /// This program's own file was not found.
     #[error("cannot find Fathom's own binary: {0}")]
     Program(std::io::Error),
-    /// The way to an agent.
+    /// The connection to an agent failed.
     #[error("cannot reach the agent on a device: {0}")]
     Pipe(#[from] std::io::Error),
-    /// The link cannot be, or this machine does not let it.
+    /// The link is not possible, or this machine does not permit it.
     #[error("{0}")]
     Link(std::io::Error),
     /// An agent could not do what was requested.
     #[error("{0}")]
     Agent(String),
-    /// This machine's port that was to lead to the server.
+    /// Listening on the port to forward to the server failed.
     #[error("cannot listen on {0}, which is to lead to the guest: {1}")]
     NoForward(SocketAddrV4, std::io::Error),
-    /// The server ended before it listened.
+    /// The server exited before it listened.
     #[error("{0} cannot run the server")]
     NoServer(DeviceAddress),
-    /// It listens, but did not print its address.
+    /// The server listens, but its output is not an address.
     #[error("the server did not report its address: {0}")]
     NoAddress(std::net::AddrParseError),
-    /// It takes too long.
+    /// The server takes too long to listen.
     #[error("the server is not listening after {} s", .0.as_secs())]
     NotListening(Duration),
-    /// Packets would not pass the link.
+    /// Packets would bypass the link.
     #[error(transparent)]
     Fragmented(#[from] Fragmented),
-    /// The client alone is of no use.
+    /// The server was lost; a client without it is useless.
     #[error("the server was lost; the client continues")]
     ServerLost,
-    /// Nobody is there any more.
+    /// Both ends are gone.
     #[error("both ends were lost")]
     Lost,
-    /// What the client handed over is no result.
+    /// The client's output is not a result.
     #[error("on {0}: {1}")]
     HandOver(DeviceAddress, crate::Error),
-    /// It is too much.
+    /// The result is too large.
     #[error("{0} sent a result that is too large")]
     TooLarge(DeviceAddress),
-    /// Somebody asked for an end before there was a result.
+    /// The user interrupted before there was a result.
     #[error("interrupted; nothing was stored")]
     Interrupted,
 }
 
-/// Packets that come in pieces, of which only the first has ports: the rules that lead a run through the link do not find the others.
+/// Packets are fragmented, and only the first fragment has ports: the rules that route a run through the link do not match the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "packets of {packet} bytes are {} bytes with headers, over the link's MTU of {mtu}: they would be fragmented and \
@@ -102,27 +102,27 @@ pub struct Fragmented {
 pub enum Listen<'a> {
     /// At an address.
     At(SocketAddr),
-    /// At an interface's address, at a free port.
+    /// At an interface's address, on a free port.
     On(&'a str),
-    /// In a guest of the lab, at the port to which one of this machine's leads; a free one for port 0.
+    /// In a guest of the lab, on the port to which a port of this machine forwards; a free one for port 0.
     Forwarded(SocketAddrV4),
 }
 
-/// What this machine is called in a guest: by QEMU's user-mode network.
+/// The address of this machine in a guest, in QEMU's user-mode network.
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 
-/// A port that was free a moment ago.
+/// Returns a port that is free at the moment.
 fn free(at: SocketAddrV4) -> std::io::Result<SocketAddrV4> {
     let address = std::net::TcpListener::bind(at)?.local_addr()?;
     Ok(SocketAddrV4::new(*at.ip(), address.port()))
 }
 
-/// The server, if it is to be started too; else it stands somewhere.
+/// The server: started by this run, or already running.
 #[derive(Debug, Clone, Copy)]
 pub enum Server<'a> {
-    /// It is started on a device.
+    /// Start it on a device.
     Start(&'a DeviceAddress, Listen<'a>),
-    /// It is there.
+    /// It is already running.
     Stands(SocketAddr),
 }
 
@@ -133,11 +133,11 @@ pub struct Job<'a> {
     pub client: &'a DeviceAddress,
     /// Where the server is.
     pub server: Server<'a>,
-    /// The server's key. One that is started gets one that is made for the run, if there is none.
+    /// The server's key. A server started by this run gets a new key if there is none.
     pub key: Option<Key>,
-    /// This program for devices of other processors.
+    /// This program's binaries for devices of other architectures.
     pub binaries: &'a [PathBuf],
-    /// The emulated link between both, on this machine.
+    /// The emulated link between the ends, on this machine.
     pub link: Option<&'a link::Spec>,
     /// The run.
     pub spec: &'a Spec,
@@ -149,16 +149,16 @@ pub struct Job<'a> {
     pub progress: bool,
 }
 
-/// Progress of it.
+/// Progress of a run.
 #[derive(Debug)]
 pub enum Note<'a> {
-    /// A sentence of this side.
+    /// A sentence of this machine.
     Said(String),
     /// A piece of the client's stderr.
     Client(&'a [u8]),
 }
 
-/// What is known of an end.
+/// An end of the run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Endpoint {
     /// The device's name.
@@ -167,16 +167,16 @@ pub struct Endpoint {
     pub facts: Environment,
 }
 
-/// How it went.
+/// The outcome of a run between devices.
 #[derive(Debug)]
 pub struct Conducted {
     /// The client.
     pub client: Endpoint,
-    /// The server, if it was started too.
+    /// The server, if this run started it.
     pub server: Option<Endpoint>,
-    /// How the client's clock relates to this machine's, if it has one of its own.
+    /// The relation of the client's clock to this machine's, if it has its own.
     pub skew: Option<Skew>,
-    /// What the client handed over, or the exit status with which it ended without; it has said why.
+    /// The client's result, or its exit status if it failed; the client has printed the reason.
     pub result: Result<Handover, u8>,
     /// What the link did.
     pub link: Option<link::Outcome>,
@@ -189,7 +189,7 @@ enum End {
     Server,
 }
 
-/// Conducts a run until `context` asks for an end. Then, and when all is measured, the client says what it has.
+/// Controls a run until `context` is cancelled. Then, and at the end of the run, the client reports its measurement.
 ///
 /// # Errors
 /// A device, an end or the link failed before there was a result.
@@ -228,13 +228,13 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
     run.end(done, tell)
 }
 
-/// Whether packets of a run pass a link of this MTU in one piece.
+/// Checks whether packets of a run fit the link's MTU without fragmentation.
 ///
 /// # Errors
 /// They do not.
 pub fn in_one_piece(spec: &Spec, to: SocketAddr, mtu: u32) -> Result<(), Fragmented> {
     let Traffic::Udp { packet_bytes: packet, .. } = spec.traffic else { return Ok(()) };
-    // IP's head and UDP's.
+    // The headers of IP and UDP.
     let heads = if to.is_ipv4() { 28 } else { 48 };
     if packet + heads > mtu { Err(Fragmented { packet, heads, mtu }) } else { Ok(()) }
 }
@@ -245,11 +245,11 @@ struct RemoteRun<'a> {
     events: Receiver<(End, Event)>,
     client: AgentLink,
     server: Option<AgentLink>,
-    /// This machine's port that leads to the server's.
+    /// This machine's port that forwards to the server's.
     forwarded: Option<SocketAddrV4>,
-    /// What the server printed; shown if something goes wrong.
+    /// The server's output; shown if something fails.
     complaints: String,
-    /// Since when one end is alone, and silent.
+    /// Since when one end is gone, and the other silent.
     left: Option<Instant>,
 }
 
@@ -271,7 +271,7 @@ impl RemoteRun<'_> {
                 let listens = self.ready(place)?;
                 match (self.forwarded, self.job.client) {
                     (None, _) => listens,
-                    // A guest beside it goes the same way in.
+                    // A guest on the same machine uses the same port.
                     (Some(at), DeviceAddress::Lab(_)) if at.ip().is_loopback() => {
                         SocketAddrV4::new(HOST, at.port()).into()
                     }
@@ -299,7 +299,7 @@ impl RemoteRun<'_> {
             facts: device::collect(link, None),
         };
         let (client, server) = (one(&self.client), self.server.as_ref().map(one));
-        // Others have this machine's clock.
+        // Other clients share this machine's clock.
         let own_clock =
             matches!(self.job.client, DeviceAddress::Ssh(..) | DeviceAddress::Adb(_) | DeviceAddress::Lab(_));
         let skew = if own_clock { self.client.skew() } else { None };
@@ -309,7 +309,7 @@ impl RemoteRun<'_> {
         let link = between.map(RoutedLink::finish);
         let result = match status {
             0 => Ok(Handover::parse(&said).map_err(|why| Error::HandOver(self.job.client.clone(), why))?),
-            // A command that a signal ended.
+            // A command ended by a signal.
             status => Err(u8::try_from(if status < 0 { 128 - status } else { status }).unwrap_or(1)),
         };
         Ok(Conducted { client, server, skew, result, link })
@@ -342,7 +342,7 @@ impl RemoteRun<'_> {
         }
     }
 
-    /// Hands on the client's stderr until it ends; its exit status, and what it handed over.
+    /// Passes on the client's stderr until it exits; returns its exit status and its result.
     fn follow(&mut self, tell: &mut dyn FnMut(Note<'_>)) -> Result<(i32, Vec<u8>), Error> {
         let (mut deploying, mut said) = (false, Vec::new());
         loop {
@@ -354,7 +354,7 @@ impl RemoteRun<'_> {
                 return Err(Error::ServerLost);
             }
             match self.events.recv_timeout(LOOK) {
-                // The client finds out by itself, and says what it has measured.
+                // The client notices by itself, and reports what it has measured.
                 Ok((End::Server, Event::Gone(why))) => {
                     self.complaints += &format!("fathom: {why}\n");
                     self.left.get_or_insert_with(Instant::now);
@@ -366,7 +366,7 @@ impl RemoteRun<'_> {
                     if said.len() > MOST {
                         return Err(Error::TooLarge(self.job.client.clone()));
                     }
-                    // A long result over a slow way: it is not silent.
+                    // A long result over a slow connection: the client is not silent.
                     self.left = self.left.map(|_| Instant::now());
                 }
                 Ok((End::Client, Event::Err(bytes))) => tell(Note::Client(&bytes)),
@@ -379,7 +379,7 @@ impl RemoteRun<'_> {
         }
     }
 
-    /// Lets both ends go.
+    /// Stops both ends.
     fn end(self, done: Result<Conducted, Error>, tell: &mut dyn FnMut(Note<'_>)) -> Result<Conducted, Error> {
         let well = done.as_ref().is_ok_and(|done| match &done.result {
             Ok(handed) => handed.measured.outcome.own.trouble.is_none(),

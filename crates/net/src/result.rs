@@ -1,4 +1,4 @@
-//! What a run came to: for each direction the throughput, what limited it, and what became of packets; and all of it in a few numbers.
+//! The result of a run: for each direction the throughput, what limited it, and packet counts; and a summary in a few numbers.
 
 use crate::estimate::{self, Throughput};
 use crate::outcome::{Received, Sent};
@@ -10,88 +10,88 @@ use crate::why::{self, Limit, TimedCause};
 /// One direction.
 #[derive(Debug)]
 pub struct DirectionResult<'a> {
-    /// Which.
+    /// Which direction.
     pub direction: Direction,
-    /// How much came through.
+    /// Its throughput.
     pub throughput: Throughput,
-    /// What held it back.
+    /// What limited it.
     pub limits: Vec<Limit>,
-    /// The same as time went on.
+    /// What limited it over time.
     pub course: Vec<TimedCause>,
-    /// The sending end's view.
+    /// The sender's measurements.
     pub sent: &'a Sent,
-    /// The receiving end's view.
+    /// The receiver's measurements.
     pub received: &'a Received,
-    /// Of UDP, its packets.
+    /// UDP: packet counts.
     pub packets: Option<Packets>,
     /// Mathis' and Padhye's bounds, bit/s.
     pub bounds: Option<(f64, f64)>,
-    /// Throughput with readings of TCP's state over that without, or why it is unknown; if it was asked for.
+    /// Ratio of the throughput with TCP sampling to that without, or why it is unknown; if requested.
     pub cost: Option<Result<stats::Estimate, CostUnknown>>,
 }
 
-/// Why the cost of readings is not known.
+/// Why the cost of sampling is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CostUnknown {
-    /// Readings of one end and throughput of the other cannot be assigned to one moment.
+    /// Samples of one end and throughput of the other cannot be aligned in time.
     #[error(
         "the ends started {:.0} ms apart, too far for readings and throughput to be aligned: use a shorter path",
         *ns as f64 / 1e6
     )]
     Apart {
-        /// How far, ns.
+        /// The difference of the start times, ns.
         ns: u64,
     },
-    /// There are too few pairs.
+    /// There are too few pairs of intervals.
     #[error("too few intervals of 0.1 s could be compared: give a longer --duration")]
     TooShort,
 }
 
-/// What became of the packets of UDP.
+/// UDP packet counts.
 #[derive(Debug, serde::Serialize)]
 pub struct Packets {
-    /// Those that were to be sent.
+    /// Packets due.
     pub due: u64,
-    /// Those that were.
+    /// Packets sent.
     pub sent: u64,
-    /// Those that came.
+    /// Packets received.
     pub received: u64,
-    /// Those that did not.
+    /// Packets lost.
     pub lost: u64,
-    /// Share of those sent, 0 to 1.
+    /// Lost share of the sent packets, 0 to 1.
     pub loss: f64,
-    /// Those that its socket had no room for.
+    /// Packets dropped because the receiving socket's buffer was full.
     pub dropped_by_receiver: u64,
-    /// Those that came after a later one.
+    /// Packets that arrived after a later one.
     pub reordered: u64,
-    /// Those that came twice.
+    /// Packets that arrived twice.
     pub duplicates: u64,
-    /// As RFC 3550 has it.
+    /// Jitter as defined in RFC 3550.
     pub jitter_us: f64,
-    /// How late the sender was: median, 99th percentile, most.
+    /// Lateness of the sender: median, 99th percentile, maximum.
     pub sender_late_us: [f64; 3],
     /// One-way delay.
     pub one_way_us: Option<Delay>,
 }
 
-/// One-way delay by the clocks of both ends.
+/// One-way delay between the clocks of both ends.
 #[derive(Debug, serde::Serialize)]
 pub struct Delay {
-    /// The shortest, us.
+    /// The minimum, us.
     pub min: f64,
     /// The median.
     pub p50: f64,
-    /// 90 of 100 were shorter.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 99 of 100 were.
+    /// The 99th percentile.
     pub p99: f64,
-    /// The longest.
+    /// The maximum.
     pub max: f64,
-    /// The clocks' offset is known to this much: every value may be wrong by it, all the same way.
+    /// The error bound of the clock offset: every value may be wrong by it, all in the same direction.
     pub offset_error: f64,
 }
 
-/// Every direction of a run.
+/// The results of every direction of a run.
 pub fn directions(outcome: &Outcome) -> Vec<DirectionResult<'_>> {
     outcome.spec.directions.iter().filter_map(|d| one(outcome, *d)).collect()
 }
@@ -112,7 +112,7 @@ fn one(outcome: &Outcome, direction: Direction) -> Option<DirectionResult<'_>> {
         Readings::All => (why::limits(&seen), why::course(&seen)),
         _ => Default::default(),
     };
-    // A few readings of one window tell no path's loss.
+    // Without samples, the loss of the path is unknown.
     let bounds = match outcome.spec.readings {
         Readings::None => None,
         _ => why::bounds(&sent.samples, sent.sockets.len()),
@@ -127,9 +127,9 @@ fn one(outcome: &Outcome, direction: Direction) -> Option<DirectionResult<'_>> {
     Some(DirectionResult { direction, limits, course, packets, throughput, sent, received, bounds, cost })
 }
 
-/// What the readings cost.
+/// The cost of sampling.
 fn cost(outcome: &Outcome, turns: &Turns, sent: &Sent, received: &Received) -> Result<stats::Estimate, CostUnknown> {
-    // Both ends' beginnings by the clock of the one that asked.
+    // The start times of both ends, by the client's clock.
     let ours = |ns: u64, there: bool| outcome.clock.filter(|_| there).map_or(ns, |clock| clock.ours(ns));
     let up = sent.direction == Direction::Up;
     let apart = ours(sent.start_ns, !up).abs_diff(ours(received.start_ns, up));
@@ -157,13 +157,13 @@ fn packets(outcome: &Outcome, sent: &Sent, received: &Received) -> Option<Packet
     })
 }
 
-/// One-way delays: when a packet arrived, by the receiver's clock, and how long it took, us. Transit times are arrival by the
-/// receiver's clock less departure by the sender's.
+/// One-way delays: when a packet arrived, by the receiver's clock, and its delay, us. A transit time is the arrival by the
+/// receiver's clock minus the departure by the sender's.
 fn delays(outcome: &Outcome, direction: Direction, transits: &[(u64, i64)]) -> Vec<(u64, f64)> {
     let Some(clock) = outcome.clock else { return Vec::new() };
     let one = |(arrived, transit): &(u64, i64)| {
         let ns = match direction {
-            // The other end's clock is ahead: what it stamps is too late by that.
+            // The other end's clock is ahead, so its timestamps are too late by the offset.
             Direction::Up => *transit as f64 - clock.ahead_at(clock.ours(*arrived)),
             Direction::Down => *transit as f64 + clock.ahead_at(*arrived),
         };
@@ -186,26 +186,26 @@ fn delay(outcome: &Outcome, direction: Direction, transits: &[(u64, i64)]) -> Op
     })
 }
 
-/// A value of a moment.
+/// A value at a point in time.
 #[derive(Debug)]
 pub struct Point {
-    /// Of what.
+    /// The metric.
     pub metric: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// Of which direction, stream or cause.
+    /// Direction, stream or cause.
     pub labels: String,
-    /// CLOCK_BOOTTIME of the end that asked, ns.
+    /// CLOCK_BOOTTIME of the client, ns.
     pub time_ns: u64,
-    /// How much.
+    /// The value.
     pub value: f64,
 }
 
-/// What a page draws over time besides TCP's own readings: the throughput of every interval, what held TCP back in each 100 ms, and
-/// the one-way delays of some packets of UDP.
+/// The time series of a page besides the TCP samples: the throughput of every interval, what limited TCP in each 100 ms,
+/// and the one-way delays of some UDP packets.
 pub fn over_time(outcome: &Outcome, t: &DirectionResult<'_>) -> Vec<Point> {
     let up = t.direction == Direction::Up;
-    // A time of the end that saw it, by our clock.
+    // Converts a time of the end that recorded it to our clock.
     let here = |by_other: bool, ns: u64| match outcome.clock.filter(|_| by_other) {
         Some(clock) => clock.ours(ns),
         None => ns,
@@ -229,15 +229,15 @@ pub fn over_time(outcome: &Outcome, t: &DirectionResult<'_>) -> Vec<Point> {
     points
 }
 
-/// One-way delays of a run that are kept.
+/// The number of one-way delays kept of a run.
 const DELAYS: usize = 2000;
 
-/// What held transactions back; nothing if the run was of something else.
+/// What limited transactions; empty for any other kind of run.
 pub fn transactions(outcome: &Outcome) -> Vec<Limit> {
     why::transactions(&outcome.spec, &outcome.own, &outcome.other)
 }
 
-/// All directions of bulk together, or the transactions.
+/// The sum of all bulk directions, or the transactions.
 pub fn total(outcome: &Outcome, directions: &[DirectionResult<'_>]) -> Option<Throughput> {
     if let Some(t) = &outcome.own.transactions {
         return estimate::throughput(t.start_ns, &t.ends_ns, &t.counts, 1.0);
@@ -246,7 +246,7 @@ pub fn total(outcome: &Outcome, directions: &[DirectionResult<'_>]) -> Option<Th
         [one] => Some(one.throughput.clone()),
         [a, b] => {
             let (x, y) = (&a.throughput, &b.throughput);
-            // Two directions at once are no independent runs, so their intervals add up.
+            // Two simultaneous directions are not independent runs, so their intervals add up.
             let ci95 = x.ci95.zip(y.ci95).map(|(p, q)| (p.0 + q.0, p.1 + q.1));
             Some(Throughput {
                 steady: x.steady + y.steady,
@@ -262,7 +262,7 @@ pub fn total(outcome: &Outcome, directions: &[DirectionResult<'_>]) -> Option<Th
     }
 }
 
-/// How far the widest interval of a direction's score reaches to either side, as a share of it.
+/// The widest half-width of the directions' confidence intervals, as a share of the value.
 pub fn within(outcome: &Outcome, directions: &[DirectionResult<'_>]) -> Option<f64> {
     let each = directions
         .iter()
@@ -272,47 +272,47 @@ pub fn within(outcome: &Outcome, directions: &[DirectionResult<'_>]) -> Option<f
     shares.and_then(|all| all.into_iter().reduce(f64::max)).filter(|within| within.is_finite())
 }
 
-/// A number of the whole run.
+/// A metric of the whole run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metric {
-    /// Of what.
+    /// Its name.
     pub name: String,
     /// Its unit.
     pub unit: &'static str,
-    /// How much.
+    /// Its value.
     pub value: f64,
 }
 
-/// A fact of the whole run.
+/// A label of the whole run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
-    /// About what.
+    /// Its name.
     pub name: String,
-    /// What.
+    /// Its value.
     pub text: String,
 }
 
-/// A run in a few numbers: what a benchmark's replicate prints, and what an archive keeps beside the course of it.
+/// A run in a few numbers: printed by a replicate of a benchmark, and stored in an archive beside the time series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// Its numbers.
+    /// The metrics.
     pub metrics: Vec<Metric>,
-    /// Whether they can be believed.
+    /// Whether they are valid.
     pub verified: bool,
-    /// Why, or why not.
+    /// The reason for the verdict.
     pub by: String,
-    /// How far the interval of the score reaches to either side, as a share of it, for whoever adds what an emulated link did.
+    /// Half-width of the score's confidence interval, as a share of the score, for adding the effect of an emulated link.
     pub within: Option<f64>,
-    /// What limited it, and what its sockets were granted.
+    /// What limited it, and the settings granted to its sockets.
     pub marks: Vec<Mark>,
 }
 
-/// The score of a run of transactions.
+/// The score metric of a transaction run.
 pub const TRANSACTIONS: &str = "transactions";
-/// That of any other.
+/// The score metric of any other run.
 pub const THROUGHPUT: &str = "throughput";
 
-/// What a run came to in a few numbers.
+/// Summarizes a run in a few numbers.
 pub fn summary(outcome: &Outcome) -> Summary {
     let directions = directions(outcome);
     let mut metrics = Vec::new();

@@ -1,6 +1,6 @@
-//! A run as rows of an archive: a design of one cell with one replicate, whose samples are every interval of throughput and every
-//! reading of the sender's TCP. All times are CLOCK_BOOTTIME of the end that asked, so that a recording made beside it lies
-//! on the same axis; where both ends were started from a third machine, that machine's.
+//! Converts a run to archive rows: a design of one cell with one replicate, whose samples are every interval of throughput
+//! and every sample of the sender's TCP. All times are CLOCK_BOOTTIME of the client, so that a simultaneous recording uses
+//! the same time axis; where both ends were started from a third machine, that machine's.
 
 use crate::clock::Moment;
 use crate::estimate::Throughput;
@@ -14,12 +14,12 @@ use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use model::text::rate;
 use std::collections::BTreeMap;
 
-/// Less than this an archive hardly is, bytes: without a sample, with its tables.
+/// The minimum size of an archive, bytes: without samples, with its tables.
 const LEAST: u64 = 64 << 10;
-/// A sample is some 130 bytes in the log; a busy machine makes fewer than it should.
+/// A sample takes about 130 bytes in the log; a busy machine takes fewer samples than planned.
 const SAMPLE: u64 = 60;
 
-/// What a run's archive will take at least, bytes.
+/// The minimum size of a run's archive, bytes.
 pub fn size(spec: &Spec) -> u64 {
     let (sockets, ns) = (u64::from(spec.streams) * spec.directions.len() as u64, spec.duration_ms * 1_000_000);
     let readings = match spec.traffic {
@@ -29,18 +29,18 @@ pub fn size(spec: &Spec) -> u64 {
     LEAST + readings * (FIELDS.len() as u64 + 2) * SAMPLE
 }
 
-/// What is known of a run besides what its ends saw.
+/// Facts about a run besides the measurements of its ends.
 #[derive(Debug)]
 pub struct RowContext<'a> {
-    /// How far the clock of the end that asked is ahead of the one whose times are written, ns.
+    /// How far the client's clock is ahead of the clock of the written times, ns.
     pub ahead_ns: i64,
-    /// Facts.
+    /// Labels: names and texts.
     pub marks: Vec<(String, String)>,
-    /// What the marks of what held a direction back are called, before the direction.
+    /// Prefix of the labels that tell what limited a direction.
     pub limited_by: &'static str,
-    /// A moment by the clock of the end that asked: CLOCK_BOOTTIME and ns since 1970.
+    /// A moment by the client's clock: CLOCK_BOOTTIME and ns since 1970.
     pub moment: Moment,
-    /// The emulated link that the run went over.
+    /// The emulated link that the run used.
     pub link: Option<LinkReport<'a>>,
 }
 
@@ -49,13 +49,13 @@ pub struct RowContext<'a> {
 pub struct Rows {
     /// The process.
     pub replicate: Replicate,
-    /// What it measured.
+    /// Its samples.
     pub samples: Vec<Sample>,
-    /// What is to be known of it.
+    /// Its labels.
     pub marks: Vec<MarkRow>,
 }
 
-/// What was asked for, as a cell's factors are written: names and words.
+/// The requested run as factors of a cell: names and values.
 fn factors(spec: &Spec) -> BTreeMap<&'static str, String> {
     let mut factors = BTreeMap::new();
     let mut put = |name, value: Option<String>| value.and_then(|value| factors.insert(name, value));
@@ -87,12 +87,12 @@ fn factors(spec: &Spec) -> BTreeMap<&'static str, String> {
     factors
 }
 
-/// What its score is called.
+/// The metric of its score.
 fn metric(spec: &Spec) -> &'static str {
     if matches!(spec.traffic, Traffic::Transactions { .. }) { TRANSACTIONS } else { THROUGHPUT }
 }
 
-/// The run as a design of the name `name` with one cell. `argv`: the command that ran it; `link`: the emulated link, as it was asked for.
+/// The run as a design named `name` with one cell. `argv`: the command that ran it; `link`: the emulated link, as requested.
 pub fn design(spec: &Spec, name: &str, argv: &[String], link: Option<&str>) -> (DesignRow, DesignCell) {
     let json = |value: serde_json::Result<String>| value.unwrap_or_default();
     let metric = metric(spec);
@@ -126,7 +126,7 @@ pub fn design(spec: &Spec, name: &str, argv: &[String], link: Option<&str>) -> (
     (design, cell)
 }
 
-/// Marks that say which the ends were, and whose clock the times are of.
+/// Labels that identify the ends, and the clock of the times.
 pub fn ends(conducted: &Conducted, outcome: &Outcome) -> Vec<(&'static str, String)> {
     let mut facts = vec![("end.client", describe(&conducted.client))];
     facts.extend(conducted.server.as_ref().map(|s| ("end.server", describe(s))));
@@ -157,16 +157,16 @@ fn describe(end: &Endpoint) -> String {
     [std::slice::from_ref(&end.name), &facts[..]].concat().join(", ")
 }
 
-/// An estimate and the ends of its interval, as the page of a run reads them.
+/// An estimate and its confidence interval, in the form that the page of a run reads.
 fn estimate(metric: &str, all: &Throughput) -> Vec<(String, f64)> {
     let ends = all.ci95.map(|(low, high)| [(format!("{metric}.low"), low), (format!("{metric}.high"), high)]);
     std::iter::once((metric.to_string(), all.steady)).chain(ends.into_iter().flatten()).collect()
 }
 
-/// Makes them.
+/// Makes the rows of a run.
 pub fn of(outcome: &Outcome, besides: RowContext<'_>) -> Rows {
     let directions = directions(outcome);
-    // Both ends may have been started from elsewhere: by the clock there.
+    // Converts to the clock of the machine that started both ends.
     let home = |ns: u64| ns.saturating_add_signed(besides.ahead_ns.saturating_neg());
     let mut samples = Vec::new();
     let mut push = |metric: String, unit: &str, labels: String, time_ns: Option<u64>, value: f64| {
@@ -179,7 +179,7 @@ pub fn of(outcome: &Outcome, besides: RowContext<'_>) -> Rows {
             value,
         });
     };
-    // A time of the end that saw it, by our clock.
+    // Converts a time of the end that recorded it to our clock.
     let here = |by_other: bool, ns: u64| match outcome.clock.filter(|_| by_other) {
         Some(clock) => clock.ours(ns),
         None => ns,
@@ -200,7 +200,7 @@ pub fn of(outcome: &Outcome, besides: RowContext<'_>) -> Rows {
             for reading in readings {
                 let at = Some(here(!up, reading.time_ns));
                 let labels = format!("{way} stream={}", reading.stream);
-                // Of each acknowledgement only what the tracepoint tells is known.
+                // Per acknowledgement only the fields of the tracepoint are known.
                 let known = FIELDS.iter().zip(reading.values()).filter(|(_, v)| kind == "tcp" || *v != 0);
                 for ((name, unit), value) in known {
                     push(format!("{kind}.{name}"), unit, labels.clone(), at, value as f64);
@@ -225,7 +225,7 @@ pub fn of(outcome: &Outcome, besides: RowContext<'_>) -> Rows {
         }
         (start, end) = (t.start_ns, t.ends_ns.last().copied().unwrap_or(t.start_ns));
     }
-    // The rest of what a replicate prints: metrics of the whole run, and facts.
+    // The rest of a replicate's output: metrics of the whole run, and labels.
     let mut marks: Vec<MarkRow> = Vec::new();
     let mark = |(name, text): (String, String)| MarkRow { replicate: Some(0), name, text };
     let all = summary(outcome);

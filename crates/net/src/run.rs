@@ -1,5 +1,5 @@
-//! The client: connects, agrees, brings the data connections, takes part in the traffic, and collects what both
-//! ends saw.
+//! The client: connects, agrees on a version, opens the data connections, takes part in the traffic, and collects the
+//! measurements of both ends.
 
 use crate::control::{self, Announcement, CONTROL, Channel, DATA, Message, PATIENCE, Token, VERSIONS};
 use crate::error::Doing as _;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 
-/// How often the other end's clock is asked before and after a run.
+/// The number of clock exchanges before and after a run.
 const PINGS: usize = 20;
 
 /// A connection to a server.
@@ -26,54 +26,54 @@ pub struct Session {
     channel: Channel,
     address: SocketAddr,
     interface: Option<String>,
-    /// What the other end calls itself.
+    /// Name and version of the other end.
     pub program: String,
     exchanges: Vec<Exchange>,
     watch: serve::Watch,
 }
 
-/// What a run gave, as both ends saw it.
+/// The result of a run: the measurements of both ends.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What was asked for.
+    /// The requested run.
     pub spec: Spec,
-    /// The end that asked.
+    /// The client's report.
     pub own: EndReport,
-    /// The end that served.
+    /// The server's report.
     pub other: EndReport,
-    /// How the clocks of both relate.
+    /// The relation of both clocks.
     pub clock: Option<offset::Clock>,
-    /// UDP at the highest rate that a search found: what stopped the search.
+    /// For UDP at the highest rate of a search: what stopped the search.
     pub searched: Option<TrialVerdict>,
 }
 
 impl Outcome {
-    /// The sending end's view of a direction.
+    /// The sender's measurements of a direction.
     pub fn sent(&self, direction: Direction) -> Option<&crate::outcome::Sent> {
         self.sender(direction).sent(direction)
     }
 
-    /// The receiving end's view of a direction.
+    /// The receiver's measurements of a direction.
     pub fn received(&self, direction: Direction) -> Option<&crate::outcome::Received> {
         self.receiver(direction).received(direction)
     }
 
-    /// The end that sends what goes that way.
+    /// The end that sends in a direction.
     pub fn sender(&self, direction: Direction) -> &EndReport {
         if Role::Client.sends(direction) { &self.own } else { &self.other }
     }
 
-    /// The end that receives what goes that way.
+    /// The end that receives in a direction.
     pub fn receiver(&self, direction: Direction) -> &EndReport {
         if Role::Client.sends(direction) { &self.other } else { &self.own }
     }
 }
 
 impl Session {
-    /// Connects. Runs in a runtime of tokio.
+    /// Connects to a server. Must run in a tokio runtime.
     ///
     /// # Errors
-    /// As [`Error`] describes for connections, keys and versions.
+    /// The variants of [`Error`] for connections, keys and versions.
     pub async fn connect(address: SocketAddr, key: Option<&wire::Key>, interface: Option<&str>) -> Result<Self> {
         let socket = socket::connecting(address, &Default::default(), interface, false)?;
         socket.set_nonblocking(true).doing("prepare the control connection")?;
@@ -83,7 +83,7 @@ impl Session {
             Ok(connected) => connected.map_err(unreachable)?,
             Err(_) => return Err(unreachable(std::io::ErrorKind::TimedOut.into())),
         };
-        // A message is one packet, and waits for no other.
+        // A message is one packet, and must not wait for another.
         let _ = stream.set_nodelay(true);
         let mut stream = wire::connect(key, stream).await.map_err(Error::Key)?;
         stream.write_all(CONTROL).await.doing("identify the connection")?;
@@ -102,20 +102,20 @@ impl Session {
         Ok(Self { channel, address, interface, program, exchanges: Vec::new(), watch: serve::Watch::default() })
     }
 
-    /// Once this is set, the run under way ends at both ends, with what it measured, and no other begins.
+    /// Once this is set, the current run ends at both ends and keeps its measurements, and no other starts.
     pub fn interrupter(&self) -> Arc<AtomicBool> {
         self.watch.interrupted.clone()
     }
 
-    /// What has come through of the run under way, as this end sees it.
+    /// The amount transferred so far in the current run, as measured by this end.
     pub fn live(&self) -> Arc<traffic::LiveCounters> {
         self.watch.live.clone()
     }
 
-    /// One run.
+    /// Runs `spec`.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the other end will not; anything that breaks on the way.
+    /// [`Error::Refused`] if the server rejects it; any failure during the run.
     pub async fn run(&mut self, spec: &Spec) -> Result<Outcome> {
         spec.check()?;
         if self.watch.interrupted.load(Ordering::Relaxed) {
@@ -144,7 +144,7 @@ impl Session {
         let clock = offset::between(own.clock.as_deref().zip(other.clock.as_deref()), &self.exchanges);
         own.trouble = own.trouble.or_else(|| other.trouble.as_ref().map(|t| format!("at the other end: {t}")));
         if self.watch.interrupted.load(Ordering::Relaxed) {
-            // The end that heard of it last saw its connections break, as was wanted.
+            // The end that was notified last saw its connections break, as intended.
             own.trouble = None;
         }
         Ok(Outcome { spec: spec.clone(), own, other, clock, searched: None })
@@ -180,7 +180,7 @@ impl Session {
                 let announcement = Announcement { token, direction: *direction, stream };
                 let socket = socket::connecting(self.address, &spec.socket, self.interface.as_deref(), false)?;
                 let address = self.address;
-                // Setting up takes a round trip, which a runtime of one thread may wait for elsewhere.
+                // Connecting takes a round trip; it must not block a single-threaded runtime.
                 let connected = tokio::task::spawn_blocking(move || {
                     socket.connect_timeout(&address.into(), PATIENCE)?;
                     let mut stream: std::net::TcpStream = socket.into();
@@ -208,7 +208,7 @@ impl Session {
             let mut room = [0; 64];
             let deadline = clock::now_ns() + PATIENCE.as_nanos() as u64;
             while clock::now_ns() < deadline {
-                // What is lost or refused is sent again.
+                // A lost or rejected packet is sent again.
                 let _ = socket.send(&words);
                 if socket.recv(&mut room).is_ok_and(|n| room.get(..n) == Some(&words[..])) {
                     traffic::prepare(&socket, own_buffer).doing("prepare the UDP socket")?;
@@ -223,7 +223,7 @@ impl Session {
         met.await?
     }
 
-    /// What the other end saw.
+    /// Receives the report of the other end.
     async fn collect(&mut self, spec: &Spec) -> Result<EndReport> {
         let doing = "waiting for the other end's results";
         let (mut samples, mut acks) = (Vec::new(), Vec::new());
@@ -238,7 +238,7 @@ impl Session {
                 }
                 Message::Report { report } => {
                     let mut report = *report;
-                    // At most one direction is sent by the other end.
+                    // The other end sends in at most one direction.
                     if let Some(sent) = report.sent.first_mut() {
                         (sent.samples, sent.acks) = (samples, acks);
                     }

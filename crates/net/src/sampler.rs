@@ -1,16 +1,19 @@
-//! Reads every sending socket's TCP state, and what lies unread in every receiving one, every 10 ms.
+//! Samples the TCP state of every sending socket, and the unread bytes of every receiving one, every 10 ms.
 //!
-//! The thread that sends on a socket reads it, between two calls. Another one would have to be woken for it, a hundred times a second at each end, and that
-//! is dear where the threads that move the data fill the processors: one stream over loopback lost 3 to 5 % of its throughput in a virtual machine, where
-//! even setting a timer each time cost 2 %, and the readings themselves next to nothing. A thread that is in the kernel for long, because it waits for room,
-//! cannot read. So the thread that waits for the end of the run looks every 50 ms whether some reading is overdue, and from then on makes what is overdue
-//! every time, until for a while nothing was.
+//! The thread that sends on a socket samples it, between two calls. A separate thread would have to be woken for it, a
+//! hundred times a second at each end, which is expensive where the threads that move the data use all CPUs: one stream
+//! over loopback lost 3 to 5 % of its throughput in a virtual machine, where even setting a timer each time cost 2 %, and
+//! the samples themselves next to nothing. A thread that blocks in the kernel for long, waiting for buffer space, cannot
+//! sample. So the thread that waits for the end of the run checks every 50 ms whether a sample is overdue, and from then on
+//! takes all overdue samples, until none has been overdue for a while.
 //!
-//! What lies unread at a receiver is reported by that other thread only, at each of its looks: the receiving one has just emptied its socket whenever it could
-//! look. It says only that it is not in the kernel for long; while it is, it is looked at every 10 ms.
+//! The unread bytes of a receiver are sampled by that supervising thread only, at each of its checks: the receiving thread
+//! has always just emptied its socket when it could sample. It only signals that it is not blocked in the kernel; while it
+//! is, the socket is sampled every 10 ms.
 //!
-//! Readings are due at absolute times, so that a late one does not move the next. One is a getsockopt (about 1 us); the CPU time
-//! of all is part of every report. Where a run would bring more than [`crate::spec::MAX_READINGS`] readings, they are taken more rarely; their times say when.
+//! Samples are due at absolute times, so that a late one does not delay the next. A sample is one getsockopt call (about 1
+//! us); every report includes the CPU time of all samples. Where a run would produce more than
+//! [`crate::spec::MAX_READINGS`] samples, they are taken less often; their timestamps show when.
 
 use crate::outcome::Unread;
 use crate::spec::{INTERVAL_NS, Readings, Spec, readings_every_ns};
@@ -22,14 +25,14 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// For how long a reading that is due is left to the thread that moves the data.
+/// How long a due sample is left to the thread that moves the data.
 const GRACE_NS: u64 = 2_000_000;
-/// How often it is looked at the latest whether one is overdue.
+/// The longest time between checks for overdue samples.
 const OVERSIGHT_NS: u64 = 50_000_000;
-/// After so many times that none was, it is looked at less often again.
+/// After this many checks without overdue samples, checks become less frequent again.
 const CALM: u32 = 10;
 
-/// When readings are due. Times are ns since the start of the run. Pure.
+/// When samples are due. Times are ns since the start of the run. Pure.
 #[derive(Debug)]
 pub struct Plan {
     every_ns: u64,
@@ -38,7 +41,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For a run with so many sockets at this end.
+    /// The plan for a run with `sockets` sockets at this end.
     pub fn new(spec: &Spec, sockets: u64) -> Self {
         Self {
             every_ns: readings_every_ns(sockets, spec.duration_ms.saturating_mul(1_000_000)),
@@ -50,13 +53,13 @@ impl Plan {
         }
     }
 
-    /// The number of the reading that was due last, from 1; 0 if none is to be made now.
+    /// The number of the last due sample, from 1; 0 if none is due now.
     fn due(&self, elapsed: u64) -> u64 {
         let number = elapsed / self.every_ns;
         if self.has_readings(number * self.every_ns) { number } else { 0 }
     }
 
-    /// Whether the interval at that time has readings.
+    /// Whether samples are taken in the interval at that time.
     fn has_readings(&self, elapsed: u64) -> bool {
         match &self.turns {
             Some(turns) => turns.reads(elapsed / INTERVAL_NS),
@@ -64,19 +67,19 @@ impl Plan {
         }
     }
 
-    /// When the next may be due.
+    /// When the next sample may be due.
     fn next(&self, elapsed: u64) -> u64 {
         (elapsed / self.every_ns + 1) * self.every_ns
     }
 
-    /// The number of the reading that was overdue last, and when the next may be.
+    /// The number of the last overdue sample, and when the next may be overdue.
     fn overdue(&self, elapsed: u64) -> (u64, u64) {
         let before = elapsed.saturating_sub(GRACE_NS);
         (self.due(before), self.next(before) + GRACE_NS)
     }
 }
 
-/// What was read of a socket: of a sending one samples, of a receiving one what lay unread.
+/// The samples of a socket: TCP state if it sends, unread bytes if it receives.
 #[derive(Debug, Default)]
 pub struct Read {
     /// TCP's state.
@@ -89,7 +92,7 @@ impl Read {
     fn take(&mut self, watched: &WatchedSocket) {
         let (fd, stream) = (watched.stream.as_raw_fd(), u64::from(watched.number));
         if watched.sends {
-            // A connection that broke is reported by its thread.
+            // The thread of a broken connection reports the error.
             let sample = tcp_info::read(fd).ok();
             self.samples.extend(sample.map(|sample| TcpSample { time_ns: clock::now_ns(), stream, ..sample }));
         } else {
@@ -102,7 +105,7 @@ impl Read {
         }
     }
 
-    /// Of several sockets, in order of time.
+    /// Merges several sockets, in order of time.
     fn of(sockets: impl Iterator<Item = Self>) -> Self {
         let mut all = Self::default();
         for socket in sockets {
@@ -115,14 +118,14 @@ impl Read {
     }
 }
 
-/// One socket's readings, and the number of the last that is no longer wanted.
+/// The samples of one socket, and the number of the last sample that is done or skipped.
 #[derive(Debug, Default)]
 struct Log {
     last: u64,
     read: Read,
 }
 
-/// The readings of a run at one end. Each is made once, by whoever comes to it first.
+/// The samples of a run at one end. Each is taken once, by the thread that gets to it first.
 #[derive(Debug)]
 pub struct Watch {
     plan: Plan,
@@ -130,10 +133,10 @@ pub struct Watch {
     sockets: Vec<Mutex<Log>>,
 }
 
-/// A socket of those that are watched.
+/// A sampled socket.
 #[derive(Debug, Clone)]
 pub struct WatchedSocket {
-    /// Its place among them.
+    /// Its index among the sockets.
     pub place: usize,
     /// The connection.
     pub stream: Arc<TcpStream>,
@@ -144,7 +147,7 @@ pub struct WatchedSocket {
 }
 
 impl Watch {
-    /// Of so many sockets, in a run that began then.
+    /// Creates the state for `sockets` sockets, in a run that began at `start_ns`.
     pub fn new(plan: Plan, start_ns: u64, sockets: usize) -> Self {
         Self { plan, start_ns, sockets: std::iter::repeat_with(Mutex::default).take(sockets).collect() }
     }
@@ -153,7 +156,7 @@ impl Watch {
         self.sockets[watched.place].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes that reading of a socket unless it has been made. Nobody else reads the socket meanwhile, so that its readings are in order.
+    /// Takes sample `number` of a socket unless it was taken. The lock keeps the samples of a socket in order.
     fn look(&self, watched: &WatchedSocket, number: u64) {
         let mut log = self.log(watched);
         if log.last < number {
@@ -162,7 +165,7 @@ impl Watch {
         }
     }
 
-    /// That reading is due, and the thread that moves the data is not in the kernel.
+    /// Sample `number` is due, and the thread that moves the data is not in the kernel.
     fn between_calls(&self, watched: &WatchedSocket, number: u64) {
         if watched.sends {
             self.look(watched, number);
@@ -172,7 +175,7 @@ impl Watch {
         }
     }
 
-    /// That reading is overdue, unless the thread that moves the data was seen since. Says whether it is.
+    /// Sample `number` is overdue, unless the thread that moves the data was active since. Returns whether it is.
     fn overdue(&self, watched: &WatchedSocket, number: u64) -> bool {
         let mut log = self.log(watched);
         let late = log.last < number;
@@ -183,33 +186,33 @@ impl Watch {
         late
     }
 
-    /// Of a socket on which this end sends: how much has arrived, as far as was read.
+    /// Bytes acknowledged on a socket that this end sends on, as of the last sample.
     pub fn acknowledged(&self, watched: &WatchedSocket) -> u64 {
         self.log(watched).read.samples.last().map_or(0, |sample| sample.bytes_acked)
     }
 
-    /// All readings of these.
+    /// Takes all samples of these sockets.
     pub fn take(&self, sockets: &[WatchedSocket]) -> Read {
         Read::of(sockets.iter().map(|watched| std::mem::take(&mut self.log(watched).read)))
     }
 }
 
-/// Readings by the thread that moves nothing.
+/// Sampling by the supervising thread.
 #[derive(Debug)]
 pub struct SamplerControl<'a> {
     watch: &'a Watch,
     sockets: Vec<WatchedSocket>,
-    /// How many more times in a row nothing must be overdue until it is looked at rarely.
+    /// How many more checks in a row must find nothing overdue before they become infrequent.
     alert: u32,
 }
 
 impl<'a> SamplerControl<'a> {
-    /// Of all sockets.
+    /// Creates the sampler for all sockets.
     pub fn new(watch: &'a Watch, sockets: Vec<WatchedSocket>) -> Self {
         Self { watch, sockets, alert: 0 }
     }
 
-    /// Waits until that time, or less, and makes what is overdue by then.
+    /// Waits until `until_ns` at most, and takes the samples overdue by then.
     pub fn wait(&mut self, until_ns: u64) {
         let elapsed = || clock::now_ns() - self.watch.start_ns;
         let next = self.next(elapsed());
@@ -217,7 +220,7 @@ impl<'a> SamplerControl<'a> {
         self.look(elapsed());
     }
 
-    /// When to look next.
+    /// When to check next.
     fn next(&self, elapsed: u64) -> u64 {
         let plan = &self.watch.plan;
         if self.alert > 0 && plan.has_readings(elapsed) { plan.overdue(elapsed).1 } else { elapsed + OVERSIGHT_NS }
@@ -225,14 +228,14 @@ impl<'a> SamplerControl<'a> {
 
     fn look(&mut self, elapsed: u64) {
         let (number, _) = self.watch.plan.overdue(elapsed);
-        // Without readings nothing can be overdue, which tells nothing.
+        // Without samples nothing can be overdue, so the check says nothing.
         if number > 0 {
             let late = self.sockets.iter().filter(|socket| self.watch.overdue(socket, number)).count();
             self.alert = if late > 0 { CALM } else { self.alert.saturating_sub(1) };
         }
     }
 
-    /// Reads all of them once more, and for the last time.
+    /// Takes the final sample of each socket.
     pub fn end(&self) {
         if self.watch.plan.readings != Readings::None {
             self.sockets.iter().for_each(|socket| self.watch.look(socket, u64::MAX));
@@ -240,23 +243,23 @@ impl<'a> SamplerControl<'a> {
     }
 }
 
-/// Readings by the thread that moves the data.
+/// Sampling by the thread that moves the data.
 #[derive(Debug)]
 pub struct InlineSampler<'a> {
     watch: &'a Watch,
     watched: &'a WatchedSocket,
     next_ns: u64,
-    /// CPU time that they took, ns.
+    /// CPU time of sampling, ns.
     pub cpu_ns: u64,
 }
 
 impl<'a> InlineSampler<'a> {
-    /// Of one socket.
+    /// Creates the sampler of one socket.
     pub fn new(watch: &'a Watch, watched: &'a WatchedSocket) -> Self {
         Self { watch, watched, next_ns: watch.start_ns + watch.plan.next(0), cpu_ns: 0 }
     }
 
-    /// Makes what is due; to be called between two calls.
+    /// Takes a sample if due; called between two system calls.
     pub fn calls(&mut self) {
         let now_ns = clock::now_ns();
         if now_ns >= self.next_ns {
@@ -332,7 +335,7 @@ mod tests {
             }
         });
         let read = watch.take(&sockets);
-        // A reading that a thread is late for is skipped: a later one was taken.
+        // A sample that a thread is late for is skipped: a later one was taken.
         assert!(read.samples.len() <= 999 && read.unread.len() <= 999, "{read:?}");
         assert!(read.samples.is_sorted_by_key(|s| s.time_ns) && read.unread.is_sorted_by_key(|u| u.time_ns));
         assert!(read.samples.iter().all(|s| s.stream == 3 && s.snd_mss > 0));
@@ -350,18 +353,18 @@ mod tests {
             let read = watch.take(&sockets);
             (read.samples.len(), read.unread.len())
         };
-        // Both threads take the reading that is due at 10 ms.
+        // Both threads take the sample that is due at 10 ms.
         both(1);
         sampler_control.look(21 * MS);
         assert_eq!((made(), sampler_control.alert, sampler_control.next(21 * MS)), ((1, 1), 0, 71 * MS));
-        // At 50 ms neither thread has been seen for long.
+        // At 50 ms neither thread has been active for long.
         sampler_control.look(50 * MS);
         assert_eq!((made(), sampler_control.alert, sampler_control.next(50 * MS)), ((1, 1), CALM, 52 * MS));
         // The sender is in the kernel, the receiver is not.
         watch.between_calls(&sockets[1], 5);
         sampler_control.look(52 * MS);
         assert_eq!((made(), sampler_control.alert), ((1, 1), CALM));
-        // Both are seen again.
+        // Both are active again.
         for number in 6..6 + u64::from(CALM) {
             assert!(sampler_control.alert > 0);
             both(number);
@@ -375,7 +378,7 @@ mod tests {
         assert_eq!(made(), (0, 0), "nothing is read after the end");
     }
 
-    /// The cost of readings is the difference between intervals, so intervals without readings must have no wake-ups.
+    /// The cost of sampling is the difference between intervals, so intervals without samples must have no wake-ups.
     #[test]
     fn intervals_without_readings_have_no_wake_ups() {
         let readings = Readings::ByTurns { seed: 5, control: false };
@@ -385,14 +388,15 @@ mod tests {
         let (mut at, mut waits, mut made) = (0, [0; 2], [0; 2]);
         // Both threads wait in the kernel for a minute.
         while at < 60_000 * MS {
-            // As the end of an interval does.
+            // The end of an interval wakes the thread too.
             at = sampler_control.next(at).min((at / INTERVAL_NS + 1) * INTERVAL_NS);
             let with = usize::from(turns.reads((at - 1) / INTERVAL_NS));
             sampler_control.look(at);
             waits[with] += 1;
             made[with] += watch.take(&sockets).samples.len();
         }
-        // 300 intervals each: two waits in one without; in one with, ten readings (the first is overdue at 2 ms) and its end.
+        // 300 intervals each: two waits in one without samples; in one with samples, ten of them (the first is overdue at 2
+        // ms) and the end.
         assert_eq!((waits[0], made[0]), (600, 0));
         assert!(waits[1] >= 3290 && made[1] >= 2990, "{waits:?} {made:?}");
     }

@@ -1,51 +1,52 @@
-//! The highest rate of UDP that a run held. Pure: it takes the outcome of each trial and each run ([`crate::rate_check`]), and says what to do next.
+//! The highest UDP rate that a run sustained. Pure: it takes the outcome of each trial and each run
+//! ([`crate::rate_check`]), and returns the next step.
 //!
-//! **Trials** are short. From the first rate on it doubles until a trial fails, then halves the interval, on a logarithmic scale, until
-//! its ends lie within [`CLOSE`]. What fails is tried once more before it counts, since one burst of loss, or one moment in which a busy
-//! machine did not run, makes a short trial fail.
+//! **Trials** are short. The rate doubles from the first one until a trial fails; then the interval is bisected, on a
+//! logarithmic scale, until its ends lie within [`CLOSE`]. A failed trial is repeated once before it counts, since one
+//! burst of loss, or one moment in which a busy machine was stalled, makes a short trial fail.
 //!
-//! **Runs** are of full length, and only they count. The first is at the highest rate of the trials; one that does not hold shows what the path
-//! carried, and the next is a little below that. If one holds far below one that did not, runs in between follow. The answer is the highest rate
-//! that a run held; if none did there is no answer.
+//! **Runs** are of full length, and only they count. The first is at the highest rate of the trials; a failed run shows
+//! what the path carried, and the next is a little below that. If a run succeeds far below a failed one, runs in between
+//! follow. The result is the highest rate that a run sustained; if none did there is no result.
 //!
-//! **Uncertainty.** Each run has the chance of [`crate::rate_check::LEVEL`] to be right in what it says, and of several runs one may be lucky; on a path that
-//! carries now more and now less the answer is that of the time of its run.
+//! **Uncertainty.** The verdict of each run is right with the probability [`crate::rate_check::LEVEL`], and one of several
+//! runs may pass by chance; on a path with a varying rate the result is that at the time of its run.
 
 use crate::rate_check::{RateCheck, TrialVerdict};
 
-/// How close the two ends of the trials come.
+/// The final ratio of the lowest failed to the highest passed trial.
 pub const CLOSE: f64 = 1.03;
-/// How close runs come that hold and that do not.
+/// The same for runs.
 const RUNS_CLOSE: f64 = 1.06;
-/// No more trials than this.
+/// The maximum number of trials.
 const MOST_TRIALS: u32 = 60;
-/// No more runs than this.
+/// The maximum number of runs.
 const MOST_RUNS: u32 = 8;
-/// The next run is at what the path carried in the last, less this.
+/// The next run is at the rate that the path carried in the last, minus this share.
 const BELOW: f64 = 0.005;
 
-/// What to do next, at so many bit/s.
+/// The next step, at a rate in bit/s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// A short trial.
     Trial(u64),
-    /// A full run, which is to hold the rate.
+    /// A full run, to confirm the rate.
     Run(u64),
 }
 
-/// A search under way.
+/// A search in progress.
 #[derive(Debug, Clone)]
 pub struct Search {
     /// The highest rate whose trial passed, bit/s.
     passed: Option<f64>,
-    /// The lowest whose trials failed.
+    /// The lowest rate whose trials failed.
     failed: Option<(f64, TrialVerdict)>,
-    /// The highest that a run held.
+    /// The highest rate that a run sustained.
     held: Option<f64>,
-    /// The lowest above it that a run did not hold.
+    /// The lowest rate above it that a run did not sustain.
     broke: Option<(f64, TrialVerdict)>,
     next: f64,
-    /// Whether the last trial failed and is made once more.
+    /// Whether the last trial failed and is repeated.
     again: bool,
     limits: (f64, f64),
     trials: u32,
@@ -53,14 +54,14 @@ pub struct Search {
 }
 
 impl Search {
-    /// From `first` bit/s on, within `limits`.
+    /// Starts a search at `first` bit/s, within `limits`.
     pub fn new(first: u64, limits: (u64, u64)) -> Self {
         let limits = (limits.0 as f64, limits.1 as f64);
         let next = (first as f64).clamp(limits.0, limits.1);
         Self { passed: None, failed: None, held: None, broke: None, next, again: false, limits, trials: 0, runs: 0 }
     }
 
-    /// What to do next; `None` if the search is over.
+    /// The next step; `None` if the search is over.
     pub fn next(&self) -> Option<Step> {
         let close = matches!((self.passed, self.failed), (Some(p), Some((f, _))) if f / p <= CLOSE);
         let at_limit =
@@ -78,7 +79,7 @@ impl Search {
         (self.runs < MOST_RUNS && rate >= self.limits.0).then_some(Step::Run(rate as u64))
     }
 
-    /// How the trial that [`next`](Self::next) asked for went.
+    /// Records the outcome of the trial requested by [`next`](Self::next).
     pub fn tried(&mut self, trial: TrialVerdict) {
         self.trials += 1;
         self.again = trial != TrialVerdict::Passed && !self.again;
@@ -97,7 +98,7 @@ impl Search {
         };
     }
 
-    /// How the run that [`next`](Self::next) asked for went; says whether it is the best so far.
+    /// Records the outcome of the run requested by [`next`](Self::next); returns whether it is the best so far.
     pub fn ran(&mut self, run: &RateCheck) -> bool {
         let Some(Step::Run(rate)) = self.next() else { return false };
         self.runs += 1;
@@ -111,12 +112,12 @@ impl Search {
         false
     }
 
-    /// The highest rate that a run held, bit/s; `None` if none did.
+    /// The highest rate that a run sustained, bit/s; `None` if none did.
     pub fn held(&self) -> Option<u64> {
         self.held.map(|rate| rate as u64)
     }
 
-    /// The lowest rate above it that was tried and not held, and why; `None` if there is none.
+    /// The lowest rate above it that failed, and why; `None` if there is none.
     pub fn broke(&self) -> Option<(u64, TrialVerdict)> {
         let known = [self.broke, self.failed].into_iter().flatten();
         let above = known.filter(|(rate, _)| self.held.is_none_or(|held| *rate > held));
@@ -130,7 +131,7 @@ mod tests {
     use crate::rate_check::MOST;
     use proptest::prelude::*;
 
-    /// What a path that carries so much, behind a queue that holds so many s of it, and that loses a share of all, makes of a run.
+    /// A run over a path with a given rate, a queue of a given length in s, and a share of random loss.
     fn over(path: (f64, f64, f64), rate: f64, seconds: f64) -> RateCheck {
         let (carries, queue_s, share) = path;
         let excess = (1.0 - carries / rate).max(0.0);
@@ -161,7 +162,7 @@ mod tests {
     }
 
     proptest! {
-        /// With any queue the answer holds and is close to the path's rate.
+        /// With any queue the result passes and is close to the path's rate.
         #[test]
         fn search_converges_from_any_start(
             first in 10_000_u64..100_000_000_000, carries in 20_000.0_f64..1e11, queue_s in 0.0_f64..3.0,
@@ -174,7 +175,7 @@ mod tests {
             prop_assert!(broke as f64 > held && broke as f64 >= carries);
         }
 
-        /// One trial in a row that fails by itself changes nothing.
+        /// A single failed trial does not affect the result.
         #[test]
         fn randomly_failed_trial_is_repeated(carries in 1e6_f64..1e10, which in 1_u32..12) {
             let mut count = 0;
@@ -190,7 +191,7 @@ mod tests {
 
     #[test]
     fn rate_falls_if_path_carries_less_in_long_runs() {
-        // A token bucket that had saved up: 30 Mb/s for a second, 20 in the long run.
+        // A token bucket with saved tokens: 30 Mb/s for a second, 20 in the long run.
         let search = found(10_000_000, |step| match step {
             Step::Trial(_) => (30e6, 0.0, 0.0),
             Step::Run(_) => (20e6, 0.0, 0.0),

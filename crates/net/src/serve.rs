@@ -1,7 +1,7 @@
-//! The server: one TCP port for control and data, and for a UDP run the UDP port of the same number on the same
-//! address. It opens nothing else.
+//! The server: one TCP port for control and data, and for a UDP run the UDP port with the same number on the same address.
+//! It opens no other ports.
 //!
-//! A task a connection, on one thread; the traffic of a run has threads of its own. Several runs may be under way at
+//! Each connection is a task on one thread; the traffic of a run has its own threads. Several runs may be in progress at
 //! once, as when two devices behind one access point are measured together; of UDP, one at a time.
 
 use crate::control::{
@@ -24,16 +24,16 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-/// Control connections at a time; more are refused.
+/// The maximum number of control connections; more are rejected.
 const MOST_RUNS: usize = 16;
-/// Connections that have not yet said what they are for, and shown that they have the key.
+/// The maximum number of connections not yet identified and authenticated.
 const VISITORS: usize = 256;
-/// How long that may take.
+/// The timeout for that.
 const MEETING: Duration = Duration::from_secs(30);
-/// How long the client may take from one run to the next.
+/// How long the client may idle between runs.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Where runs that begin and what went wrong are reported.
+/// Receives a line for each started run and each error.
 pub type Reporter = Rc<dyn Fn(String)>;
 
 /// A server.
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// Counts one down when it goes.
+/// A counter's guard: increments it, and decrements it when dropped.
 struct Counted<'a>(&'a Cell<usize>);
 
 impl<'a> Counted<'a> {
@@ -70,7 +70,7 @@ impl Drop for Counted<'_> {
 }
 
 impl Server {
-    /// Listens. Without a key, only on a loopback address.
+    /// Listens on `address`. Without a key, only a loopback address is allowed.
     ///
     /// # Errors
     /// [`Error::Listen`], or [`Error::NeedsKey`].
@@ -91,13 +91,13 @@ impl Server {
         }))
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves whoever comes. Runs in a `LocalSet`. If `once`, it returns after the first client has gone, or when none has
-    /// come for [`IDLE`]; otherwise never.
+    /// Serves connections. Must run in a `LocalSet`. If `once`, returns after the first client has disconnected, or if none
+    /// has connected within [`IDLE`]; otherwise never.
     pub async fn serve(self: &Rc<Self>, once: bool) {
         let (gone, mut first) = mpsc::unbounded_channel();
         loop {
@@ -121,7 +121,7 @@ impl Server {
                             Ok(_) => (),
                             Err(error) => {
                                 (server.report)(format!("{peer}: {error}"));
-                                // Whoever only knocked at the door does not end the service.
+                                // A peer that never made a request does not end the service.
                             }
                         }
                     });
@@ -134,7 +134,7 @@ impl Server {
         }
     }
 
-    /// Serves a connection; says whether it asked for something, and has gone.
+    /// Serves a connection; returns whether it was a client that made a request and has disconnected.
     async fn meet(
         self: &Rc<Self>,
         stream: TcpStream,
@@ -143,7 +143,7 @@ impl Server {
     ) -> Result<bool> {
         let met = match visitor.authenticate(self.let_in(stream, peer)).await {
             Ok(met) => met?,
-            // It was reported once for all of them.
+            // It was reported once for all such connections.
             Err(wire::NotAdmitted::Overflow(_)) => return Ok(false),
             Err(wire::NotAdmitted::Slow(waited)) => {
                 return Err(Error::Stalled { doing: "identifying the connection", waited });
@@ -161,12 +161,12 @@ impl Server {
         }
     }
 
-    /// Finds out what a connection is for, and whether it may be.
+    /// Identifies and authenticates a connection.
     async fn let_in(&self, mut stream: TcpStream, peer: SocketAddr) -> Result<Visitor<'_>> {
         let doing = "waiting for its first message";
         let mut first = [0; 8];
         let met = tokio::time::timeout(PATIENCE, async {
-            // Peeked, so that TLS finds its own beginning; a byte tells TLS from ours.
+            // Peeked, so that TLS reads its own first bytes; one byte distinguishes TLS from our protocol.
             while stream.peek(&mut first).await? < 8 && first[0] == b'F' {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -176,7 +176,7 @@ impl Server {
         if &first == DATA {
             return self.take_data(stream).await;
         }
-        // A message is one packet, and waits for no other.
+        // A message is one packet, and must not wait for another.
         let _ = stream.set_nodelay(true);
         let local = stream.local_addr().doing("read the address")?;
         let plain = &first == CONTROL;
@@ -186,7 +186,7 @@ impl Server {
             use tokio::io::AsyncWriteExt as _;
             let refused = wire::stranger(&first);
             if matches!(refused, wire::Refused::KeyWanted) {
-                // It may have gone.
+                // The peer may have closed the connection.
                 let _ = stream.write_all(&wire::KEYLESS).await;
             }
             return Err(Error::Key(refused));
@@ -241,7 +241,7 @@ impl Server {
                     }
                     self.run(&mut channel, local, spec).await?;
                 }
-                // The run was over before it came.
+                // The run was over before the message arrived.
                 Message::Stop => {}
                 other => return Err(channel.unexpected(&other, "waiting for its request")),
             }
@@ -257,7 +257,7 @@ impl Server {
         };
         let (carrier, _supplied) = match ready.await {
             Ok(ready) => ready,
-            // What is refused here is the client's to change; the session goes on.
+            // The client can correct such a request; the session continues.
             Err(error) if Error::is_askers(&error) => {
                 return channel.send(&Message::Refused { why: error.to_string() }, "refusing").await;
             }
@@ -268,7 +268,7 @@ impl Server {
         give(channel, report).await
     }
 
-    /// The connections of a run, once it may begin.
+    /// Collects the connections of a run until it can begin.
     async fn gather(&self, channel: &mut Channel, local: SocketAddr, spec: &Spec, token: Token) -> Result<Carrier> {
         let ready = Message::Ready { token: control::token_text(&token) };
         if spec.probe && spec.directions.iter().any(|d| Role::Server.sends(*d)) {
@@ -311,31 +311,31 @@ impl Server {
         tokio::time::timeout(PATIENCE, all).await.map_err(|_| Error::Stalled { doing, waited: PATIENCE })?;
         connections.sort_by_key(|c| (c.announcement.direction.name(), c.announcement.stream));
         for c in &connections {
-            // What holds for a connection that stands: the segment's size is agreed on already.
+            // Only options of an established connection: the segment size has already been negotiated.
             let options = crate::spec::SocketOptions { mss: None, ..spec.socket.clone() };
             socket::set(&SockRef::from(&c.stream), &options, true)?;
         }
         let carrier = made_ready(spec, Role::Server, connections).await?;
-        // All have come: only now does the client know that it may begin.
+        // All connections are open: this tells the client that it may begin.
         channel.send(&ready, "preparing the run").await?;
         expect_go(channel).await?;
         Ok(carrier)
     }
 }
 
-/// What a connection turned out to be.
+/// The type of an identified connection.
 enum Visitor<'s> {
-    /// It has its answer, or went.
+    /// Already answered, or closed.
     Gone,
-    /// One of a run's.
+    /// A data connection of a run.
     Data(mpsc::UnboundedSender<Connection>, Connection),
-    /// It will ask for runs.
+    /// A client that will request runs.
     Client(Box<Channel>, SocketAddr, Counted<'s>),
 }
 
 const AGREEING: &str = "agreeing on a version";
 
-/// The versions that the other end knows, and its program.
+/// Receives the versions that the other end supports, and its program name.
 async fn hello(channel: &mut Channel) -> Result<((u32, u32), String)> {
     match channel.expect(PATIENCE, AGREEING).await? {
         Message::Hello { oldest, newest, program } => Ok(((oldest, newest), program)),
@@ -352,14 +352,14 @@ async fn agree(channel: &mut Channel, (theirs, program): ((u32, u32), String)) -
     Err(Error::Version { theirs, ours: VERSIONS, program })
 }
 
-/// [`Carrier::tcp`], while the runtime goes on.
+/// Calls [`Carrier::tcp`] without blocking the runtime.
 pub(crate) async fn made_ready(spec: &Spec, side: Role, connections: Vec<Connection>) -> Result<Carrier> {
     let spec = spec.clone();
     let made = tokio::task::spawn_blocking(move || Carrier::tcp(&spec, side, connections));
     Ok(made.await??)
 }
 
-/// Takes a run out of the list when it ends, however it does.
+/// Removes a run from the list on drop.
 struct Unregister<'a> {
     runs: &'a RefCell<HashMap<Token, mpsc::UnboundedSender<Connection>>>,
     token: Token,
@@ -387,8 +387,8 @@ async fn pong(channel: &mut Channel, asked_ns: u64) -> Result<()> {
     channel.send(&Message::Pong { asked_ns, came_ns, left_ns: clock::now_ns() }, "synchronising clocks").await
 }
 
-/// Sees to it that this end can use the congestion control that the run names: its kernel's, or Fathom's own for as long as
-/// the second result is kept. An end that only receives needs none, and then it is taken out of the spec.
+/// Makes the congestion control of the run available at this end: the kernel's, or Fathom's own for as long as the second
+/// result is kept. An end that only receives needs none, so it is removed from the spec.
 pub(crate) fn supply(spec: &Spec, side: Role) -> Result<(Spec, Option<cc::Registered>)> {
     let mut spec = spec.clone();
     if !spec.is_tcp() {
@@ -402,8 +402,8 @@ pub(crate) fn supply(spec: &Spec, side: Role) -> Result<(Spec, Option<cc::Regist
     Ok((spec, supplied))
 }
 
-/// Runs an end's traffic in threads, and answers the other end meanwhile. If the control connection ends, so does the run.
-/// Who watches may interrupt the run of the client, which then tells the other one.
+/// Runs an end's traffic in threads, and serves the control connection meanwhile. If that connection ends, so does the run.
+/// The watch can interrupt the client's run, which then notifies the other end.
 pub(crate) async fn drive(
     channel: &mut Channel,
     spec: &Spec,
@@ -412,7 +412,7 @@ pub(crate) async fn drive(
     watch: &Watch,
 ) -> Result<EndReport> {
     let stop = Arc::new(AtomicBool::new(false));
-    // Set also when this future is dropped, since threads do not see that.
+    // Also set when this future is dropped, since threads do not notice that.
     let _guard = StopOnDrop(stop.clone());
     let mut traffic = tokio::task::spawn_blocking({
         let (spec, stop, live) = (spec.clone(), stop.clone(), watch.live.clone());
@@ -421,7 +421,7 @@ pub(crate) async fn drive(
     let longest = Duration::from_millis(spec.duration_ms) + IDLE;
     let ended = |source| Error::Task { doing: "the test failed: ", source };
     if side == Role::Client {
-        // The client has nothing to read before its own traffic is done.
+        // The client has nothing to receive before its own traffic is done.
         while !watch.interrupted.load(Ordering::Relaxed) {
             tokio::select! {
                 report = &mut traffic => return report.map_err(ended),
@@ -452,14 +452,14 @@ pub(crate) async fn drive(
     Ok(report)
 }
 
-/// What somebody outside sees of a run, and can do to it.
+/// Lets the caller observe and interrupt a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watch {
     pub interrupted: Arc<AtomicBool>,
     pub live: Arc<traffic::LiveCounters>,
 }
 
-/// How often it is looked whether the user wants an end.
+/// How often to check for an interrupt.
 const LOOK: Duration = Duration::from_millis(50);
 
 struct StopOnDrop(Arc<AtomicBool>);
@@ -470,7 +470,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Sends a report, its readings first.
+/// Sends a report, its samples first.
 async fn give(channel: &mut Channel, mut report: EndReport) -> Result<()> {
     let doing = "sending the results";
     for sent in &mut report.sent {
@@ -493,13 +493,13 @@ fn bind_udp(at: SocketAddr, spec: &Spec) -> Result<std::net::UdpSocket> {
     Ok(socket)
 }
 
-/// Sends announcements back to where they come from until the run begins; the first decides who the other end is.
+/// Echoes announcements to their sender until the run begins; the first determines the peer.
 fn answer_announcements(socket: &std::net::UdpSocket, token: &Token, go: &AtomicBool) -> Result<()> {
     let mut room = [0; 64];
     let mut known = false;
     let deadline = clock::now_ns() + 2 * PATIENCE.as_nanos() as u64;
     while !go.load(Ordering::Relaxed) && clock::now_ns() < deadline {
-        // Peeked: what is no announcement may be the run's first packet, which is for others to take.
+        // Peeked: any other packet may be the first of the run, to be received by its thread.
         let Ok((length, from)) = socket.peek_from(&mut room) else { continue };
         let words = room.get(..length).and_then(|w| w.strip_prefix(&DATA[..])).and_then(Announcement::parse);
         if words.is_some_and(|a| a.token == *token) {
@@ -508,12 +508,12 @@ fn answer_announcements(socket: &std::net::UdpSocket, token: &Token, go: &Atomic
                 known = true;
             }
             let _ = socket.recv(&mut room);
-            // If it is lost, the other end asks again.
+            // If it is lost, the other end repeats its request.
             let _ = socket.send(&room[..length]);
         } else if known {
             return Ok(());
         } else {
-            // A stranger's.
+            // A packet of a stranger.
             let _ = socket.recv(&mut room);
         }
     }

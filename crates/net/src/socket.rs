@@ -1,7 +1,7 @@
-//! A socket's settings: as asked for, set; as granted, read back.
+//! Socket options: set as requested, and read back as granted.
 //!
-//! The kernel doubles a buffer that is set, cuts it at net.core.{w,r}mem_max, and stops to adjust it by itself. So what
-//! was set is no answer: both numbers are reported.
+//! The kernel doubles a buffer size that is set, limits it to net.core.{w,r}mem_max, and stops tuning it. So the requested
+//! size is not the actual one: both are reported.
 
 use crate::error::{Error, Result};
 use crate::outcome::Granted;
@@ -10,10 +10,10 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, RawFd};
 
-/// A socket to connect with, set up but not connected. `interface` binds it to a network interface.
+/// Creates a socket, configured but not connected. `interface` binds it to a network interface.
 ///
 /// # Errors
-/// [`Error::Setting`] with what was refused.
+/// [`Error::Setting`] with the option that was rejected.
 pub fn connecting(to: SocketAddr, options: &SocketOptions, interface: Option<&str>, udp: bool) -> Result<Socket> {
     let (kind, protocol) = if udp { (Type::DGRAM, Protocol::UDP) } else { (Type::STREAM, Protocol::TCP) };
     let socket = Socket::new(Domain::for_address(to), kind, Some(protocol))
@@ -37,7 +37,7 @@ fn bind_to(socket: &Socket, interface: &str) -> Result<()> {
     })
 }
 
-/// Sets what is asked for.
+/// Sets the requested options.
 ///
 /// # Errors
 /// [`Error::Setting`].
@@ -97,7 +97,7 @@ fn pace(fd: RawFd, bytes_per_s: u64) -> std::io::Result<()> {
     if failed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// Reads back what the kernel granted. What cannot be read is 0 or empty.
+/// Reads back what the kernel granted. Values that cannot be read are 0 or empty.
 pub fn granted(socket: &SockRef<'_>, tcp: bool) -> Granted {
     let address = |a: std::io::Result<socket2::SockAddr>| {
         a.ok().and_then(|a| a.as_socket()).map(|a| a.to_string()).unwrap_or_default()
@@ -114,7 +114,7 @@ pub fn granted(socket: &SockRef<'_>, tcp: bool) -> Granted {
     }
 }
 
-/// Bytes that lie in a socket and were not read yet.
+/// Bytes received by a socket but not read yet.
 pub fn unread(fd: RawFd) -> u64 {
     let mut bytes: libc::c_int = 0;
     // SAFETY: FIONREAD writes one int, which is ours.
@@ -122,16 +122,16 @@ pub fn unread(fd: RawFd) -> u64 {
     if failed == 0 { bytes.max(0) as u64 } else { 0 }
 }
 
-/// Whether a connection was reset, or shut down at this end, without waiting for it.
+/// Whether a connection was reset, or shut down at this end; does not block.
 pub fn ended(fd: RawFd) -> bool {
-    // A known size need not be queried.
+    // poll reports POLLERR and POLLHUP without being asked.
     let mut asked = libc::pollfd { fd, events: 0, revents: 0 };
     // SAFETY: one pollfd of ours is read and written.
-    let setting_error = unsafe { libc::poll(&raw mut asked, 1, 0) };
-    setting_error > 0 && asked.revents & (libc::POLLERR | libc::POLLHUP) != 0
+    let ready = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    ready > 0 && asked.revents & (libc::POLLERR | libc::POLLHUP) != 0
 }
 
-/// The kernel's settings that bound buffers and congestion controls.
+/// The kernel's settings that limit buffers, and its congestion controls.
 pub fn settings() -> std::collections::BTreeMap<String, String> {
     let names = [
         "net.ipv4.tcp_wmem",
@@ -165,7 +165,7 @@ mod tests {
         };
         let socket = connecting("127.0.0.1:1".parse().unwrap(), &options, None, false).unwrap();
         let granted = granted(&SockRef::from(&socket), true);
-        // Linux doubles what is set (net/core/sock.c, SO_SNDBUF).
+        // Linux doubles the size that is set (net/core/sock.c, SO_SNDBUF).
         assert_eq!((granted.send_buffer, granted.receive_buffer), (32_768, 16_384));
         assert_eq!(granted.congestion.as_deref(), Some("reno"));
         assert!(SockRef::from(&socket).tcp_nodelay().unwrap());
@@ -175,15 +175,15 @@ mod tests {
     fn refused_socket_option_error_has_remedy() {
         let to = "127.0.0.1:1".parse().unwrap();
         let none = SocketOptions { congestion: Some("nosuch".into()), ..SocketOptions::default() };
-        let setting_error = connecting(to, &none, None, false).unwrap_err().to_string();
+        let refused = connecting(to, &none, None, false).unwrap_err().to_string();
         assert!(
-            setting_error.contains("nosuch") && setting_error.contains("tcp_available_congestion_control"),
-            "{setting_error}"
+            refused.contains("nosuch") && refused.contains("tcp_available_congestion_control"),
+            "{refused}"
         );
-        let setting_error = connecting(to, &SocketOptions::default(), Some("nosuch0"), false).unwrap_err().to_string();
+        let refused = connecting(to, &SocketOptions::default(), Some("nosuch0"), false).unwrap_err().to_string();
         assert!(
-            setting_error.contains("nosuch0") && (setting_error.contains("ip link") || setting_error.contains("root")),
-            "{setting_error}"
+            refused.contains("nosuch0") && (refused.contains("ip link") || refused.contains("root")),
+            "{refused}"
         );
     }
 }

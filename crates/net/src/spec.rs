@@ -1,38 +1,37 @@
-//! What is asked for: the traffic of one run, as it goes over the control connection. Nothing of it is believed before
-//! [`Spec::check`] has seen it.
+//! The requested traffic of one run, as sent over the control connection. It is untrusted until [`Spec::check`] accepts it.
 
 pub use crate::spec_error::SpecError;
 use serde::{Deserialize, Serialize};
 
-/// Bytes of the header of a packet ([`crate::traffic`]).
+/// Bytes of a packet's header ([`crate::traffic`]).
 pub const PACKET_HEADER: usize = 32;
-/// The most streams a direction may have; each has a thread at either end.
+/// The maximum number of streams per direction; each has a thread at either end.
 pub const MAX_STREAMS: u16 = 128;
 /// The longest run, in milliseconds.
 pub const MAX_DURATION_MS: u64 = 3_600_000;
-/// The largest packet of UDP: what IPv4 leaves of 65,535 bytes.
+/// The largest payload of a UDP packet: what IPv4 leaves of 65,535 bytes.
 pub const MAX_PACKET: u32 = 65_507;
-/// The smallest: it holds its header.
+/// The smallest: the header alone.
 pub const MIN_PACKET: u32 = PACKET_HEADER as u32;
 /// The largest request or response.
 pub const MAX_MESSAGE: u32 = 1 << 20;
-/// The highest rate that can be asked for, in bit/s.
+/// The highest rate that can be requested, in bit/s.
 pub const MAX_RATE: u64 = 1_000_000_000_000;
 
-/// How long an interval of throughput is, in nanoseconds.
+/// The length of a throughput interval, in nanoseconds.
 pub const INTERVAL_NS: u64 = 100_000_000;
-/// How often a sending end's TCP is read, in nanoseconds.
+/// The sampling interval of a sender's TCP state, in nanoseconds.
 pub const SAMPLE_NS: u64 = 10_000_000;
-/// The most readings of a run at one end: 100 MB on the wire as JSON.
+/// The maximum number of samples of a run at one end: 100 MB on the wire as JSON.
 pub const MAX_READINGS: u64 = 500_000;
 
-/// How far apart readings are, in ns, for so many sockets over so long a run.
+/// The sampling interval, in ns, for this number of sockets and duration.
 pub fn readings_every_ns(sockets: u64, duration_ns: u64) -> u64 {
     let fits = sockets.saturating_mul(duration_ns) / MAX_READINGS;
     SAMPLE_NS.max(fits.next_multiple_of(SAMPLE_NS))
 }
 
-/// Which way data goes, seen from the client.
+/// The direction of data, seen from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -52,23 +51,23 @@ impl Direction {
     }
 }
 
-/// What is sent.
+/// The traffic to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Traffic {
-    /// As much as TCP takes, or so many bit/s of a stream written in bursts every 10 ms.
+    /// As much as TCP accepts, or a given rate per stream, written in bursts every 10 ms.
     Tcp {
-        /// Bit/s of each stream, if the application is to hold itself back.
+        /// Bit/s of each stream, if the application limits its rate.
         rate_bps: Option<u64>,
     },
-    /// Packets at absolute due times.
+    /// Packets at absolute send times.
     Udp {
         /// Bit/s of payload, all streams together.
         rate_bps: u64,
         /// Payload of a packet, in bytes.
         packet_bytes: u32,
     },
-    /// Over TCP: a request, its response, the next request.
+    /// Over TCP: a request, its response, the next request, and so on.
     Transactions {
         /// Bytes of a request.
         request_bytes: u32,
@@ -77,7 +76,7 @@ pub enum Traffic {
     },
 }
 
-/// What is set on each socket; what is left out stays as the kernel has it.
+/// Options of each socket; omitted ones keep the kernel's defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketOptions {
     /// SO_SNDBUF, bytes (the kernel grants twice this).
@@ -94,29 +93,29 @@ pub struct SocketOptions {
     pub pacing_bps: Option<u64>,
 }
 
-/// One run.
+/// A requested run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    /// What is sent.
+    /// The traffic to send.
     pub traffic: Traffic,
-    /// Which ways.
+    /// In which directions.
     pub directions: Vec<Direction>,
-    /// Connections (TCP) or flows (UDP) each way.
+    /// Connections (TCP) or flows (UDP) per direction.
     pub streams: u16,
-    /// How long data is counted.
+    /// The measured time.
     pub duration_ms: u64,
-    /// Of every socket.
+    /// The options of every socket.
     pub socket: SocketOptions,
-    /// Whether a receiver takes the bytes into memory, as an application does, or lets the kernel throw them away.
+    /// Whether a receiver copies the bytes to memory, as an application does, or lets the kernel discard them.
     pub copy: bool,
     /// Whether sending ends record every acknowledgement ([`crate::probe`]).
     pub probe: bool,
-    /// When TCP's state is read.
+    /// When TCP's state is sampled.
     #[serde(default, skip_serializing_if = "Readings::is_all")]
     pub readings: Readings,
 }
 
-/// When TCP's state is read. Only with all readings is it known what limited a run.
+/// When TCP's state is sampled. What limited a run is only known with [`Readings::All`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Readings {
@@ -125,11 +124,11 @@ pub enum Readings {
     All,
     /// Never.
     None,
-    /// In some intervals and not in others, by lot ([`crate::turns`]), to see what reading it costs.
+    /// In randomly chosen intervals ([`crate::turns`]), to measure the cost of sampling.
     ByTurns {
-        /// Of the lots.
+        /// The seed of the choice.
         seed: u64,
-        /// Whether the others have them too: then the ratio tells what the method finds where there is nothing to find.
+        /// Whether the other intervals are sampled too: the measured ratio then shows the method's result without any effect.
         #[serde(default)]
         control: bool,
     },
@@ -142,10 +141,10 @@ impl Readings {
 }
 
 impl Spec {
-    /// Whether both ends can do this.
+    /// Checks whether both ends can run this.
     ///
     /// # Errors
-    /// Which part cannot be, and what can.
+    /// The invalid part, and its valid range.
     pub fn check(&self) -> Result<(), SpecError> {
         let within = |what, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
             true => Ok(()),
@@ -195,12 +194,12 @@ impl Spec {
         Ok(())
     }
 
-    /// Whether data goes that way.
+    /// Whether data flows in this direction.
     pub fn goes(&self, direction: Direction) -> bool {
         self.directions.contains(&direction)
     }
 
-    /// Whether it is one connection a stream, which the kernel's TCP can be asked about.
+    /// Whether each stream is a TCP connection, whose state the kernel reports.
     pub fn is_tcp(&self) -> bool {
         !matches!(self.traffic, Traffic::Udp { .. })
     }

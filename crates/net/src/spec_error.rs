@@ -1,40 +1,40 @@
-//! Why a run cannot be made as it is asked for.
+//! Why a requested run is not possible.
 
-/// What is wrong with a [`crate::spec::Spec`], and what can be asked for.
+/// What is wrong with a [`crate::spec::Spec`], and the valid values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// A number is too small or too large.
+    /// A number is out of range.
     #[error("{what} is {value}; must be from {least} to {most}")]
     OutOfRange {
-        /// Which.
+        /// Which number.
         what: &'static str,
-        /// What was asked for.
+        /// The requested value.
         value: u64,
-        /// The least that is possible.
+        /// The minimum.
         least: u64,
-        /// The most.
+        /// The maximum.
         most: u64,
     },
-    /// It goes nowhere, or twice the same way.
+    /// No direction, or the same one twice.
     #[error("a run needs a direction: up, down or both")]
     Direction,
-    /// Requests cannot go the other way.
+    /// Requests only go from the client to the server.
     #[error("requests always go up, to the server: omit --direction")]
     RequestsGoUp,
     /// Only bulk TCP has acknowledgements worth recording.
     #[error("--tcp-probe is for bulk TCP")]
     ProbeNeedsTcp,
-    /// The cost of readings is a ratio of throughputs of one direction.
+    /// The cost of sampling is a ratio of throughputs of one direction.
     #[error("--readings-cost needs bulk TCP in one direction")]
     CostNeedsTcp,
-    /// The cost is that of readings every 10 ms.
+    /// The cost is that of sampling every 10 ms.
     #[error(
         "so many streams for so long are sampled less often than every 10 ms: use fewer streams or a \
          shorter run"
     )]
     SampledTooRarely,
-    /// No congestion control can have such a name.
+    /// Not a valid name.
     #[error("the name of a congestion control has 1 to 15 letters, such as cubic")]
     CongestionName,
 }

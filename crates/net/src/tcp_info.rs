@@ -1,26 +1,26 @@
 //! The kernel's state of a TCP connection: `struct tcp_info`, read by offset.
 //!
-//! The structure only ever grows at its end (include/uapi/linux/tcp.h), and getsockopt returns how much of it this kernel
-//! has. So each field is read where it stands, and one that lies behind the returned length is 0: unknown, never a
-//! neighbour's bytes. Values are raw: windows in segments, times in microseconds, rates in bytes per second.
+//! The structure only ever grows at its end (include/uapi/linux/tcp.h), and getsockopt returns the size that this kernel
+//! has. So each field is read at its fixed offset, and a field beyond the returned length is 0: unknown, never another
+//! field's bytes. Values are raw: windows in segments, times in microseconds, rates in bytes per second.
 //!
-//! **Uncertainty.** The counters `busy_us`, `rwnd_limited_us` and `sndbuf_limited_us` are kept by the sender's TCP in
-//! jiffies (net/ipv4/tcp_output.c, tcp_chrono_start), so differences over 10 ms are coarse and sums are good. `srtt_us`
-//! is smoothed over eight samples.
+//! **Uncertainty.** The sender's TCP keeps the counters `busy_us`, `rwnd_limited_us` and `sndbuf_limited_us` in jiffies
+//! (net/ipv4/tcp_output.c, tcp_chrono_start), so differences over 10 ms are coarse and sums are accurate. `srtt_us` is
+//! smoothed over eight samples.
 
 use serde::{Deserialize, Serialize};
 use std::os::fd::RawFd;
 
-/// More than any kernel's structure has so far (6.18: 280 bytes).
+/// Larger than any kernel's structure so far (6.18: 280 bytes).
 const ROOM: usize = 512;
 
 macro_rules! fields {
     ($( $(#[doc = $doc:literal])+ $name:ident: $ty:ty = $offset:literal, $unit:literal; )*) => {
-        /// One reading of one connection at its sending end.
+        /// One sample of a connection at its sending end.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(from = "Row", into = "Row")]
         pub struct TcpSample {
-            /// When, CLOCK_BOOTTIME of the sending end.
+            /// The time, CLOCK_BOOTTIME of the sending end.
             pub time_ns: u64,
             /// The number of the stream in its direction.
             pub stream: u64,
@@ -39,7 +39,7 @@ macro_rules! fields {
                 [$( self.$name ),*].into_iter()
             }
 
-            /// Reads the structure as the kernel returned it.
+            /// Parses the structure returned by the kernel.
             pub fn parse(bytes: &[u8]) -> Self {
                 Self {
                     time_ns: 0,
@@ -90,7 +90,7 @@ fields! {
     cwnd: u32 = 80, "segment";
     /// Segments sent again so far.
     total_retrans: u32 = 100, "segment";
-    /// Rate at which packets are let go, bytes/s.
+    /// Pacing rate, bytes/s.
     pacing_rate: u64 = 104, "byte/s";
     /// Bytes acknowledged so far.
     bytes_acked: u64 = 120, "byte";
@@ -128,15 +128,15 @@ impl TcpSample {
 fn at(bytes: &[u8], offset: usize, size: usize) -> u64 {
     let Some(field) = bytes.get(offset..offset + size) else { return 0 };
     let mut wide = [0; 8];
-    // The structure is in the machine's order; both of our targets are little-endian.
+    // The structure is in native byte order; both of our targets are little-endian.
     wide[..size].copy_from_slice(field);
     u64::from_le_bytes(wide)
 }
 
-/// Reads a connection's state now; `time_ns` and `stream` are the caller's to fill in.
+/// Samples a connection's state; the caller fills in `time_ns` and `stream`.
 ///
 /// # Errors
-/// The error of getsockopt, such as for a socket that is no TCP.
+/// The error of getsockopt, such as for a socket that is not TCP.
 pub fn read(fd: RawFd) -> std::io::Result<TcpSample> {
     let mut bytes = [0_u8; ROOM];
     let mut length = ROOM as libc::socklen_t;
@@ -181,7 +181,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let info = read(std::os::fd::AsRawFd::as_raw_fd(&stream)).unwrap();
-        // Ten segments is RFC 6928's initial window; loopback's segments are large.
+        // RFC 6928's initial window is ten segments; segments on loopback are large.
         assert!(info.cwnd == 10 && info.snd_mss > 1000 && info.snd_wnd > 1000, "{info:?}");
     }
 }

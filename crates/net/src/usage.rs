@@ -1,10 +1,10 @@
-//! What a run took of an end's processors, from which [`crate::why`] tells whether they were the limit.
+//! The CPU usage of a run at one end, from which [`crate::why`] determines whether CPU time was the limit.
 //!
-//! A thread that is ready and does not run waits for a processor: /proc counts that (`schedstat`, second figure). A
-//! control group with a quota stops its threads without counting it there, so what its `cpu.stat` says is read too.
+//! A thread that is runnable but does not run waits for a CPU: /proc counts that (`schedstat`, second field). A control
+//! group with a quota stops its threads without counting it there, so its `cpu.stat` is read too.
 //!
-//! **Uncertainty.** What the kernel does for a connection in interrupts is charged to whoever ran, or to nobody; the
-//! share of the busiest processor shows it.
+//! **Uncertainty.** Interrupt work for a connection is charged to whichever thread was running, or to none; the share of
+//! the busiest CPU includes it.
 
 use crate::{clock, nan};
 use serde::{Deserialize, Serialize};
@@ -13,17 +13,17 @@ use std::path::{Path, PathBuf};
 /// The threads of one direction at one end, or of transactions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Threads {
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// CPU time of all, ns.
+    /// Total CPU time, ns.
     pub cpu_ns: u64,
-    /// Time in which they were ready and did not run, ns; 0 where the kernel does not count it.
+    /// Total time they were runnable but did not run, ns; 0 where the kernel does not count it.
     pub wait_ns: u64,
-    /// CPU time of the busiest.
+    /// CPU time of the busiest thread.
     pub busiest_cpu_ns: u64,
-    /// The most that one ran or waited to run, ns.
+    /// Maximum over the threads of the time running or waiting to run, ns.
     pub busiest_ready_ns: u64,
-    /// Time in which they slept since they had nothing to do by their own plan, as they report it, ns of all.
+    /// Total time they slept because their schedule had nothing to do, as reported by the threads, ns.
     #[serde(default)]
     pub paused_ns: u64,
 }
@@ -40,26 +40,26 @@ impl Threads {
     }
 }
 
-/// The calling thread so far.
+/// The calling thread's usage so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Thread {
     /// CPU time, ns.
     pub cpu_ns: u64,
-    /// Time ready but not running, ns.
+    /// Time runnable but not running, ns.
     pub wait_ns: u64,
-    /// Time in which it slept by its own plan, ns; the thread itself has to say.
+    /// Time it slept according to its schedule, ns; set by the thread itself.
     pub paused_ns: u64,
 }
 
 impl Thread {
-    /// Reads it.
+    /// Reads the counters.
     pub fn now() -> Self {
         let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
         let wait = text.split_whitespace().nth(1).and_then(|w| w.parse().ok()).unwrap_or(0);
         Self { cpu_ns: clock::thread_cpu_ns(), wait_ns: wait, paused_ns: 0 }
     }
 
-    /// What was added since.
+    /// The usage since `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns),
@@ -72,20 +72,20 @@ impl Thread {
 /// The machine during a run. Shares are 0 to 1.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Its processors.
+    /// The number of CPUs.
     pub cpus: u64,
-    /// Share of their time in which they did something.
+    /// Share of the time that all CPUs were busy.
     #[serde(deserialize_with = "nan::read")]
     pub busy: f64,
-    /// That of the busiest.
+    /// The same for the busiest CPU.
     #[serde(deserialize_with = "nan::read")]
     pub busiest: f64,
-    /// Share of the run in which the control group's quota held its threads back.
+    /// Share of the run in which the quota of the control group throttled its threads.
     #[serde(deserialize_with = "nan::read")]
     pub throttled: f64,
 }
 
-/// A look at the counters, from which a later one makes a [`Machine`].
+/// A snapshot of the counters; two of them yield a [`Machine`].
 #[derive(Debug)]
 pub struct CpuSnapshot {
     at_ns: u64,
@@ -94,7 +94,7 @@ pub struct CpuSnapshot {
 }
 
 impl CpuSnapshot {
-    /// Looks now. A counter that cannot be read stands still.
+    /// Takes a snapshot. A counter that cannot be read is constant.
     pub fn now() -> Self {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -105,7 +105,7 @@ impl CpuSnapshot {
         Self { at_ns: clock::now_ns(), cpus: processors(&stat), throttled_us }
     }
 
-    /// What happened since.
+    /// The usage since `before`.
     pub fn since(&self, before: &Self) -> Machine {
         let shares: Vec<f64> = self
             .cpus
@@ -126,7 +126,7 @@ impl CpuSnapshot {
     }
 }
 
-/// Busy and all ticks of each processor in /proc/stat.
+/// Busy and total ticks of each CPU in /proc/stat.
 fn processors(stat: &str) -> Vec<(u64, u64)> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
@@ -139,8 +139,8 @@ fn processors(stat: &str) -> Vec<(u64, u64)> {
     stat.lines().filter_map(line).collect()
 }
 
-/// The folders in which a process's control group may have its quota: that of version 1's tree for processors, and that of
-/// version 2, which stands beside the trees of version 1 where both are mounted.
+/// The folders that may contain the quota of a process's control group: that of version 1's cpu hierarchy, and that of
+/// version 2, which is mounted beside those of version 1 where both exist.
 fn own_groups(text: &str) -> Vec<PathBuf> {
     let mounted = Path::new("/sys/fs/cgroup");
     let mut dirs = Vec::new();
@@ -157,7 +157,7 @@ fn own_groups(text: &str) -> Vec<PathBuf> {
     dirs
 }
 
-/// The time for which a quota held the group back, us.
+/// The time for which a quota throttled the group, us.
 fn throttled_us(text: &str) -> Option<u64> {
     let value = |name: &str| -> Option<u64> { text.lines().find_map(|l| l.strip_prefix(name))?.trim().parse().ok() };
     // Version 1 counts in ns.

@@ -1,5 +1,5 @@
-//! The algorithms' arithmetic, compiled natively from the headers that the BPF programs are made of: against the formulas of
-//! the papers in floating point, and properties under hostile numbers (undefined behaviour and overflow trap).
+//! The algorithms' arithmetic, compiled natively from the headers of the BPF programs: compared to the formulas of the
+//! papers in floating point, and properties for extreme numbers (undefined behaviour and overflow trap).
 
 use proptest::prelude::*;
 use std::ffi::{CString, c_void};
@@ -12,7 +12,7 @@ const BIC: i32 = 0;
 const HTCP: i32 = 1;
 const WESTWOOD: i32 = 2;
 
-/// As `struct flow` in flow.h.
+/// The layout of `struct flow` in flow.h.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 struct Flow {
@@ -51,7 +51,7 @@ fn native() -> Native {
         let done = Command::new("cc").args(trap).args(options).arg(&library).arg(source).output().expect("cc");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         let path = CString::new(library.as_os_str().as_bytes()).expect("no NUL in it");
-        // SAFETY: the library was just made, runs nothing when it is loaded, and is never unloaded.
+        // SAFETY: the library was just built, runs no code when it is loaded, and is never unloaded.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
         assert!(!handle.is_null(), "dlopen");
         let find = |name: &str| -> *mut c_void {
@@ -103,7 +103,7 @@ impl Connection {
     fn new(which: i32, cwnd: u32, ssthresh: u32) -> Self {
         let flow = Flow { cwnd, ssthresh, clamp: u32::MAX, mss: 1448, now_us: 1_000_000, ..Flow::default() };
         let mut new = Self { which, state: [u64::MAX; 13], flow };
-        // SAFETY: both are whole and of the C side's sizes; so below.
+        // SAFETY: both are initialized and have the sizes of the C side; the same applies below.
         unsafe { (native().start)(which, &raw mut new.state, &raw mut new.flow) };
         new
     }
@@ -119,7 +119,7 @@ impl Connection {
         unsafe { (native().loss)(self.which, &raw mut self.state, &raw mut self.flow) }
     }
 
-    /// For so long nothing is under way.
+    /// An idle time without data in flight.
     fn idle(&mut self, us: u64) {
         self.flow.now_us += us;
         // SAFETY: as in `new`.
@@ -131,7 +131,7 @@ impl Connection {
         unsafe { (native().timeout)(self.which, &raw mut self.state) };
     }
 
-    /// A whole window is acknowledged in pairs, as a receiver that delays acknowledgements does, within `rtt_us`.
+    /// A whole window is acknowledged in pairs, as by a receiver that delays acknowledgements, within `rtt_us`.
     fn round(&mut self, rtt_us: u32) {
         let pairs = (self.flow.cwnd / 2).max(1);
         for _ in 0..pairs {
@@ -142,13 +142,13 @@ impl Connection {
 }
 
 fn step(max: u32, cwnd: u32) -> f64 {
-    // SAFETY: takes and gives numbers.
+    // SAFETY: takes and returns numbers.
     unsafe { (native().step_of_bic)(max, cwnd) as f64 / 1024.0 }
 }
 
 fn alpha(since_s: f64, rtt_ms: f64, beta: f64) -> f64 {
     let numbers = ((since_s * 1e6) as u64, (rtt_ms * 1e3) as u32, (beta * 128.0) as u32);
-    // SAFETY: takes and gives numbers.
+    // SAFETY: takes and returns numbers.
     f64::from(unsafe { (native().alpha_of_htcp)(numbers.0, numbers.1, numbers.2) }) / 128.0
 }
 
@@ -172,15 +172,15 @@ fn slow_start_doubles_up_to_ssthresh() {
 
 #[test]
 fn bic_searches_between_windows() {
-    // Far below the maximum: a straight line; nearer: a quarter of the distance; close by: S_min.
+    // Far below the maximum: linear; nearer: a quarter of the distance; close to it: S_min.
     close(step(1000, 100), 16.0, 0.0);
     close(step(1000, 960), 10.0, 0.0);
     close(step(1000, 999), 0.2, 0.001);
-    // Past it: S_min, then a third of what it is beyond, then a straight line.
+    // Past it: S_min, then a third of the distance beyond it, then linear.
     close(step(1000, 1000), 0.2, 0.001);
     close(step(1000, 1030), 10.0, 0.001);
     close(step(1000, 1200), 16.0, 0.0);
-    // Small windows are standard TCP, and where nothing is known it is a twentieth at least.
+    // Small windows are standard TCP, and without a known maximum the step is at least a twentieth.
     close(step(1000, 14), 1.0, 0.0);
     close(step(0, 1000), 50.0, 0.0);
 }
@@ -201,7 +201,7 @@ fn bic_returns_to_maximum_and_plateaus() {
     let near = windows.iter().filter(|w| (492..=504).contains(*w)).count();
     let far = windows.iter().filter(|w| **w < 492).count();
     assert!(near > 2 * far, "a plateau at the maximum: {windows:?}");
-    // A second loss below the maximum: somebody else needs room, and the maximum is lowered below this window.
+    // A second loss below the maximum: another flow needs room, and the maximum is lowered below this window.
     let mut rival = Connection::new(BIC, 500, 2);
     rival.loss();
     rival.flow.cwnd = 450;
@@ -235,7 +235,7 @@ fn htcp_backs_off_by_queue_ratio() {
     let mut c = Connection::new(HTCP, 100, 2);
     let mut left = Vec::new();
     for _ in 0..6 {
-        // The queue fills: 60 ms, growing to 80; the rate is the link's all the time.
+        // The queue fills: 60 ms, growing to 80; the rate is always that of the link.
         for n in 0..100 {
             c.flow.cwnd = 100;
             c.round(60_000 + 200 * n);
@@ -243,7 +243,7 @@ fn htcp_backs_off_by_queue_ratio() {
         c.flow.cwnd = 100;
         left.push(c.loss());
     }
-    // The first losses do not know the rate yet; then beta is 60 / 80.
+    // At the first losses the rate is not known yet; then beta is 60 / 80.
     assert_eq!(left[0], 50, "{left:?}");
     assert!(left[3..].iter().all(|l| (74..=78).contains(l)), "{left:?}");
     // The rate halves: conditions have changed.
@@ -266,10 +266,10 @@ fn westwood_sets_window_to_measured_rate() {
     // SAFETY: as in `Connection::new`.
     let rate = unsafe { (native().rate_of_westwood)(&raw const c.state) } as f64;
     close(rate, 100.0 * 1448.0 / 0.080, 0.02 * rate);
-    // The shortest round-trip was 40 ms: half of what is under way is in a queue.
+    // The minimum round trip was 40 ms: half of the data in flight is in a queue.
     c.acked(0, 40_000, 0);
     assert!((48..=51).contains(&c.loss()), "{}", c.loss());
-    // After a timeout the path may be another.
+    // After a timeout the path may have changed.
     c.timeout();
     c.acked(0, 80_000, 0);
     assert!((97..=102).contains(&c.loss()), "{}", c.loss());
@@ -279,14 +279,15 @@ fn westwood_sets_window_to_measured_rate() {
 
 #[test]
 fn westwood_excludes_idle_time_from_rate() {
-    // 50 Mb/s and 16 ms hold 69 segments. The connection is made, waits for 2 s until its run begins, and slow start fills the path.
+    // 50 Mb/s and 16 ms hold 69 segments. The connection is established, waits 2 s until its run begins, and slow start fills the path.
     let mut c = Connection::new(WESTWOOD, 10, u32::MAX);
     c.idle(2_000_000);
     for window in [10, 20, 40, 69, 69, 69, 69] {
         c.flow.cwnd = window;
         c.round(16_000);
     }
-    // By the first sample, of 64 ms in which the window grew, half of the path; with the idle time in it, 6 segments.
+    // According to the first sample, of 64 ms in which the window grew, half of the path; including the idle time it would
+    // be 6 segments.
     assert!((25..=69).contains(&c.loss()), "{}", c.loss());
     // A pause in the middle makes no difference either.
     for _ in 0..60 {
@@ -302,7 +303,7 @@ fn westwood_excludes_idle_time_from_rate() {
     assert!(c.loss().abs_diff(before) <= 2 && before >= 55, "{} and {before}", c.loss());
 }
 
-/// What happens to a connection.
+/// An event of a connection.
 #[derive(Debug, Clone)]
 enum Happens {
     Acked {
@@ -341,7 +342,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 
 proptest! {
     /// For any input from kernel or peer: no trap, the window never falls between losses except to its clamp, never exceeds
-    /// the clamp, and what a loss leaves is 2 at least.
+    /// the clamp, and is at least 2 after a loss.
     #[test]
     fn extreme_numbers_do_not_overflow(which in 0i32..3, story in prop::collection::vec(happens(), 1..60)) {
         let mut c = Connection::new(which, 10, u32::MAX);
@@ -369,7 +370,7 @@ proptest! {
         }
     }
 
-    /// A loss never leaves more than there was, but for Westwood, whose window is what the path carried.
+    /// A loss never increases the window, except for Westwood, whose window is what the path carried.
     #[test]
     fn loss_reduces_window(which in 0i32..2, cwnd in 4u32..1_000_000, rounds in 0usize..3) {
         let mut c = Connection::new(which, cwnd, 2);
@@ -381,10 +382,10 @@ proptest! {
         prop_assert!(left < before && left >= before / 2 - 1, "{before} -> {left}");
     }
 
-    /// The longer ago the last loss is, the faster H-TCP grows.
+    /// H-TCP grows faster the longer ago the last loss is.
     #[test]
     fn htcp_growth_never_falls_with_time(since in 0u64..1 << 40, more in 0u64..1 << 40, rtt in any_size(), beta in 64u32..103) {
-        // SAFETY: takes and gives numbers.
+        // SAFETY: takes and returns numbers.
         let of = |us| unsafe { (native().alpha_of_htcp)(us, rtt, beta) };
         prop_assert!(of(since) <= of(since + more));
     }

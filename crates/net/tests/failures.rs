@@ -17,7 +17,7 @@ fn local<T>(work: impl Future<Output = T>) -> T {
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }
 
-/// A server, and what it reported.
+/// A server, and its reports.
 async fn server(key: Option<wire::Key>) -> (SocketAddr, Rc<RefCell<Vec<String>>>) {
     let report = Rc::new(RefCell::new(Vec::new()));
     let teller = report.clone();
@@ -41,7 +41,7 @@ fn bulk(duration_ms: u64) -> Spec {
     }
 }
 
-/// A peer that answers each message with the next of these, and pings with its time; then it stays silent.
+/// A peer that answers each message with the next of these, and pings with its time; after that it stays silent.
 async fn scripted_server(frames: Vec<Message>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -143,7 +143,7 @@ fn foreign_protocol_is_recognised() {
         for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[&DATA[..], &[0; 19]].concat()] {
             let mut stream = TcpStream::connect(at).await.unwrap();
             stream.write_all(words).await.unwrap();
-            // However it ends.
+            // It may end with an error.
             let _ = stream.read_to_end(&mut Vec::new()).await;
         }
         assert_eq!(report.borrow().len(), 2, "{report:?}");
@@ -185,9 +185,9 @@ fn dead_client_is_detected_and_next_one_served() {
         while report.borrow().is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // A fixed wait: into the run. What the server says comes before it.
+        // A fixed wait: until the run is in progress. The server's reports come before it.
         tokio::time::sleep(Duration::from_millis(1500)).await;
-        // Its run is dropped half-way, and its sockets with it.
+        // The client's run is dropped half-way, and its sockets with it.
         asker.abort();
         let alone = tokio::time::timeout(Duration::from_secs(60), async {
             while report.borrow().len() < 2 {

@@ -4,7 +4,7 @@ use net::cc::{self, Algorithm, PREFIX};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-/// Sends `bytes` over loopback with the congestion control `name`; what arrived.
+/// Sends `bytes` over loopback with the congestion control `name`; returns how many arrived.
 fn transfer(name: &str, bytes: usize) -> usize {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let address = listener.local_addr().expect("bound");

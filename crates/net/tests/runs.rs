@@ -23,7 +23,7 @@ fn spec(traffic: Traffic, directions: &[Direction], duration_ms: u64) -> Spec {
     }
 }
 
-/// Serves on `address`, and gives what the asker made of it.
+/// Serves on `address`, and returns the result of `ask`.
 fn with_server<T>(address: &str, key: Option<wire::Key>, ask: impl AsyncFnOnce(SocketAddr) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
@@ -64,7 +64,7 @@ fn bulk_is_counted_at_receiver_and_sampled_at_sender() {
         let (sent, received) = (outcome.sent(direction).unwrap(), outcome.received(direction).unwrap());
         let total: u64 = received.streams.iter().sum();
         assert!(received.streams.len() == 2 && received.streams.iter().all(|b| *b > 0));
-        // Bytes after the last interval are in none.
+        // Bytes after the last interval are in none of them.
         assert!(received.bytes.iter().sum::<u64>() <= total);
         assert!(sent.samples.is_sorted_by_key(|s| s.time_ns));
         for (stream, bytes) in (0..).zip(&received.streams) {
@@ -96,7 +96,7 @@ fn every_setting_reaches_both_ends() {
         // Linux grants twice what is set.
         assert_eq!((socket.send_buffer, socket.receive_buffer), (80_000, 100_000), "{socket:?}");
     }
-    // Only a sender's control matters, and the other end may not have it.
+    // Only a sender's congestion control matters, and the other end may not have it.
     assert_eq!(sent.sockets[0].congestion.as_deref(), Some("reno"));
     let last = sent.samples.last().unwrap();
     assert!((900..=1000).contains(&last.snd_mss), "{last:?}");
@@ -106,7 +106,7 @@ fn every_setting_reaches_both_ends() {
 #[test]
 fn udp_sends_due_packets_and_counts_received_ones() {
     for directions in [UP, &[Direction::Down], &[Direction::Up, Direction::Down]] {
-        // 1,000 packets a second.
+        // 1,000 packets per second.
         let outcome = run(&spec(Traffic::Udp { rate_bps: 8_000_000, packet_bytes: 1000 }, directions, 1000));
         for direction in directions {
             let sent = outcome.sent(*direction).unwrap().packets.clone().unwrap();
@@ -115,7 +115,7 @@ fn udp_sends_due_packets_and_counts_received_ones() {
             assert_eq!(sent.due, 1000);
             assert!(sent.sent <= sent.due && packets.received <= sent.sent && packets.received > 0);
             assert_eq!(packets.received * 1000, received.streams[0]);
-            // Nothing is lost on the way: not even what comes before its receiver is ready.
+            // Nothing is lost on the path: not even packets that arrive before the receiver is ready.
             assert_eq!(packets.received + packets.dropped_here, sent.sent, "{packets:?}");
             assert!(!packets.transit_ns.is_empty());
         }
@@ -149,10 +149,11 @@ fn rate_limited_sender_is_application_limited() {
     let outcome = run(&spec(Traffic::Tcp { rate_bps: Some(10_000_000) }, UP, 1000));
     let limits = limits(&outcome, Direction::Up);
     assert_eq!(limits[0].cause, Cause::Application, "{limits:?}");
-    // It writes what is due, never more.
+    // It never writes more than is due.
     let bytes: u64 = outcome.received(Direction::Up).unwrap().bytes.iter().sum();
     assert!(bytes <= 1_250_000 * 11 / 10, "{bytes}");
-    // And it does pause: 100 bursts, each of which loopback takes in a packet or two, with sleeps between them, however quick the machine is.
+    // It also pauses: 100 bursts, each of which loopback carries in a packet or two, with sleeps between them, however fast
+    // the machine is.
     let sent = outcome.sent(Direction::Up).unwrap();
     let segments = sent.samples.last().unwrap().data_segs_out;
     assert!(segments <= 400, "{segments} segments");
@@ -183,12 +184,12 @@ fn interrupted_run_ends_at_both_ends_and_keeps_results() {
             let mut session = Session::connect(at, None, None).await.unwrap();
             let interrupter = session.interrupter();
             let (outcome, ()) = tokio::join!(session.run(&wanted), async {
-                // A fixed wait: into the run, whose results come at its end only.
+                // A fixed wait: until the run is in progress, since its results are only available at the end.
                 tokio::time::sleep(std::time::Duration::from_millis(2000)).await;
                 interrupter.store(true, std::sync::atomic::Ordering::Relaxed);
             });
             session.run(&wanted).await.expect_err("nothing begins after the end");
-            // The other end serves on.
+            // The server continues to serve.
             let mut next = Session::connect(at, None, None).await.unwrap();
             next.run(&spec(wanted.traffic, &wanted.directions, 100)).await.unwrap();
             outcome.unwrap()
@@ -198,7 +199,7 @@ fn interrupted_run_ends_at_both_ends_and_keeps_results() {
             for direction in wanted.directions {
                 let (sent, received) = (outcome.sent(direction).unwrap(), outcome.received(direction).unwrap());
                 assert!(received.bytes.iter().sum::<u64>() > 0 && received.bytes.len() >= 3, "{received:?}");
-                // Nobody waited for the ten minutes, and what was not yet due is not missing.
+                // The run did not take ten minutes, and packets not yet due are not missing.
                 assert!(sent.end_ns - sent.start_ns < 300_000_000_000);
                 if let Some(packets) = &sent.packets {
                     assert!(packets.due < 600_000 && packets.sent <= packets.due, "{packets:?}");
@@ -210,7 +211,7 @@ fn interrupted_run_ends_at_both_ends_and_keeps_results() {
     }
 }
 
-/// What `ss -ti` says of the same connection in the middle of a run lies between our readings around it.
+/// The values that `ss -ti` reports for the same connection in the middle of a run lie between our samples around it.
 #[test]
 fn readings_agree_with_ss() {
     if std::process::Command::new("ss").arg("-V").output().is_err() {
@@ -219,17 +220,17 @@ fn readings_agree_with_ss() {
     }
     let (outcome, before, said, after) = with_server("127.0.0.1:0", None, async |at| {
         let mut session = Session::connect(at, None, None).await.unwrap();
-        // It is interrupted when `ss` has looked, however late a busy machine starts that, and there is a reading after it.
+        // The run is interrupted after `ss` has finished, however late a busy machine starts it, and one more sample follows.
         let wanted = spec(Traffic::Tcp { rate_bps: Some(20_000_000) }, UP, 600_000);
         let interrupter = session.interrupter();
         let looked = tokio::task::spawn_blocking(move || {
-            // A fixed wait: into the run, since both average over what was so far.
+            // A fixed wait: until the run is in progress, since both report averages over the past.
             std::thread::sleep(std::time::Duration::from_millis(1000));
             let before = net::clock::now_ns();
             let filter = format!("dport = :{}", at.port());
             let said = std::process::Command::new("ss").args(["-tinOH", "state", "established", &filter]).output();
             let looked = (before, String::from_utf8(said.unwrap().stdout).unwrap(), net::clock::now_ns());
-            // A fixed wait: until a reading, which comes every 10 ms.
+            // A fixed wait: until the next sample, taken every 10 ms.
             std::thread::sleep(std::time::Duration::from_millis(1000));
             interrupter.store(true, std::sync::atomic::Ordering::Relaxed);
             looked

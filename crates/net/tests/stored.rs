@@ -1,4 +1,4 @@
-//! Stored runs of several machines, judged here: the first cause is one of those that were injected, and none contradicts itself.
+//! Evaluates stored runs of several machines: the first cause is an injected one, and no cause contradicts itself.
 
 use net::why::{self, Cause, stored::Stored};
 use std::path::Path;
@@ -44,7 +44,7 @@ fn causes_of_stored_runs_agree_with_received_rate() {
         let sum: f64 = limits.iter().map(|l| l.share).sum();
         assert!(sum <= 1.0 + 1e-9 && limits.iter().all(|l| (0.0..=1.0).contains(&l.share)), "{place}: {limits:?}");
         let Some(first) = limits.first() else { continue };
-        // Loss is judged by the second half of a run.
+        // Loss is evaluated from the second half of a run.
         let of_all = first.share > 0.9 && first.cause != Cause::Congestion;
         if let Some(allows) = first.allows_bps.filter(|_| of_all) {
             assert!(

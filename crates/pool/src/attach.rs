@@ -1,8 +1,8 @@
-//! How a served pool becomes a block device of this machine, with whatever this machine has for that.
+//! Attaches a served pool as a block device of this machine, by whatever means are available.
 //!
-//! There are four ways: `nbdublk` (ublk; the fastest, kernel 6.0), the kernel's own NBD client by this program ([`crate::kernel`]),
-//! which stays and brings it a new connection after a restart of the coordinator, and the same by `nbd-client` or `qemu-nbd`, which do
-//! not. Which of them can be gone is found out first; what each lacks is reported if none can.
+//! There are four ways: `nbdublk` (ublk; the fastest, kernel 6.0), the kernel's NBD client set up by this program
+//! ([`crate::kernel`]), which stays and reconnects it after a restart of the coordinator, and the same by `nbd-client` or
+//! `qemu-nbd`, which do not. The available ways are determined first; if there is none, the error lists what each lacks.
 
 use crate::listener::Endpoint;
 use crate::nbd_bench::{To, Uri};
@@ -10,21 +10,21 @@ use crate::nbd_server::{EXPORT, uri};
 use model::quantity::Choices;
 use std::path::{Path, PathBuf};
 
-/// What attaches.
+/// The program that attaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// libnbd's, by ublk.
+    /// libnbd's nbdublk, through ublk.
     Nbdublk,
-    /// This program, by the kernel's NBD client.
+    /// This program, through the kernel's NBD client.
     Kernel,
-    /// The kernel's NBD client.
+    /// nbd-client, through the kernel's NBD client.
     NbdClient,
-    /// QEMU's, by the kernel's NBD client.
+    /// QEMU's qemu-nbd, through the kernel's NBD client.
     QemuNbd,
 }
 
 impl Way {
-    /// As `--with` takes them, in the order in which they are tried.
+    /// The values of `--with`, in the order in which they are tried.
     pub const CHOICES: Choices<Self, 4> = [
         ("nbdublk", "libnbd's nbdublk, through ublk", Self::Nbdublk),
         ("kernel", "Fathom itself, through the kernel's NBD client", Self::Kernel),
@@ -33,7 +33,7 @@ impl Way {
     ];
 }
 
-/// What this machine has.
+/// The means available on this machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Found {
     nbdublk: bool,
@@ -46,7 +46,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Looks.
+    /// Detects them.
     pub fn look() -> Self {
         let program = |name: &str| {
             let path = std::env::var_os("PATH").unwrap_or_default();
@@ -71,7 +71,7 @@ impl Found {
         }
     }
 
-    /// What is missing for a way, as things to do.
+    /// What is missing for a way, as remedies.
     fn missing(self, way: Way) -> Vec<&'static str> {
         let kernel_nbd = (!self.nbd).then_some("the kernel's NBD client (`modprobe nbd`, or a kernel with it)");
         let (program, kernel) = match way {
@@ -91,12 +91,12 @@ impl Found {
     }
 }
 
-/// Nothing on this machine can attach the disk: what each way lacks.
+/// Nothing on this machine can attach the disk; lists what each way lacks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(|(way, missing)| format!("{} lacks {}", name(*way), missing.join(" and "))).collect::<Vec<_>>().join("; "))]
 pub struct NoWay(pub Vec<(Way, Vec<&'static str>)>);
 
-/// The way to go.
+/// Selects an available way.
 ///
 /// # Errors
 /// What is missing for each.
@@ -118,7 +118,7 @@ fn name(way: Way) -> &'static str {
     }
 }
 
-/// The command that attaches, and the one that detaches.
+/// The commands that attach and detach.
 pub fn commands(way: Way, endpoint: &Endpoint, device: &str) -> (Vec<String>, Vec<String>) {
     let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<String>>();
     let uri = uri(endpoint, false);
@@ -149,7 +149,7 @@ pub fn commands(way: Way, endpoint: &Endpoint, device: &str) -> (Vec<String>, Ve
     }
 }
 
-/// Where the pool that is served at `endpoint` is, as [`crate::kernel`] takes it.
+/// Converts the endpoint of a served pool to the address format of [`crate::kernel`].
 pub fn place(endpoint: &Endpoint) -> Uri {
     let to = match endpoint {
         Endpoint::Unix(path) => To::Unix(path.clone()),
@@ -158,7 +158,7 @@ pub fn place(endpoint: &Endpoint) -> Uri {
     Uri { export: EXPORT.into(), to }
 }
 
-/// The device that a pool becomes if no other is named.
+/// The default device of each way.
 pub fn usual_device(way: Way) -> &'static str {
     match way {
         Way::Nbdublk => "/dev/ublkb0",

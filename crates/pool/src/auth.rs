@@ -1,26 +1,26 @@
-//! Who is let in: with a key, those who have it too; without one, everybody who can reach an address, which the user must have
-//! allowed.
+//! Access control: with a key, only peers that have it too; without one, everyone who can reach an address, which the user
+//! must have allowed.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use wire::{Key, KeyError};
 
-/// Why nothing is served or joined as it was asked for.
+/// Why serving or joining is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Anybody could come in, and the user did not say that this is meant.
+    /// Anyone could connect, and the user did not allow that.
     #[error("{0}")]
     Insecure(String),
-    /// The key.
+    /// The key cannot be read.
     #[error(transparent)]
     Key(#[from] KeyError),
 }
 
-/// The key of a file. Without one, connections over these addresses are open to whoever can reach them, which on
-/// loopback has to be allowed once, and elsewhere twice: `insecure` is how often it was.
+/// Reads the key from a file. Without a key, anyone who can reach these addresses can connect, which must be allowed once
+/// for loopback addresses, and twice for others: `insecure` is how often it was.
 ///
 /// # Errors
-/// That it was not allowed, or why the key cannot be read.
+/// It was not allowed, or the key cannot be read.
 pub fn key(
     file: Option<&Path>,
     insecure: u8,
@@ -37,10 +37,10 @@ pub fn key(
     }
 }
 
-/// Whether what goes over these addresses may be open to whoever can reach them. `way`: what to do instead.
+/// Checks whether unauthenticated connections are allowed on these addresses. `way`: the suggested alternative.
 ///
 /// # Errors
-/// That it may not.
+/// They are not allowed.
 pub fn allow(insecure: u8, way: &str, addresses: impl IntoIterator<Item = SocketAddr>) -> Result<(), Error> {
     let mut first = None;
     for address in addresses {

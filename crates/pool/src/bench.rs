@@ -1,7 +1,7 @@
-//! A closed loop in the coordinator's own process: so many requesters, each with one request at a time, at places drawn
-//! uniformly. It measures the pool without an NBD client in between.
+//! A closed-loop benchmark in the coordinator's own process: a number of requesters, each with one outstanding request, at
+//! uniformly random offsets. It measures the pool without an NBD client in between.
 //!
-//! The first quarter of the time does not count: the tuner finds its way in it.
+//! The first quarter of the time is a warm-up, in which the tuner converges.
 
 use crate::link::{Counts, Failure};
 use crate::packets::{BothWays, Packets};
@@ -15,46 +15,46 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is run.
+/// The load to run.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// Bytes of a request, which begins at a multiple of it.
+    /// Bytes of a request; its offset is a multiple of this.
     pub block_bytes: u32,
-    /// Requesters.
+    /// The number of requesters.
     pub threads: u32,
-    /// All of it, the time before it counts included.
+    /// The total time, including the warm-up.
     pub duration: Duration,
-    /// Writes instead of reads; what was on the disk is lost.
+    /// Writes instead of reads; the data on the disk is lost.
     pub write: bool,
-    /// Reads are compared with their checksums, as they always are but here.
+    /// Reads verify their checksums, which only this benchmark can disable.
     pub checked: bool,
-    /// Of the places.
+    /// The seed of the offsets.
     pub seed: u64,
 }
 
-/// Of answers, in the unit that the name of its field ends with.
+/// Latency, in the unit of the field's name.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Half were faster.
+    /// The median.
     pub p50: f64,
-    /// 99 of 100 were.
+    /// The 99th percentile.
     pub p99: f64,
 }
 
-/// What was measured.
+/// The results.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Answers a second.
+    /// Completed requests per second.
     pub ops_per_s: f64,
-    /// From asking to the answer, time in the queue included.
+    /// From request to response, including queueing.
     pub latency_us: Latency,
-    /// Requests that may be under way at a node: mean of the nodes' windows at the end.
+    /// The maximum of outstanding requests at a node: mean of the nodes' windows at the end.
     pub window: f64,
-    /// Requests in a frame, on average.
+    /// Mean number of requests per frame.
     pub batch_mean: f64,
-    /// Packets a second, all nodes together, bare acknowledgements included.
+    /// Packets per second, all nodes together, including pure acknowledgements.
     pub packets_per_s: BothWays,
-    /// Mean bytes of data in a packet, its headers not counted.
+    /// Mean bytes of data per packet, without its headers.
     pub packet_bytes_mean: BothWays,
     /// Requests that failed.
     pub failed: u64,
@@ -62,47 +62,47 @@ pub struct Figures {
 
 struct Tally {
     latency_ns: Histogram<u64>,
-    /// Those before the measurement included.
+    /// Including those of the warm-up.
     answered: u64,
     failed: u64,
     failure: Option<Failure>,
 }
 
-/// Why there are no figures.
+/// Why there are no results.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Not one block is on the disk.
+    /// The disk is smaller than a block.
     #[error("a block of {bytes} bytes is larger than the disk")]
     Block {
-        /// Its size.
+        /// The size of a block.
         bytes: u32,
     },
-    /// Every request failed; the first one's failure.
+    /// Every request failed; this is the first failure.
     #[error(transparent)]
     Request(Failure),
-    /// None came back in time.
+    /// No request completed in time.
     #[error("no request was answered")]
     Unanswered,
-    /// A part of the load panicked.
+    /// A task of the load panicked.
     #[error(transparent)]
     Task(#[from] tokio::task::JoinError),
-    /// Latencies cannot be counted.
+    /// The histogram cannot be created.
     #[error(transparent)]
     Histogram(#[from] hdrhistogram::CreationError),
 }
 
-/// Runs the load on the volume. Runs in a `LocalSet`.
+/// Runs the load on the volume. Must run in a `LocalSet`.
 ///
 /// # Errors
-/// The first failure, if nothing succeeded; or that the block is larger than the disk.
+/// The first failure, if no request succeeded; or the block is larger than the disk.
 pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, Error> {
     let places = volume.size_bytes() / u64::from(load.block_bytes.max(1));
     if places == 0 || load.block_bytes == 0 {
         return Err(Error::Block { bytes: load.block_bytes });
     }
     let latency_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
-    // The same for all: of each its own would be gigabytes, and seconds to fill them.
+    // Shared by all: separate buffers would take gigabytes, and seconds to fill.
     let data = if load.write { Bytes::from(vec![0x5a; load.block_bytes as usize]) } else { Bytes::new() };
     let tally = Rc::new(RefCell::new(Tally { latency_ns, answered: 0, failed: 0, failure: None }));
     let (begin, end) = (Instant::now() + load.duration / 4, Instant::now() + load.duration);
@@ -147,7 +147,7 @@ pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, Error> {
     })
 }
 
-/// The nodes' counts together.
+/// The sum of the nodes' counters.
 fn sum(volume: &Volume) -> Counts {
     let mut sum = Counts::default();
     for counts in volume.links().iter().map(crate::link::NodeLink::counts) {

@@ -1,17 +1,17 @@
-//! Whether the coordinator and its nodes of this machine run on one processor: tried, and kept while it answers more.
+//! Whether the coordinator and its nodes on this machine share one CPU: tried periodically, and kept while it increases throughput.
 //!
-//! Coordinator and node take turns with a round of small requests: while one has it, the other waits for it. On two processors each hand-over
-//! wakes a processor, which in a virtual machine is an exit to the hypervisor and costs as much as several writes; and where a client
-//! needs a processor too, the three fight for two. On one processor a hand-over is a switch of threads, and the data are in its cache.
-//! Where processors are many and requests cost much, running beside each other is better. The kernel's scheduler looks for an idle processor
-//! whenever it wakes a thread (`select_idle_sibling`), and there is no way to ask it for less. So it is measured: while a client
-//! has many small requests under way, short periods of both in turn, and what answered more is kept until the next trial, which comes later and
-//! later. Otherwise all run where the scheduler wants them.
+//! Coordinator and node alternate on rounds of small requests: while one works, the other waits. On two CPUs each hand-over
+//! wakes a CPU, which in a virtual machine is an exit to the hypervisor and costs as much as several writes; and where a
+//! client needs a CPU too, the three compete for two. On one CPU a hand-over is a context switch, and the data is in its
+//! cache. With many CPUs and expensive requests, running in parallel is better. The kernel's scheduler looks for an idle
+//! CPU whenever it wakes a thread (`select_idle_sibling`), and this cannot be turned off. So it is measured: while a client
+//! has many small requests outstanding, short periods of both placements alternate, and the faster one is kept until the
+//! next trial; the time between trials grows. Otherwise all threads run where the scheduler places them.
 //!
-//! The coordinator keeps itself on the processor that it is on, and asks nodes through the memory that they share to follow ([`crate::shm`]). A
-//! node follows only to where it may run, and lets go when the coordinator says so or is gone.
+//! The coordinator pins itself to its current CPU, and asks nodes through shared memory to follow ([`crate::shm`]). A node
+//! follows only to a CPU that it may use, and unpins itself when the coordinator requests it or is gone.
 //!
-//! Uncertain: a trial beside other programs may find what holds only beside them. The next one mends it.
+//! Uncertainty: a trial beside other programs may have a result that holds only beside them. The next trial corrects it.
 
 use crate::patience::{Done, Patience};
 use crate::scheduling;
@@ -21,24 +21,24 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Of a trial: threads move in its first part, and what ends in the rest counts.
+/// Parts of a period: threads migrate in the first, and only requests completed in the rest count.
 const SETTLE: Duration = Duration::from_millis(5);
 const PERIOD: Duration = Duration::from_millis(35);
-/// Whether together, of each period: whatever grows or falls steadily meanwhile does so for both.
+/// Whether each period is colocated: balanced, so that a steady drift of the load affects both placements equally.
 const ORDER: [bool; 8] = [false, true, true, false, false, true, true, false];
-/// So much better it must be.
+/// The minimum improvement.
 const WORTH: f64 = 1.04;
-/// Fewer requests in a period say nothing, and such a load is not limited by processors.
+/// The minimum number of requests in a period: with fewer, the result is unreliable, and the load is not limited by CPUs.
 const FEWEST: u64 = 100;
-/// Between two trials: at first, and at most.
+/// The pause between two trials: initial and maximum.
 const SOON: Duration = Duration::from_secs(2);
 const LATE: Duration = Duration::from_secs(64);
-/// After so long without a crowd the load may be another one.
+/// After this long without many requests the load may have changed.
 const FORGET: Duration = Duration::from_secs(10);
-/// How often it is checked whether the load is still the same.
+/// How often to check whether the load is still the same.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Follows a coordinator's load until it is dropped.
+/// Adapts the placement to a coordinator's load until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Colocation(tokio::task::AbortHandle);
 
@@ -49,19 +49,19 @@ impl Drop for Colocation {
 }
 
 impl Colocation {
-    /// Of this thread and of those that follow it. Runs in a `LocalSet`.
+    /// Starts for this thread and those that follow it. Must run in a `LocalSet`.
     pub fn start(load: Rc<Patience>) -> Self {
         Self(tokio::task::spawn_local(async move { run(&load, &mut Threads).await }).abort_handle())
     }
 }
 
-/// Where the threads run.
+/// The placement of the threads.
 trait Place {
-    /// False if that cannot be done, or if the user has set it.
+    /// Changes the placement. False if that is not possible, or if the user has set it.
     fn put(&mut self, together: bool) -> bool;
 }
 
-/// This one, and nodes' that share this process's memory.
+/// This thread, and those of nodes that share this process's memory.
 struct Threads;
 
 impl Place for Threads {
@@ -73,7 +73,7 @@ impl Place for Threads {
     }
 }
 
-/// Lets go however the task ends.
+/// Unpins the threads when the task ends, in any way.
 struct Placed<'p, P: Place>(&'p mut P);
 
 impl<P: Place> Drop for Placed<'_, P> {
@@ -82,7 +82,7 @@ impl<P: Place> Drop for Placed<'_, P> {
     }
 }
 
-/// Ends when the threads' placement is changed from outside.
+/// Returns when the threads' placement is changed from outside.
 async fn run(load: &Patience, place: &mut impl Place) {
     let placed = Placed(place);
     let (mut better, mut pause, mut next, mut last) = (false, SOON, Instant::now(), Instant::now());
@@ -115,13 +115,13 @@ async fn run(load: &Patience, place: &mut impl Place) {
 
 /// Why a trial has no result.
 enum Cut {
-    /// The crowd has gone, or asks for something else.
+    /// The load has stopped, or changed.
     Load,
-    /// Somebody else decides where the threads run.
+    /// The placement is controlled from outside.
     Fixed,
 }
 
-/// Whether more is answered together: so many times what is answered apart, and more.
+/// Whether colocation completes more requests: by more than the factor `times`.
 async fn trial(load: &Patience, place: &mut impl Place, times: f64) -> Result<bool, Cut> {
     let mut rates = [0.0; ORDER.len()];
     for (rate, together) in rates.iter_mut().zip(ORDER) {
@@ -134,7 +134,7 @@ async fn trial(load: &Patience, place: &mut impl Place, times: f64) -> Result<bo
     Ok(gain(&rates) > times)
 }
 
-/// What is answered together to what is answered apart: the median of neighbours.
+/// The ratio of colocated to separate throughput: the median over neighbouring periods.
 fn gain(rates: &[f64; ORDER.len()]) -> f64 {
     let pair = |nth: usize| {
         let (one, other) = (rates[2 * nth], rates[2 * nth + 1]);
@@ -145,7 +145,7 @@ fn gain(rates: &[f64; ORDER.len()]) -> f64 {
     f64::midpoint(pairs[pairs.len() / 2 - 1], pairs[pairs.len() / 2])
 }
 
-/// Requests a second, from now on for so long; None if they are no crowd of small ones.
+/// Measures requests per second during `time`; `None` if the load is not many small requests.
 async fn measure(load: &Patience, time: Duration) -> Option<f64> {
     let (before, begin) = (load.done(), Instant::now());
     sleep(time).await;
@@ -155,20 +155,20 @@ async fn measure(load: &Patience, time: Duration) -> Option<f64> {
     (load.is_crowded() && is_small && requests >= FEWEST).then(|| requests as f64 / begin.elapsed().as_secs_f64())
 }
 
-/// A node's thread, which runs where its coordinator would have it until this is dropped.
+/// Lets a node's thread run on the CPU that its coordinator requests, until this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Follower {
     wanted: Option<usize>,
 }
 
 impl Follower {
-    /// To be called now and then.
+    /// Applies the requested CPU; called regularly.
     pub fn follow(&mut self, wanted: Option<usize>) {
         if wanted == self.wanted {
             return;
         }
         self.wanted = wanted;
-        // Where it may not run there, or the user wants it elsewhere, it stays, and the coordinator finds out what that is worth.
+        // If it may not run there, or the user has set its CPU, it stays, and the coordinator measures the effect.
         if !wanted.is_some_and(scheduling::pin) {
             scheduling::unpin();
         }
@@ -187,11 +187,11 @@ mod tests {
     use rustix::thread::sched_getaffinity;
     use std::cell::Cell;
 
-    /// A load of 64 requests at once, answered at a rate that depends on where the threads are.
+    /// A load of 64 concurrent requests, whose rate depends on the placement of the threads.
     struct World {
         load: Patience,
         together: Cell<bool>,
-        /// Switches, and time together.
+        /// The number of switches.
         switches: Cell<u32>,
     }
 
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// For so many seconds: how many of them it was together.
+    /// Runs for `seconds`; returns for how many of them the threads were colocated, and the switches.
     async fn seconds_together(seconds: u32, bytes: u64, mut rate: impl FnMut(u32, bool) -> f64) -> (f64, u32) {
         let load = Patience::new(|_| true);
         let world = Rc::new(World { load, together: Cell::new(false), switches: Cell::new(0) });
@@ -240,7 +240,7 @@ mod tests {
     async fn slower_colocation_is_tried_ever_less() {
         let (together, switches) =
             seconds_together(35, 4096, |_, together| if together { 60_000.0 } else { 100_000.0 }).await;
-        // After 0, 2, 6, 14 and 30 s.
+        // Trials after 0, 2, 6, 14 and 30 s.
         assert!((0.7..0.9).contains(&together) && switches <= 5 * 4, "{together} {switches}");
     }
 
@@ -297,7 +297,7 @@ mod tests {
             drop(follower);
             assert!(mask() == all);
         };
-        // In a separate thread, since the mask is the thread's.
+        // In a separate thread, since the CPU mask is per thread.
         std::thread::spawn(follows).join().expect("it does not panic");
     }
 

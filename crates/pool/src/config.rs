@@ -1,27 +1,27 @@
-//! A pool in one file, for its coordinator and its nodes alike.
+//! A configuration file for a pool, used by its coordinator and its nodes.
 //!
 //! ```toml
-//! key = "pool.key"                                  # of all; a path is seen from the file's folder
+//! key = "pool.key"                                  # for all; relative to the file's folder
 //!
-//! [serve]                                           # what `fathom pool serve --config` does
+//! [serve]                                           # for `fathom pool serve --config`
 //! nodes = ["192.0.2.11:7001", "192.0.2.12:7001"]    # in the disk's order
 //! pool = "photos"                                   # its name; "default" if it is not given
 //! layout = "concat"                                 # or "stripe"
 //! connections = 1                                   # to each node
-//! node_timeout = "30s"                              # requests that find no answer fail after it
+//! node_timeout = "30s"                              # requests fail after this time without a response
 //! nbd = "unix:/run/pool.sock"                       # or "tcp:ADDR:PORT"
 //! tls = "certificates"                              # folder; NBD clients must encrypt then
-//! verify_clients = false                            # they must show a certificate too
+//! verify_clients = false                            # require a client certificate too
 //! metrics = "127.0.0.1:9107"                        # for Prometheus
-//! status = "/run/pool.status"                       # where `fathom pool status` asks
+//! status = "/run/pool.status"                       # for `fathom pool status`
 //!
-//! [node]                                            # what `fathom pool node --config` does
+//! [node]                                            # for `fathom pool node --config`
 //! store = "store.img"                               # or backend = "memory:SIZE"
 //! listen = "0.0.0.0:7001"
 //! metrics = "127.0.0.1:9108"
 //! ```
 //!
-//! That something is to be insecure it cannot say: whoever starts it must say that himself.
+//! The file cannot allow insecure operation: that requires an option on the command line.
 
 use crate::layout::Arrangement;
 use model::quantity::Choices;
@@ -33,14 +33,14 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// The longest file.
+/// The maximum size of the file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The file.
+/// The contents of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The key of all.
+    /// The key for all.
     pub key: Option<PathBuf>,
     /// For the coordinator.
     pub serve: Option<Serve>,
@@ -48,7 +48,7 @@ pub struct Config {
     pub node: Option<Node>,
 }
 
-/// What the coordinator does.
+/// The configuration of the coordinator.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Serve {
@@ -56,18 +56,18 @@ pub struct Serve {
     pub nodes: Vec<String>,
     /// The pool's name.
     pub pool: Option<String>,
-    /// How the nodes' space is put together.
+    /// The arrangement of the nodes' space.
     #[serde(default)]
     pub layout: Layout,
     /// Connections to each node.
     pub connections: Option<u16>,
-    /// Such as `30s`: requests that find no answer fail after it.
+    /// A time such as `30s`: requests fail after it without a response.
     pub node_timeout: Option<String>,
     /// `unix:PATH` or `tcp:ADDR:PORT`.
     pub nbd: String,
     /// Folder of the certificates for NBD clients.
     pub tls: Option<PathBuf>,
-    /// NBD clients must show a certificate.
+    /// Whether NBD clients must present a certificate.
     #[serde(default)]
     pub verify_clients: bool,
     /// Address for Prometheus.
@@ -76,14 +76,14 @@ pub struct Serve {
     pub status: Option<PathBuf>,
 }
 
-/// As the command line's.
+/// The arrangement, as on the command line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
     /// One node after the other.
     #[default]
     Concat,
-    /// In turn.
+    /// Striped.
     Stripe,
 }
 
@@ -91,13 +91,13 @@ pub enum Layout {
 const STRIPE_BYTES: u64 = 64 << 10;
 
 impl Layout {
-    /// As `--layout` takes them.
+    /// The values of `--layout`.
     pub const CHOICES: Choices<Self, 2> = [
         ("concat", "One node after the other, as in the paper", Self::Concat),
         ("stripe", "Striped, in units of 64 KiB", Self::Stripe),
     ];
 
-    /// How the nodes' space is put together.
+    /// The arrangement of the nodes' space.
     pub fn arrangement(self) -> Arrangement {
         match self {
             Self::Concat => Arrangement::Concatenated,
@@ -106,11 +106,11 @@ impl Layout {
     }
 }
 
-/// What a node does.
+/// The configuration of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// A file or device.
+    /// The path of a file or device.
     pub store: Option<PathBuf>,
     /// `memory:SIZE`.
     pub backend: Option<String>,
@@ -127,42 +127,42 @@ pub enum FileError {
     /// It cannot be read.
     #[error("cannot read {}", .0.shown())]
     Unreadable(PathBuf, #[source] io::Error),
-    /// It is no pool's.
+    /// It is not a valid configuration.
     #[error("{}: {why}", .0.shown(), why = .1)]
     Config(PathBuf, ConfigError),
-    /// It does not say what is asked of it.
+    /// A required section is missing.
     #[error("{} has no [{section}] section", .0.shown(), section = .1)]
     NoSection(PathBuf, &'static str),
-    /// A value is none.
+    /// A value is invalid.
     #[error("{}: {name} = {text:?}: {why}", .path.shown())]
     Value {
         /// The file.
         path: PathBuf,
-        /// Its name there.
+        /// The name of the value.
         name: &'static str,
-        /// As it is written.
+        /// Its text.
         text: String,
-        /// What would be understood.
+        /// The accepted syntax.
         why: String,
     },
 }
 
-/// A section of a file, whose values are read as the command line's are.
+/// A section of a file, whose values have the same syntax as on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section<T> {
     /// The file.
     path: PathBuf,
-    /// The key of all.
+    /// The key for all.
     pub key: Option<PathBuf>,
-    /// What it says.
+    /// The contents of the section.
     pub says: T,
 }
 
 impl<T> Section<T> {
-    /// A value's text, read by `read`.
+    /// Parses a value with `read`.
     ///
     /// # Errors
-    /// It is none.
+    /// The value is invalid.
     pub fn value<V, E: Display>(
         &self,
         name: &'static str,
@@ -175,7 +175,7 @@ impl<T> Section<T> {
     }
 }
 
-/// What a file says to a coordinator.
+/// Reads a coordinator's configuration from a file.
 ///
 /// # Errors
 /// What is wrong with the file.
@@ -185,7 +185,7 @@ pub fn serve(path: &Path) -> Result<Section<Serve>, FileError> {
     Ok(Section { path: path.into(), key: config.key, says })
 }
 
-/// What a file says to a node.
+/// Reads a node's configuration from a file.
 ///
 /// # Errors
 /// What is wrong with the file.
@@ -195,29 +195,29 @@ pub fn node(path: &Path) -> Result<Section<Node>, FileError> {
     Ok(Section { path: path.into(), key: config.key, says })
 }
 
-/// Why a file is no pool's.
+/// Why a file is not a valid configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// It is not written as one; the text has the line.
+    /// It does not parse; the text has the line.
     #[error("{}", .0.to_string().trim_end())]
     Toml(#[from] toml::de::Error),
-    /// A pool of nothing.
+    /// There are no nodes.
     #[error("[serve] nodes is empty; a pool needs at least one node")]
     NoNodes,
-    /// A node would have two places in the disk.
+    /// A node is listed twice.
     #[error("[serve] nodes has {0:?} twice; list each node once")]
     TwiceNode(String),
-    /// Too few or too many.
+    /// The number of connections is out of range.
     #[error("[serve] connections must be from 1 to {}", crate::protocol::MOST_CONNECTIONS)]
     Connections,
-    /// Only TLS knows clients.
+    /// Only TLS can verify clients.
     #[error("[serve] verify_clients needs tls, the folder of the certificates")]
     VerifyWithoutTls,
-    /// A node has one place to store.
+    /// A node needs exactly one place to store data.
     #[error("[node] needs either a store or a backend")]
     StoreOrBackend,
-    /// It has no user.
+    /// The file has no section.
     #[error("it has neither a [serve] nor a [node] section")]
     Empty,
 }
@@ -232,10 +232,10 @@ impl Config {
         Self::parse(&text, folder).map_err(|error| FileError::Config(path.into(), error))
     }
 
-    /// Reads the text of a file that lies in `folder`; relative paths are made to begin there.
+    /// Parses the text of a file in `folder`, which relative paths are resolved against.
     ///
     /// # Errors
-    /// What is wrong, with its line where it has one.
+    /// What is wrong, with its line where there is one.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, ConfigError> {
         let mut config: Self = toml::from_str(text)?;
         if let Some(serve) = &config.serve {

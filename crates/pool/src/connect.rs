@@ -1,7 +1,7 @@
-//! How a coordinator reaches a node: over TCP, or over whatever else carries bytes both ways.
+//! Connections from a coordinator to a node: over TCP, or over any other byte stream.
 //!
-//! Link and node know streams only. So encryption is a matter of who connects and who accepts, and tests run the very same
-//! code on a network that they simulate.
+//! Link and node only use streams. So encryption is decided where a connection is made or accepted, and tests run the same
+//! code on a simulated network.
 
 use rustix::net::sockopt;
 use std::future::Future;
@@ -14,30 +14,30 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use wire::Key;
 
-/// Bytes both ways.
+/// A bidirectional byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 
-/// A connection that is being made.
+/// A connection in progress.
 pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>>>>;
 
-/// Makes connections to nodes.
+/// Opens connections to nodes.
 pub type Connect = Rc<dyn Fn(SocketAddr) -> Connecting>;
 
-/// After so long without a word the other end is asked whether it is there,
+/// Idle time after which keepalive probes are sent,
 const SILENT: Duration = Duration::from_secs(30);
-/// and again after so long,
+/// the interval between them,
 const AGAIN: Duration = Duration::from_secs(10);
-/// so many times, before the connection is given up.
+/// and how many may be lost before the connection is closed.
 const TIMES: u32 = 3;
 
-/// What all TCP connections of a pool have: what is written leaves at once, for when to write is decided above it; and an end
-/// that vanished without a word is missed within about a minute, although nothing is asked of it. Else a node would count a coordinator as
-/// connected, and a coordinator a node as serving, for ever.
+/// Sets the options of all TCP connections of a pool: writes are sent at once, since batching is decided at a higher level;
+/// and a peer that vanished silently is detected within about a minute, even without requests. Otherwise a node would
+/// regard a coordinator as connected, and a coordinator a node as serving, for ever.
 ///
 /// # Errors
-/// The kernel's error; the connection works all the same.
+/// The kernel's error; the connection works nevertheless.
 pub fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
@@ -46,12 +46,12 @@ pub fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_tcp_keepcnt(stream, TIMES)?)
 }
 
-/// Over TCP.
+/// Connects over TCP.
 pub fn tcp() -> Connect {
     tcp_with(None)
 }
 
-/// Over TCP, and with a key encrypted and only to nodes that have it too. An error then carries a [`wire::Refused`].
+/// Connects over TCP; with a key, encrypted and only to nodes that have it too. An error then contains a [`wire::Refused`].
 pub fn tcp_with(key: Option<Key>) -> Connect {
     Rc::new(move |address| {
         let key = key.clone();

@@ -1,4 +1,4 @@
-//! What a coordinator does beside serving: the last flush, and a pool that is measured under several loads, one after the other.
+//! The coordinator's tasks besides serving: the last flush, and measuring a pool under several loads, one after the other.
 
 use crate::bench::{self, Figures, Load};
 use crate::connect::Connect;
@@ -13,29 +13,29 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A flush that takes longer is reported.
+/// A flush that takes longer than this is reported.
 const SOON: Duration = Duration::from_secs(1);
-/// When it did not succeed.
+/// The message if it failed.
 const UNSAVED: &str = "the last flush failed; unflushed writes may be lost";
 
-/// Why the last flush did not succeed.
+/// Why the last flush failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unflushed {
-    /// Somebody did not want to wait.
+    /// The user did not want to wait.
     #[error("{UNSAVED}: stopped before the flush completed")]
     Stopped,
-    /// A node's place in the disk is lost: why.
+    /// A node's part of the disk is lost: why.
     #[error("{UNSAVED}: {0}")]
     Lost(String),
-    /// The flush itself.
+    /// The flush itself failed.
     #[error("{UNSAVED}")]
     Failed(#[source] nbd::Error),
 }
 
-/// Flushes what clients did not flush themselves: theirs to lose, but nothing is gained by losing it. A node that is away is waited for
-/// as long as requests are, unless `stopped` is ready before. `slow` is called if it takes longer than a moment; `lost` says why the
-/// disk cannot be used whole.
+/// Flushes writes that clients did not flush themselves: losing them is allowed, but has no benefit. An unreachable node is
+/// waited for as long as for any request, unless `stopped` completes before. `slow` is called if it takes longer than a
+/// moment; `lost` returns why the disk cannot be used whole.
 ///
 /// # Errors
 /// Unflushed writes may be lost.
@@ -59,30 +59,30 @@ pub async fn last_flush<E: Export>(
     flushed.map_err(|error| lost().map_or(Unflushed::Failed(error), Unflushed::Lost))
 }
 
-/// The name of a pool that is only tried.
+/// The name of a pool for a trial.
 const TRIED: &str = "try";
 
-/// Why a trial has no figures.
+/// Why a trial has no results.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrialError {
-    /// The nodes make no pool.
+    /// The nodes do not form a pool.
     #[error(transparent)]
     Join(#[from] NoPool),
-    /// A load.
+    /// A load failed.
     #[error(transparent)]
     Bench(#[from] bench::Error),
 }
 
-/// How long nodes are waited for, and how often they are asked.
+/// How long to wait for the nodes, and how often to query them.
 const LETTING_GO: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Waits until the nodes know that their last coordinator is gone: a connection that was closed here is a coordinator's there until it
-/// is read to its end, and the next coordinator would be reported as taking over from one that is still connected.
+/// Waits until the nodes have noticed that their last coordinator is gone: a node regards a closed connection as connected
+/// until it has read it to its end, and would report the next coordinator as taking over.
 async fn let_go(connect: &Connect, nodes: &[SocketAddr]) {
     let began = tokio::time::Instant::now();
-    // Any other error is met again by who joins them.
+    // Any other error occurs again when the nodes are joined.
     while let Err(NoPool::Served { .. }) = is_free(connect, nodes, TRIED).await
         && began.elapsed() < LETTING_GO
     {
@@ -90,11 +90,11 @@ async fn let_go(connect: &Connect, nodes: &[SocketAddr]) {
     }
 }
 
-/// What [`measure_trial`] measures, one after the other.
+/// The number of loads that [`measure_trial`] measures, one after the other.
 pub const LOADS: usize = 4;
 
-/// Measures the nodes, which hold nothing, under [`LOADS`] loads: with `load`'s block, duration and seed, and at most its threads. `measured`
-/// gets each as it is done. Returns the disk that they make.
+/// Measures the nodes, which hold no data, under [`LOADS`] loads: with the block size, duration and seed of `load`, and at
+/// most its threads. `measured` receives each result. Returns the disk formed by the nodes.
 ///
 /// # Errors
 /// A load failed.
@@ -124,7 +124,7 @@ pub async fn measure_trial(
         let volume = last.insert(Rc::new(joined));
         measured(what, bench::run(volume.clone(), Load { threads, write, checked: true, ..load }).await?);
     }
-    // There are loads, so that one is the last.
+    // There is at least one load.
     last.ok_or(TrialError::Bench(bench::Error::Unanswered))
 }
 

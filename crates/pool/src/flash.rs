@@ -1,15 +1,15 @@
-//! A store that is as slow as flash: so many servers, each of which takes a fixed time for a read.
+//! A simulated store as slow as flash: several servers, each of which takes a fixed time per read.
 //!
-//! Paper 001's tablets read 2,100 small blocks a second, and had reached that with 4 threads. Four servers of 1.9 ms each
-//! behave so: one reader alone gets 526 a second, four get 2,105, a fifth only waits. A token bucket of 2,100 a second would
-//! not: it would serve a single reader as fast as four.
+//! Paper 001's tablets read 2,100 small blocks per second, and had reached that with 4 threads. Four servers of 1.9 ms each
+//! behave the same: one reader gets 526 per second, four get 2,105, and a fifth only waits. A token bucket of 2,100 per
+//! second does not: it would serve a single reader as fast as four.
 //!
-//! Nothing is counted down and no timer runs. Each server knows when it is free; a read takes the server that is free first,
-//! begins when both are there, and ends a service time later. That instant is what its reader sleeps for, so an error of one
-//! sleep does not add to the next. As all reads take the same time, the server that is free first is the one whose turn it
-//! is: the servers are taken in turn, without a lock.
+//! There are no counters to reset and no timers. The time at which each server becomes free is stored; a read takes the
+//! server that becomes free first, begins when both are ready, and ends a service time later. The reader sleeps until that
+//! absolute time, so the error of one sleep does not add to the next. As all reads take the same time, the server that
+//! becomes free first is always the next in turn: the servers are used round robin, without a lock.
 //!
-//! The servers are kept in memory that processes made by `fork` share, since all processes of a node read one flash.
+//! The servers are in memory shared with processes created by `fork`, since all processes of a node read one flash.
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute};
@@ -19,15 +19,15 @@ use std::io;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// More servers than any flash has channels.
+/// An upper bound of the channels of a flash.
 const MOST_SERVERS: usize = 1024;
 
-/// How fast it is.
+/// The speed of a flash.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Speed {
-    /// Reads that it does at once.
+    /// Concurrent reads.
     pub servers: usize,
-    /// Time for each.
+    /// Time per read.
     pub service_ms: f64,
 }
 
@@ -35,7 +35,7 @@ impl Speed {
     /// The tablets of paper 001: 2,100 reads a second, reached with 4 threads.
     pub const PAPER: Self = Self { servers: 4, service_ms: 1.9 };
 
-    /// Reads a second that `readers` get together, each of which asks again at once when it is answered.
+    /// The total rate of `readers` that each issue the next read as soon as one completes.
     pub fn reads_per_s(self, readers: usize) -> f64 {
         readers.min(self.servers) as f64 * 1000.0 / self.service_ms
     }
@@ -51,19 +51,19 @@ impl fmt::Display for Speed {
     }
 }
 
-/// Why a text is no speed of a flash.
+/// Why a text is not a speed of a flash.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadSpeed {
-    /// It says something else.
+    /// The syntax is wrong.
     #[error("expected servers=N,service_ms=MS, such as {}, not {text:?}", Speed::PAPER)]
     Form {
-        /// What it says.
+        /// The text.
         text: String,
     },
-    /// So many it does not have.
+    /// The number of servers is out of range.
     #[error("a flash has 1 to {MOST_SERVERS} servers")]
     Servers,
-    /// No read takes so long, or so short.
+    /// The service time is out of range.
     #[error("a read takes 0.001 to 60000 ms")]
     Service,
 }
@@ -85,7 +85,7 @@ impl FromStr for Speed {
         if speed.servers == 0 || speed.servers > MOST_SERVERS {
             return Err(BadSpeed::Servers);
         }
-        // More than a minute a read is a mistake; less than a microsecond no clock can keep.
+        // More than a minute per read is a mistake; no clock supports less than a microsecond.
         if !(0.001..=60_000.0).contains(&speed.service_ms) {
             return Err(BadSpeed::Service);
         }
@@ -93,19 +93,19 @@ impl FromStr for Speed {
     }
 }
 
-/// One flash. Threads and forked processes that have it compete for its servers.
+/// One flash. Threads and forked processes that share it compete for its servers.
 #[derive(Debug, Clone, Copy)]
 pub struct Flash {
     service_ns: u64,
-    /// The turns that were taken; then for each server when it is free.
+    /// The number of reads so far; then for each server the time when it becomes free.
     words: &'static [AtomicU64],
 }
 
 impl Flash {
-    /// A new one, idle. Its few words of memory are never given back.
+    /// Creates an idle flash. Its few words of memory are never freed.
     ///
     /// # Errors
-    /// That there is no memory.
+    /// There is no memory.
     pub fn new(speed: Speed) -> io::Result<Self> {
         let count = speed.servers + 1;
         let bytes = count * size_of::<AtomicU64>();
@@ -119,29 +119,29 @@ impl Flash {
         Ok(Self { service_ns: speed.service_ns(), words })
     }
 
-    /// Takes a server at `now_ns`, on any clock that all who share the flash use; says when the read is done.
+    /// Takes a server at `now_ns`, on any clock common to all users of the flash; returns when the read is done.
     pub fn take(&self, now_ns: u64) -> u64 {
         let turn = self.words[0].fetch_add(1, Ordering::Relaxed);
         let servers = &self.words[1..];
         let free = &servers[(turn % servers.len() as u64) as usize];
         let done = |free: u64| free.max(now_ns) + self.service_ns;
         let before = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| Some(done(free)));
-        // It always succeeds: the closure never refuses.
+        // It always succeeds: the closure never returns `None`.
         done(before.unwrap_or_else(|free| free))
     }
 
-    /// Waits as long as a read that is asked for now takes.
+    /// Waits for the duration of a read that starts now.
     pub fn read(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let done = self.take(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
         let until = Timespec { tv_sec: (done / 1_000_000_000) as i64, tv_nsec: (done % 1_000_000_000) as _ };
-        // A signal may end it too soon.
+        // A signal may end the sleep too early.
         while clock_nanosleep_absolute(ClockId::Monotonic, &until).is_err() {}
     }
 }
 
-/// Lets this thread, and those that it makes, wake when they asked for it and not up to 50 us later, which is what the kernel
-/// else takes the liberty of. If it refuses, reads are that much slower.
+/// Makes this thread, and those that it creates, wake at the requested time rather than up to 50 us later, the kernel's
+/// default slack. If the call fails, reads are that much slower.
 pub fn wake_in_time() {
     // SAFETY: it takes integers only.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_usize) };
@@ -156,7 +156,7 @@ mod tests {
 
     const MS: f64 = 1e6;
 
-    /// Reads that `readers` finish by `end_ns` in a closed loop on a simulated clock.
+    /// Counts the reads that `readers` finish by `end_ns` in a closed loop on a simulated clock.
     fn closed_loop(speed: Speed, readers: usize, end_ns: u64) -> u64 {
         let flash = Flash::new(speed).expect("there is memory");
         let mut asking: BinaryHeap<Reverse<u64>> = std::iter::repeat_n(Reverse(0), readers).collect();
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn paper_flash_saturates_at_four_readers() {
-        // 19 s are 10,000 service times: each busy server finishes exactly so many.
+        // 19 s are 10,000 service times: each busy server finishes exactly that many reads.
         let end_ns = (19_000.0 * MS) as u64;
         for readers in [1, 2, 3, 4, 5, 8, 32] {
             assert_eq!(closed_loop(Speed::PAPER, readers, end_ns), readers.min(4) as u64 * 10_000, "{readers} readers");
@@ -184,7 +184,7 @@ mod tests {
     fn flash_model_is_not_token_bucket() {
         let flash = Flash::new(Speed { servers: 2, service_ms: 10.0 }).expect("there is memory");
         let ms = |ms: u64| ms * 1_000_000;
-        // Idle for a second, and yet the third of three at once waits for the first.
+        // Idle for a second, and yet the third of three simultaneous reads waits for the first.
         let done: Vec<u64> = (0..3).map(|_| flash.take(ms(1000))).collect();
         assert_eq!(done, [ms(1010), ms(1010), ms(1020)]);
     }

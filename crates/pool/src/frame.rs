@@ -1,33 +1,33 @@
-//! The wire format between coordinator and node: frames of many requests, or of many replies.
+//! The wire format between coordinator and node: frames of several requests, or of several replies.
 //!
-//! A frame is a head, an entry for each request or reply, then their data in the same order, then a checksum. A coordinator's write
-//! carries one; a node's one or a few. Everything is little-endian.
+//! A frame is a header, an entry for each request or reply, then their data in the same order, then a checksum. A
+//! coordinator's write carries one frame; a node's one or a few. All fields are little-endian.
 //!
 //! ```text
 //!  head, 40 bytes                                       entry of a request, 16 bytes
 //!   0 magic      u32  "FPL1"                             0 operation u8
 //!   4 version    u8                                      1 flags     u8   bit 0: durable before it is answered, bit 1: unchecked
-//!   5 kind       u8   1 requests, 2 replies                               bits 2 to 7: how many places of shared memory
-//!                                                        2 tag       u16  the coordinator's name for it
+//!   5 kind       u8   1 requests, 2 replies                               bits 2 to 7: number of ranges in shared memory
+//!                                                        2 tag       u16  the coordinator's identifier
 //!   6 count      u16  entries                            4 length    u32
 //!   8 body_bytes u32  entries, data and checksum         8 offset    u64
 //!  12 epoch      u64  of the coordinator
 //!  20 sequence   u64  frames since the connection began  entry of a reply, 12 bytes
-//!  28 granted    u16  requests that may be under way     0 status    u8
-//!  30 queued     u16  requests waiting at the node       1 flags     u8   bit 0: the data are in shared memory
+//!  28 granted    u16  maximum of outstanding requests    0 status    u8
+//!  30 queued     u16  requests waiting at the node       1 flags     u8   bit 0: the data is in shared memory
 //!  32 service_us u32  mean time in the store             2 tag       u16
 //!  36 checksum   u32  CRC-32C of the 36 bytes before     4 length    u32  of the data that follows
-//!                                                        8 checksum  u32  CRC-32C of those data
+//!                                                        8 checksum  u32  CRC-32C of that data
 //! ```
 //!
-//! The body ends with a CRC-32C of all of it but the replies' data, which have separate checksums that travel from the
-//! store to the client. So a bit that flips anywhere is seen, and no byte is summed twice.
+//! The body ends with a CRC-32C of everything but the replies' data, which has separate checksums that travel from the
+//! store to the client. So a bit flip anywhere is detected, and no byte is summed twice.
 //!
-//! If both ends see the same memory ([`crate::shm`]), a request may have places there, each with its first byte (u64) and length (u32): they stand
-//! where its data would, hold what it writes, or take what it reads.
+//! If both ends share memory ([`crate::shm`]), a request may name ranges there, each with its offset (u64) and length
+//! (u32): they replace its data in the frame, and hold what it writes, or receive what it reads.
 //!
-//! The last three fields before the head's checksum are the node's, and zero in requests. They are what the coordinator
-//! tunes by and shows, and cost no packet.
+//! The last three fields before the header checksum are set by the node, and zero in requests. The coordinator uses them
+//! for tuning and for statistics, and they cost no extra packet.
 
 use crate::shm::Extent;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -35,44 +35,44 @@ use nbd::buffer::LARGE_BYTES;
 use nbd::inbox::Inbox;
 use nbd::outbox::{OWN_SLICE_BYTES, Outbox};
 
-/// The kind of a frame: requests.
+/// The kind of a frame of requests.
 const REQUESTS: u8 = 1;
-/// Replies.
+/// The kind of a frame of replies.
 const REPLIES: u8 = 2;
 /// `FPL1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"FPL1");
 /// 1: the first. 2: [`Operation::Map`]. 3: several connections in a session (`hello`).
 pub const VERSION: u8 = 3;
-/// Bytes of a head.
+/// Bytes of a header.
 pub const HEAD_BYTES: usize = 40;
 /// Bytes of a request's entry.
 pub const REQUEST_BYTES: usize = 16;
 /// Bytes of a reply's entry.
 pub const REPLY_BYTES: usize = 12;
-/// The most entries in a frame: as many as there are tags for.
+/// The maximum number of entries in a frame: the number of tags.
 pub const MAX_COUNT: usize = 4096;
-/// The longest body; a peer that announces more is not one of ours.
+/// The maximum body; a peer that announces more does not speak this protocol.
 pub const MAX_BODY_BYTES: usize = 8 << 20;
-/// The most data of one request; a longer one is sent in pieces.
+/// The maximum data of one request; a longer one is split.
 pub const MAX_DATA_BYTES: usize = 1 << 20;
-/// The most stretches in the answer to a map; what comes after them is asked for again.
+/// The maximum number of stretches in the reply to a map request; the rest needs another request.
 pub const MAX_STRETCHES: usize = 8192;
-/// Bytes of one.
+/// Bytes of one stretch.
 const STRETCH_BYTES: usize = 8;
 
-/// What is asked.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Operation {
-    /// Bytes of the store.
+    /// Read bytes of the store.
     Read = 1,
-    /// Store the data that follow.
+    /// Write the data of the request.
     Write = 2,
-    /// Make durable what was answered.
+    /// Make all acknowledged writes durable.
     Flush = 3,
     /// The range's content is no longer needed and reads as zeroes.
     Trim = 4,
-    /// Which parts of the range hold data: the answer's data are [`Stretch`]es.
+    /// Report which parts of the range hold data: the reply's data is a list of [`Stretch`]es.
     Map = 5,
 }
 
@@ -82,7 +82,7 @@ impl Operation {
     }
 }
 
-/// What became of it.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum Status {
@@ -110,24 +110,24 @@ impl Status {
     }
 }
 
-/// A part of a range that is all data, or all never written or trimmed. On the wire its length and 1 if it is a hole, u32 each.
+/// A part of a range that is all data, or never written or trimmed. On the wire its length and 1 if it is a hole, u32 each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
     /// Bytes, at least one.
     pub length: u32,
-    /// Takes no space, and reads as zeroes.
+    /// Whether it occupies no space, and reads as zeroes.
     pub hole: bool,
 }
 
 impl Stretch {
-    /// Appends it to an answer's data.
+    /// Appends it to a reply's data.
     pub fn put(self, out: &mut Vec<u8>) {
         out.extend(self.length.to_le_bytes());
         out.extend(u32::from(self.hole).to_le_bytes());
     }
 
-    /// The stretches of an answer: at least one, and together no longer than the range of `length` bytes that was asked for.
-    /// None if they are something else.
+    /// Parses the stretches of a reply: at least one, and together no longer than the requested range of `length` bytes.
+    /// `None` if they are invalid.
     pub fn take_all(data: &[u8], length: u32) -> Option<Vec<Self>> {
         let mut left = length;
         let whole = !data.is_empty() && data.len().is_multiple_of(STRETCH_BYTES);
@@ -140,27 +140,27 @@ impl Stretch {
     }
 }
 
-/// A request. Its data, if it writes, stand in [`Requests::data`].
+/// A request. The data of a write is in [`Requests::data`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// What is asked.
+    /// The operation.
     pub operation: Operation,
-    /// Durable before it is answered.
+    /// Whether to make it durable before replying.
     pub durable: bool,
-    /// A read whose data no checksum is computed of, neither the blocks' nor its own: to measure what they cost.
+    /// A read for which no checksum is computed, neither of the blocks nor of the reply: to measure the cost of checksums.
     pub unchecked: bool,
-    /// So many places of shared memory stand where its data would: they hold what it writes, or take what it reads.
+    /// The number of ranges of shared memory that replace its data: they hold what it writes, or receive what it reads.
     pub places: u8,
-    /// The coordinator's name for it.
+    /// The coordinator's identifier of the request.
     pub tag: u16,
     /// Bytes.
     pub length: u32,
-    /// First byte in the node's store.
+    /// Offset in the node's store.
     pub offset: u64,
 }
 
 impl Request {
-    /// Whether it changes nothing, and makes nothing durable.
+    /// Whether it modifies nothing, and makes nothing durable.
     pub fn reads(&self) -> bool {
         matches!(self.operation, Operation::Read | Operation::Map)
     }
@@ -177,15 +177,15 @@ impl Request {
 /// A reply without its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
-    /// What became of it.
+    /// The result.
     pub status: Status,
-    /// The data are in the memory that the request named.
+    /// Whether the data is in the memory that the request named.
     pub placed: bool,
-    /// The coordinator's name for it.
+    /// The coordinator's identifier of the request.
     pub tag: u16,
     /// Bytes of data.
     pub length: u32,
-    /// CRC-32C of the data, as the node's store has it.
+    /// CRC-32C of the data, as stored by the node.
     pub checksum: u32,
 }
 
@@ -195,32 +195,32 @@ impl Reply {
     }
 }
 
-/// What a frame says besides its entries.
+/// The fields of a frame's header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Head {
     /// The coordinator's epoch.
     pub epoch: u64,
     /// Frames since the connection began.
     pub sequence: u64,
-    /// From a node: requests that may be under way. From the coordinator: answers that a frame shall wait for, while more
-    /// are to come (0: none).
+    /// From a node: the maximum number of outstanding requests. From the coordinator: the number of replies that a frame
+    /// should collect while more are pending (0: none).
     pub granted: u16,
-    /// Requests that wait at the node.
+    /// Requests waiting at the node.
     pub queued: u16,
-    /// Mean time in the store of the requests answered here.
+    /// Mean time in the store of the requests answered in this frame.
     pub service_us: u32,
 }
 
-/// A frame that came.
+/// A received frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
     /// From the coordinator: requests, each with its data (empty unless it writes).
     Requests(Head, Vec<(Request, Bytes)>),
-    /// From a node: replies, each with its data, whose checksums the receiver is to compare.
+    /// From a node: replies, each with its data, whose checksums the receiver must verify.
     Replies(Head, Vec<(Reply, Bytes)>),
 }
 
-/// Why bytes are no frame. The connection is of no use after it.
+/// Why bytes are not a valid frame. The connection is unusable afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     /// Not the first bytes of a frame.
@@ -234,16 +234,16 @@ pub enum Broken {
     /// A checksum is wrong.
     #[error("a frame was corrupted in transit")]
     Checksum,
-    /// Checksums are right, and yet it makes no sense.
+    /// The checksums are right, but the content is invalid.
     #[error("invalid frame: {0}")]
     Sense(&'static str),
 }
 
-/// Where a frame is written to.
+/// The output of a frame writer.
 pub trait Out {
-    /// For what is small.
+    /// The buffer for small parts.
     fn small(&mut self) -> &mut BytesMut;
-    /// What may leave as it is, behind what was written so far.
+    /// Appends data that may be sent without copying, after what was written so far.
     fn data(&mut self, data: &Bytes);
 }
 
@@ -253,7 +253,7 @@ impl Out for Outbox {
     }
 
     fn data(&mut self, data: &Bytes) {
-        // What is copied anyway is not shared first: that takes additional memory.
+        // Data that is copied anyway is not shared first, which would take additional memory.
         if data.len() < OWN_SLICE_BYTES {
             self.tail().put_slice(data);
         } else {
@@ -272,7 +272,7 @@ impl Out for BytesMut {
     }
 }
 
-/// Writes a frame of requests into `out`. `data` gives each write's data, in parts.
+/// Writes a frame of requests to `out`. `data` returns each write's data, in parts.
 pub fn put_requests<'d>(out: &mut impl Out, head: &Head, requests: &[Request], data: impl Fn(usize) -> &'d [Bytes]) {
     let data_bytes: usize = requests.iter().map(Request::data_bytes).sum();
     let body = requests.len() * REQUEST_BYTES + data_bytes + 4;
@@ -297,8 +297,7 @@ pub fn put_requests<'d>(out: &mut impl Out, head: &Head, requests: &[Request], d
     out.small().put_u32_le(checksum);
 }
 
-/// Writes a frame of replies into `out`. Their data stand one behind the other in `data`, but for those of the replies that `large`
-/// has.
+/// Writes a frame of replies to `out`. Their data is concatenated in `data`, except for that of the replies in `large`.
 pub fn put_replies(out: &mut impl Out, head: &Head, replies: &[Reply], data: &[u8], large: &[(usize, Bytes)]) {
     let data_bytes = data.len() + large.iter().map(|(_, data)| data.len()).sum::<usize>();
     let small = out.small();
@@ -325,7 +324,7 @@ pub fn put_replies(out: &mut impl Out, head: &Head, replies: &[Reply], data: &[u
     small.put_u32_le(checksum);
 }
 
-/// The head of a frame whose body has so many bytes.
+/// Writes the header of a frame with a body of `body` bytes.
 fn put_head(out: &mut BytesMut, head: &Head, kind: u8, count: usize, body: usize) {
     debug_assert!(count <= MAX_COUNT);
     let begin = out.len();
@@ -343,7 +342,7 @@ fn put_head(out: &mut BytesMut, head: &Head, kind: u8, count: usize, body: usize
     out.put_u32_le(checksum);
 }
 
-/// Takes the next frame from `input`, if it is there whole. Data are slices of the input, not copies.
+/// Takes the next frame from `input`, if it is complete. Data are slices of the input, not copies.
 ///
 /// # Errors
 /// [`Broken`].
@@ -357,7 +356,7 @@ pub fn take(input: &mut BytesMut) -> Result<Option<Frame>, Broken> {
     body(front, input.split_to(length).freeze()).map(Some)
 }
 
-/// As [`take`], of what comes over a connection: a large frame is read to where it stays.
+/// As [`take`], for a connection's inbox: a large frame is read directly into its final buffer.
 ///
 /// # Errors
 /// [`Broken`].
@@ -380,7 +379,7 @@ pub fn take_in(input: &mut Inbox) -> Result<Option<Frame>, Broken> {
     Ok(None)
 }
 
-/// What a head says of what follows it.
+/// The parsed header of a frame.
 struct Front {
     head: Head,
     kind: u8,
@@ -389,10 +388,10 @@ struct Front {
     body_bytes: usize,
 }
 
-/// The head at the front, if it is there.
+/// Parses the header at the front, if it is complete.
 fn front(input: &[u8]) -> Result<Option<Front>, Broken> {
     if input.len() < HEAD_BYTES {
-        // Said as soon as it can be: a stranger may never send as much.
+        // Rejected as early as possible: a stranger may never send a whole header.
         let known = input.len().min(4);
         return if input[..known] == MAGIC.to_le_bytes()[..known] { Ok(None) } else { Err(Broken::Magic) };
     }
@@ -426,7 +425,7 @@ fn front(input: &[u8]) -> Result<Option<Front>, Broken> {
     Ok(Some(Front { head, kind, count, entry_bytes, body_bytes }))
 }
 
-/// The rest of a whole frame.
+/// Parses the rest of a complete frame.
 fn body(front: Front, mut body: Bytes) -> Result<Frame, Broken> {
     let Front { head, kind, count, entry_bytes, body_bytes } = front;
     body.advance(HEAD_BYTES);
@@ -544,7 +543,7 @@ mod tests {
             prop_assert_eq!(answers, replies);
         }
 
-        /// A flipped bit is an error, or is in a reply's data and found by its checksum.
+        /// A flipped bit is an error, or is in a reply's data and detected by its checksum.
         #[test]
         fn flipped_bit_is_detected(
             requests in proptest::collection::vec(request(), 1..6),

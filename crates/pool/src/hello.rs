@@ -1,12 +1,12 @@
-//! What coordinator and node say first: one message each, `FPH1`, its length (u32, little-endian) and that much JSON.
+//! The handshake of coordinator and node: one message each, consisting of `FPH1`, a length (u32, little-endian) and that much JSON.
 //!
-//! A coordinator first **looks**, which changes nothing: who is it, how large, whose was it last? When all nodes have answered
-//! it **claims** each, with an epoch that is higher than any of theirs. From then on the node serves this connection alone;
-//! one that claimed it before is ended, and what it asked for is done or dropped before the new one is welcomed, so that no
-//! old write can land on a newer one. A refusal says why.
+//! A coordinator first **looks**, which changes nothing: it learns the node's identity, size and last pool. When all nodes
+//! have replied it **claims** each, with an epoch that is higher than any of theirs. From then on the node serves this
+//! connection alone; an earlier claimant's connection is closed, and its requests are completed or dropped before the new
+//! one is welcomed, so that no old write can overwrite a newer one. A refusal contains the reason.
 //!
-//! The welcome to a claim begins a **session**. A further connection of the same coordinator claims the node with that session's
-//! number: it ends nothing, and is ended with the session.
+//! The welcome to a claim begins a **session**. Additional connections of the same coordinator claim the node with that
+//! session's number: they close nothing, and are closed with the session.
 
 use crate::frame;
 use crate::protocol::{Claim, StorePosition};
@@ -18,82 +18,82 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use wire::Refused::KeyWanted;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"FPH1");
-/// The longest message: names that a store's header has room for, twice, and a sentence. It is what a stranger can make us keep.
+/// The maximum message: room for the names of a store's header, twice, and a sentence. It bounds what a stranger can make us buffer.
 const MAX_BYTES: usize = 16 << 10;
 
-/// From the coordinator.
+/// The coordinator's message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Of the frames that follow.
+    /// The version of the frames that follow.
     pub protocol: u8,
-    /// Its name.
+    /// The name of the pool.
     pub pool: String,
-    /// None: it only looks.
+    /// `None`: it only looks.
     pub claim: Option<Claim>,
 }
 
-/// From the node.
+/// The node's message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Go on.
+    /// Accepted.
     Welcome(Welcome),
-    /// Why not.
+    /// Refused, and why.
     Refused(String),
 }
 
-/// What the node is.
+/// The state of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// Its name.
     pub node: String,
     /// The pool that it belongs to; empty if it is new.
     pub pool: String,
-    /// Its place there.
+    /// Its position there.
     pub place: Option<StorePosition>,
     /// The highest epoch that it has served.
     pub epoch: u64,
     /// Bytes of data.
     pub size_bytes: u64,
-    /// Requests that may be under way.
+    /// The maximum number of outstanding requests.
     pub granted: u16,
-    /// Changes when the machine starts anew: what was not flushed may be gone then.
+    /// Changes when the machine restarts: unflushed writes may be lost then.
     pub boot: String,
-    /// The session that was claimed or joined; 0 if the other end only looks.
+    /// The session that was claimed or joined; 0 for a look.
     pub session: u64,
-    /// Whether a coordinator is connected now, besides the other end. A node of an older release does not say.
+    /// Whether another coordinator is connected. A node of an older release does not report it.
     #[serde(default)]
     pub served: bool,
-    /// Pool and place are put down, and whether all its nodes have got that far is not known: nothing was written yet.
+    /// Pool and position are recorded, but whether all nodes of the pool have got that far is unknown: nothing has been written yet.
     #[serde(default)]
     pub reserved: bool,
-    /// A pool's coordinator has claimed it, and all of it reads as zeroes. A node of an older release does not say.
+    /// A pool's coordinator has claimed it, and all of it reads as zeroes. A node of an older release does not report it.
     #[serde(default)]
     pub empty: bool,
-    /// What it has answered may not be flushed.
+    /// Acknowledged writes may not be flushed.
     #[serde(default)]
     pub unflushed: bool,
-    /// Where answered writes may be lost, since its machine was started anew before they were flushed: first byte and bytes.
+    /// Where acknowledged writes may be lost, since its machine restarted before they were flushed: offset and length.
     #[serde(default)]
     pub lost: Vec<(u64, u64)>,
-    /// It has found the memory that was offered: requests over this connection may say where in it their data are.
+    /// The node has mapped the offered memory: requests over this connection may refer to data in it.
     #[serde(default)]
     pub memory: bool,
 }
 
-/// Why there is no message.
+/// Why receiving a message failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The connection broke.
     #[error("the connection failed: {0}")]
     Connection(io::Error),
-    /// It is not known whether the other end may be trusted, or it is known that it may not.
+    /// The other end's trust cannot be established, or is refused.
     #[error(transparent)]
     NotTrusted(#[from] wire::Refused),
-    /// The other end is something else.
+    /// The other end speaks another protocol.
     #[error("the peer does not speak Fathom's pool protocol")]
     Stranger,
-    /// It is gone.
+    /// The other end closed the connection.
     #[error("the peer closed the connection")]
     Closed,
 }
@@ -107,7 +107,7 @@ impl From<io::Error> for Error {
     }
 }
 
-/// Whether both speak the same frames.
+/// Checks that both ends use the same version of frames.
 ///
 /// # Errors
 /// [`Refusal::Protocol`].
@@ -127,7 +127,7 @@ pub fn put<T: Serialize>(out: &mut BytesMut, message: &T) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the next message, if it is there whole.
+/// Takes the next message, if it is complete.
 ///
 /// # Errors
 /// [`Error::Stranger`].
@@ -159,7 +159,7 @@ pub async fn send<S: AsyncWrite + Unpin, T: Serialize>(stream: &mut S, message: 
     Ok(stream.flush().await?)
 }
 
-/// Waits for a message; what came after it stays in `input`.
+/// Waits for a message; any bytes after it stay in `input`.
 ///
 /// # Errors
 /// [`Error`].

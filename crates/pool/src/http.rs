@@ -1,7 +1,6 @@
-//! A server for two pages, `/metrics` and `/status`, over TCP or a Unix socket; and the client that reads them.
+//! A server for two pages, `/metrics` and `/status`, over TCP or a Unix socket; and a client that reads them.
 //!
-//! One request a connection, answered and closed: that is all that Prometheus, curl and `pool status` need, and why there is no
-//! HTTP library below it.
+//! Each connection is closed after one request: Prometheus, curl and `pool status` need nothing more, so no HTTP library is used.
 
 use crate::listener::Listener;
 use std::io::{self, Read, Write};
@@ -12,14 +11,14 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// The longest request.
+/// The maximum size of a request.
 const MAX_REQUEST: usize = 8 << 10;
-/// A client has so long for all of it.
+/// The time limit for a request and its response.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Clients at once; when more come, those who have taken longest have to go.
+/// The maximum number of clients; beyond it the oldest are closed.
 const CLIENTS: usize = 64;
 
-/// What the pages say.
+/// The contents of the pages.
 pub trait Pages {
     /// In Prometheus' text format.
     fn metrics(&self) -> String;
@@ -27,33 +26,33 @@ pub trait Pages {
     fn status(&self) -> Option<String>;
 }
 
-/// Why a page cannot be had.
+/// Why reading a page failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It leads nowhere.
+    /// The place is not an address.
     #[error(
         "{0} is neither a socket nor an address with a port; give the coordinator's socket (--nbd unix:PATH) or \
          --metrics ADDR:PORT"
     )]
     NoPlace(String),
-    /// Nobody is there.
+    /// There is no server.
     #[error("no coordinator answers at {0}: {1}")]
     Silent(String, io::Error),
-    /// What is there speaks something else, or breaks off.
+    /// The server speaks another protocol, or closed the connection early.
     #[error("the server at {0} is not a coordinator")]
     Foreign(String),
-    /// The same, and why.
+    /// The same, with the reason.
     #[error("the server at {0} is not a coordinator: {1}")]
     Broken(String, io::Error),
     /// The connection broke.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It says no.
+    /// The server returned an error.
     #[error("{0}: {1}")]
     Refused(String, String),
 }
 
-/// Answers whoever connects, without end; `report` is called with errors. Runs in a `LocalSet`.
+/// Serves all connections, without end; `report` receives errors. Must run in a `LocalSet`.
 pub async fn serve(listener: Listener, pages: Rc<dyn Pages>, report: Rc<dyn Fn(String)>) {
     let pending = wire::PendingConnections::new(CLIENTS, LIMIT);
     loop {
@@ -64,7 +63,7 @@ pub async fn serve(listener: Listener, pages: Rc<dyn Pages>, report: Rc<dyn Fn(S
                     report(format!("status: {overflow}"));
                 }
                 tokio::task::spawn_local(async move {
-                    // A client that fails is its own affair.
+                    // Errors of a client are not reported.
                     let _ = connection.authenticate(answer(stream.boxed(), &*pages)).await;
                 });
             }
@@ -109,10 +108,10 @@ fn page(request: &[u8], pages: &dyn Pages) -> (&'static str, &'static str, Strin
     }
 }
 
-/// Reads a page of the server at `place`: the path of a socket, or an address with a port.
+/// Reads a page from the server at `place`: the path of a socket, or an address with a port.
 ///
 /// # Errors
-/// Nobody answers there, or with something else.
+/// No server responds there, or not with a page.
 pub fn get(place: &str, page: &str) -> Result<String, Error> {
     let silent = |place: &str| {
         let place = place.to_string();

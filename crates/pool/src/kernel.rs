@@ -1,13 +1,14 @@
-//! A pool as a disk of this machine's kernel, by its own NBD client (`drivers/block/nbd.c`), over netlink.
+//! Attaches a pool as a disk of this machine's kernel, with its NBD client (`drivers/block/nbd.c`), over netlink.
 //!
-//! The kernel wants sockets that are past their handshake, and speaks on them itself. What `nbd-client` leaves at its default is what
-//! matters here: when a connection dies, the kernel fails new requests at once unless it was answer to wait for another
-//! (`NBD_ATTR_DEAD_CONN_TIMEOUT`), and asks again for what was under way only when it was given a time limit (`NBD_ATTR_TIMEOUT`, Linux 5.12);
-//! without one, what was under way when a server died is waited for without end, even after a new connection (seen with nbd-client
-//! 3.24 and Linux 6.1). So both are set, and [`Attached::step`] brings a new connection when one died.
+//! The kernel expects sockets after their handshake, and runs the protocol on them itself. The options that `nbd-client`
+//! leaves at their defaults matter here: when a connection dies, the kernel fails new requests at once unless it was told
+//! to wait for another (`NBD_ATTR_DEAD_CONN_TIMEOUT`), and resends outstanding requests only if it has a timeout
+//! (`NBD_ATTR_TIMEOUT`, Linux 5.12); without one, requests outstanding when a server died are waited for without end, even
+//! after a reconnect (seen with nbd-client 3.24 and Linux 6.1). So both are set, and [`Attached::step`] reconnects after a
+//! failure.
 //!
-//! Uncertainty: the limit is for a request, not for a connection, so it must be longer than a pool takes to fail one (30 s); after
-//! a restart of the coordinator what was under way waits for it.
+//! Uncertainty: the timeout is per request, not per connection, so it must be longer than a pool takes to fail one (30 s);
+//! after a restart of the coordinator outstanding requests wait for it.
 
 use crate::nbd_bench::{Error, Session, Socket, Uri};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -18,17 +19,17 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::pin::pin;
 use std::time::Duration;
 
-/// Seconds that a request may take before it is asked for again.
+/// Seconds after which a request is resent.
 const REQUEST_LIMIT_S: u64 = 40;
 /// Seconds that requests wait for a new connection before they fail.
 const AWAY_LIMIT_S: u64 = 24 * 3600;
-/// Bytes of a block: the pool's checksums are of so many.
+/// Bytes of a block: the unit of the pool's checksums.
 const BLOCK_BYTES: u64 = 4096;
 
 /// How often the connection is checked.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Numbers of `linux/nbd-netlink.h`.
+/// Constants of `linux/nbd-netlink.h`.
 mod number {
     pub const INDEX: u16 = 1;
     pub const SIZE_BYTES: u16 = 2;
@@ -44,7 +45,7 @@ mod number {
     pub const RECONFIGURE: u8 = 3;
 }
 
-/// Numbers of `linux/netlink.h` and `linux/genetlink.h`.
+/// Constants of `linux/netlink.h` and `linux/genetlink.h`.
 mod generic {
     pub const HEAD_BYTES: usize = 16;
     pub const REQUEST: u16 = 1;
@@ -57,16 +58,16 @@ mod generic {
     pub const FAMILY_NAME: u16 = 2;
 }
 
-/// What stands between a pool and its place in /dev.
+/// Why attaching a pool failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The server.
+    /// The server failed.
     #[error(transparent)]
     Server(#[from] Error),
-    /// The kernel.
+    /// The kernel failed.
     #[error("the kernel's NBD client {what}: {error}")]
     Kernel {
-        /// What it does not do.
+        /// The failed operation.
         what: &'static str,
         /// Why.
         error: io::Error,
@@ -82,7 +83,7 @@ fn kernel(what: &'static str) -> impl Fn(io::Error) -> Failure {
     move |error| Failure::Kernel { what, error }
 }
 
-/// An attribute, as netlink lays it out: length, kind, value, up to a multiple of four.
+/// Appends an attribute in netlink format: length, kind, value, padded to a multiple of four.
 fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
     out.extend((value.len() as u16 + 4).to_ne_bytes());
     out.extend(kind.to_ne_bytes());
@@ -90,7 +91,7 @@ fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// The value of an attribute among others.
+/// Finds the value of an attribute.
 fn value_of(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let (length, kind) = (u16_at(attributes, 0)? as usize, u16_at(attributes, 2)?);
@@ -109,7 +110,7 @@ fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
     Some(i32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The messages of a datagram: kind and content.
+/// Iterates over the messages of a datagram: kind and content.
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = i32_at(bytes, 0).and_then(|length| usize::try_from(length).ok())?;
@@ -138,13 +139,13 @@ impl Netlink {
         Ok(netlink)
     }
 
-    /// Sends a command and waits until the kernel acknowledges it; what it answer besides.
+    /// Sends a command and waits until the kernel acknowledges it; returns any other response.
     fn ask(&self, command: u8, attributes: &[u8]) -> io::Result<Vec<u8>> {
         let length = generic::HEAD_BYTES + 4 + attributes.len();
         let mut out = (length as u32).to_ne_bytes().to_vec();
         out.extend(self.family.to_ne_bytes());
         out.extend((generic::REQUEST | generic::ACK).to_ne_bytes());
-        // Sequence and sender: one at a time, and the kernel knows who it is.
+        // Sequence number and port id are 0: there is one request at a time, and the kernel identifies the sender.
         out.extend([0; 8]);
         out.extend([command, 1, 0, 0]);
         out.extend(attributes);
@@ -166,29 +167,29 @@ impl Netlink {
     }
 }
 
-/// A pool that is a disk.
+/// An attached pool.
 pub struct Attached {
     netlink: Netlink,
     place: Uri,
     index: u32,
     size_bytes: u64,
-    /// Ours, to see when it dies; the kernel speaks on it.
+    /// Our copy of the socket, to detect when the connection dies; the kernel uses it.
     socket: Option<Socket>,
 }
 
-/// How it is.
+/// The state of an attached pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// It has a connection.
     Connected,
-    /// Its requests wait for one.
+    /// Requests wait for a connection.
     Away,
-    /// Somebody detached it.
+    /// It was detached by another process.
     Detached,
 }
 
 impl Attached {
-    /// Makes the export at `place` the disk `/dev/nbdINDEX`.
+    /// Attaches the export at `place` as the disk `/dev/nbdINDEX`.
     ///
     /// # Errors
     /// [`Failure`].
@@ -214,11 +215,10 @@ impl Attached {
         Ok(Self { netlink, place: place.clone(), index, size_bytes, socket: Some(socket) })
     }
 
-    /// Looks after the connection, without waiting for anything but a server's handshake. To be called a few times a second.
+    /// Maintains the connection, without blocking except for a server's handshake. Called a few times a second.
     ///
     /// # Errors
-    /// [`Failure`]: the disk that is there now is another, or the kernel does not take the connection. What the disk
-    /// was asked waits.
+    /// [`Failure`]: the server now has another disk, or the kernel rejects the connection. Requests to the disk wait.
     pub fn step(&mut self) -> Result<State, Failure> {
         if let Some(socket) = &self.socket {
             let mut polled = [PollFd::new(&socket.socket, PollFlags::RDHUP)];
@@ -229,7 +229,7 @@ impl Attached {
             }
             self.socket = None;
         }
-        // A server that is not there, or not there yet.
+        // The server is not running, or not yet.
         let Ok(socket) = Session::socket(&self.place) else { return Ok(self.unless_detached(State::Away)) };
         if socket.size_bytes != self.size_bytes {
             let error =
@@ -244,7 +244,7 @@ impl Attached {
                 self.socket = Some(socket);
                 Ok(State::Connected)
             }
-            // It has not noticed yet that the old one is dead.
+            // The kernel has not noticed yet that the old connection is dead.
             Err(error) if error.raw_os_error() == Some(28) => Ok(State::Away),
             Err(error) => match self.unless_detached(State::Away) {
                 State::Detached => Ok(State::Detached),
@@ -253,8 +253,8 @@ impl Attached {
         }
     }
 
-    /// Looks after the connection until it is `ended`, which takes the disk away, or until it is detached. `changed` is answer when
-    /// the state is another.
+    /// Maintains the connection until `ended` completes, which detaches the disk, or until it is detached. `changed` is
+    /// called when the state changes.
     ///
     /// # Errors
     /// As [`Attached::step`] and [`Attached::detach`].
@@ -279,13 +279,13 @@ impl Attached {
         Ok(())
     }
 
-    /// `state`, unless the disk is none any more.
+    /// Returns `state`, unless the disk was detached.
     fn unless_detached(&self, state: State) -> State {
         let size = std::fs::read_to_string(format!("/sys/block/nbd{}/size", self.index));
         if size.is_ok_and(|size| size.trim() == "0") { State::Detached } else { state }
     }
 
-    /// Takes it away; what the kernel has not written yet must have been written before (`umount`).
+    /// Detaches the disk; the kernel must have written everything before (`umount`).
     ///
     /// # Errors
     /// [`Failure::Kernel`].
@@ -296,7 +296,7 @@ impl Attached {
     }
 }
 
-/// The connection that the kernel shall speak on.
+/// Adds the attributes for the connection that the kernel is to use.
 fn sockets(attributes: &mut Vec<u8>, socket: &Socket) {
     let (mut fd, mut item) = (Vec::new(), Vec::new());
     attribute(&mut fd, number::SOCK_FD, &socket.socket.as_raw_fd().to_ne_bytes());

@@ -1,31 +1,31 @@
-//! Where a byte of the pool's disk is: on which node, and where there.
+//! Maps a byte of the pool's disk to a node and an offset in its store.
 //!
-//! **Concatenated**, as in the paper (001): node 0's bytes come first, then node 1's. Nodes may differ in size. **Striped**:
-//! stripes of a fixed size go round the nodes, so that a long read keeps all of them busy; every node gives as much as the
-//! smallest.
+//! **Concatenated**, as in the paper (001): node 0's bytes come first, then node 1's. Nodes may differ in size.
+//! **Striped**: stripes of a fixed size are distributed round robin, so that a long read keeps all nodes busy; every node
+//! contributes as much as the smallest.
 
-/// How the nodes' space is put together.
+/// The arrangement of the nodes' space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrangement {
     /// One after the other.
     Concatenated,
-    /// In turn, each `stripe_bytes` (a multiple of the block).
+    /// Round robin, in units of `stripe_bytes` (a multiple of the block).
     Striped {
         /// Bytes of a stripe.
         stripe_bytes: u64,
     },
 }
 
-/// A stretch of the disk that lies on one node in one piece.
+/// A contiguous range of the disk that is contiguous on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Place of the node in the list.
+    /// Index of the node.
     pub node: usize,
-    /// First byte in the node's store.
+    /// Offset in the node's store.
     pub offset: u64,
     /// Bytes.
     pub length: u32,
-    /// Bytes of the request before it.
+    /// Offset within the request.
     pub before: u32,
 }
 
@@ -33,14 +33,14 @@ pub struct Piece {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     arrangement: Arrangement,
-    /// First byte on the disk of each node, and the end (concatenated).
+    /// Offset on the disk of each node, and the end (concatenated).
     begins: Vec<u64>,
-    /// Bytes that each gives (striped).
+    /// Bytes that each node contributes (striped).
     each: u64,
 }
 
 impl Layout {
-    /// The map for nodes of these sizes, in this order.
+    /// Creates the map for nodes of these sizes, in this order.
     pub fn new(arrangement: Arrangement, sizes: &[u64]) -> Self {
         let mut begins = vec![0];
         for size in sizes {
@@ -66,8 +66,8 @@ impl Layout {
         self.begins.len() as u64 - 1
     }
 
-    /// The pieces of a range that ends within the disk, in order. The pieces of a stripe that follow one another on a node
-    /// are not joined: they travel in one frame anyway.
+    /// The pieces of a range that ends within the disk, in order. Consecutive stripes on the same node are not merged: they
+    /// travel in one frame anyway.
     pub fn pieces(&self, offset: u64, length: u32) -> impl Iterator<Item = Piece> {
         debug_assert!(offset + u64::from(length) <= self.size_bytes());
         let mut before = 0;
@@ -84,8 +84,8 @@ impl Layout {
         })
     }
 
-    /// What a range has of each node, all of a node's in one piece: stripes that lie apart on the disk follow one another on their
-    /// node. For what has no data that would have to be put in order: the node, its first byte there, and bytes.
+    /// The part of a range on each node, merged per node: stripes that are apart on the disk are contiguous on their node.
+    /// For operations whose data does not have to be put in order: the node, the offset there, and the length.
     pub fn shares(&self, offset: u64, length: u32) -> impl Iterator<Item = (usize, u64, u32)> {
         let end = offset + u64::from(length);
         (0..self.begins.len() - 1).filter_map(move |node| {
@@ -94,7 +94,7 @@ impl Layout {
         })
     }
 
-    /// Bytes of a node that lie before a place on the disk: a node's bytes have the same order on both.
+    /// Bytes of a node before an offset on the disk: a node's bytes have the same order on both.
     fn before(&self, node: usize, at: u64) -> u64 {
         match self.arrangement {
             Arrangement::Concatenated => at.clamp(self.begins[node], self.begins[node + 1]) - self.begins[node],
@@ -105,8 +105,8 @@ impl Layout {
         }
     }
 
-    /// The range of the disk from the first of these bytes of a node to the last; of stripes, what lies between is other nodes'. None if
-    /// the disk uses none of them.
+    /// The range of the disk from the first to the last of these bytes of a node; with stripes, it includes bytes of other
+    /// nodes. `None` if the disk uses none of them.
     pub fn on_disk(&self, node: usize, range: std::ops::Range<u64>) -> Option<std::ops::Range<u64>> {
         let size = match self.arrangement {
             Arrangement::Concatenated => self.begins[node + 1] - self.begins[node],
@@ -122,11 +122,11 @@ impl Layout {
         (first < end).then(|| place(first)..place(end - 1) + 1)
     }
 
-    /// Node, place there, and bytes up to where the next node's begin.
+    /// The node, the offset there, and the bytes until the next node begins.
     fn find(&self, at: u64) -> (usize, u64, u64) {
         match self.arrangement {
             Arrangement::Concatenated => {
-                // The last node that begins at or before it: an empty node in between has the same beginning.
+                // The last node that begins at or before `at`: an empty node has the same beginning as its successor.
                 let node = self.begins.partition_point(|begin| *begin <= at) - 1;
                 (node, at - self.begins[node], self.begins[node + 1] - at)
             }
@@ -184,7 +184,7 @@ mod tests {
             prop_assert_eq!(u64::from(expected), layout.size_bytes());
         }
 
-        /// `on_disk` gives the range whose pieces lead back to the node's bytes.
+        /// `on_disk` returns the range whose pieces map back to the node's bytes.
         #[test]
         fn on_disk_inverts_pieces(
             sizes in proptest::collection::vec(0_u64..300, 1..5),
@@ -202,7 +202,7 @@ mod tests {
             prop_assert_eq!(layout.on_disk(node, range), hull);
         }
 
-        /// A range's shares are the bytes of its pieces, and at most one for each node.
+        /// A range's shares are the bytes of its pieces, with at most one share per node.
         #[test]
         fn shares_join_pieces_per_node(
             sizes in proptest::collection::vec(0_u64..300, 1..5),

@@ -1,4 +1,4 @@
-//! Many devices as one random-access disk.
+//! Combines many devices into one random-access disk.
 
 pub mod attach;
 pub mod auth;

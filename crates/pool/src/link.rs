@@ -1,17 +1,18 @@
-//! The coordinator's end of one node's connection, or of several.
+//! The coordinator's end of the connections to one node.
 //!
-//! Requests queue here; as many as the window allows are under way, and the tuner decides how many a write waits for. Answers
-//! come in any order and are matched by tag; data that do not match the checksum that the store gave them count as a broken
-//! connection. When one breaks, or nothing is received from the node for 10 s, all are made anew, and what was not answered is
-//! asked again. What finds no answer in [`Options::node_timeout`] fails. A node that has answered nothing for so long is **away**:
-//! what is asked of it then fails at once, until it lets us in again, which is tried all the while.
+//! Requests queue here; the window limits how many are outstanding, and the tuner decides how many are batched into a
+//! write. Replies arrive in any order and are matched by tag; data that does not match its store checksum counts as a
+//! broken connection. When a connection breaks, or nothing is received from the node for 10 s, all are reopened, and
+//! unanswered requests are sent again. A request without a reply within [`Options::node_timeout`] fails. A node without any
+//! reply for that long is **away**: requests to it then fail at once, until it accepts a connection again; attempts
+//! continue all the while.
 //!
-//! The first connection claims the node; a **further** one names the session that the first was welcomed to, and ends with it.
-//! A flush may go over any: the node answers it for all that it has answered.
+//! The first connection claims the node; a **further** one names the session of the first, and ends with it. A flush may
+//! use any connection: it covers all replies of the node.
 //!
-//! A node that refuses is tried again too, less often: at its address may be another node for a moment, or a store that does not know our
-//! claim. Two things cannot be mended by asking again, and end the link for good: another coordinator has taken over, or the node's machine was
-//! started anew while writes were answered and not flushed.
+//! A node that refuses is also retried, less often: another node may have its address for a moment, or a store that does
+//! not know our claim. Two conditions cannot be resolved by retrying, and end the link for good: another coordinator has
+//! taken over, or the node's machine restarted while acknowledged writes were not flushed.
 
 use crate::connect::{Connect, Stream};
 use crate::frame::{self, Broken, Operation, Request, Status};
@@ -37,35 +38,36 @@ pub use state::{Control, Pace, Parts};
 
 use state::{Known, State, Tardy};
 
-/// A request that finds no answer fails after this time, by default.
+/// The default time after which a request without a reply fails.
 pub const NODE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Connecting and greeting.
+/// The timeout for connecting and the handshake.
 const GREETING: Duration = Duration::from_secs(15);
-/// Between two attempts.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Between two attempts of a further connection, without which it works as well; and at a node that refuses, which says so each time.
+/// The pause between two attempts of a further connection, which is optional; and at a node that refuses, where each
+/// attempt is reported.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The node answered so.
+    /// The node replied with an error.
     #[error("node {0}: {1}")]
     Node(SocketAddr, Status),
     /// The node cannot be used any more.
     #[error("{0}")]
     Ended(Rc<str>),
-    /// It cannot be reached, or does not let us in; why, if that is known.
+    /// It is unreachable, or does not accept us; with the reason, if known.
     #[error("node {0}: no answer for {secs} s{2}", secs = .1.as_secs_f64())]
     Deadline(SocketAddr, Duration, Why),
-    /// A node may have lost what it had answered, and no one has accepted that.
+    /// A node may have lost acknowledged writes, and the user has not accepted that.
     #[error(
         "a node may have lost acknowledged writes; the coordinator's log has the ranges, and --accept-loss continues"
     )]
     Lost,
 }
 
-/// The last message; shown behind what it explains.
+/// The last error; appended to a message that it explains.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Why(Option<Rc<str>>);
 
@@ -80,12 +82,11 @@ impl std::fmt::Display for Why {
 pub struct Options {
     /// Connections to each node: at least one, and at most [`MOST_CONNECTIONS`].
     pub connections: u16,
-    /// A request that finds no answer fails after this time, and so does at once what is asked of a node that has given none for so
-    /// long.
+    /// A request without a reply fails after this time. Requests to a node that has not replied for this long fail at once.
     pub node_timeout: Duration,
-    /// That nodes may have lost what they had answered before they were joined is no reason to refuse writes and flushes.
+    /// Continue although nodes may have lost acknowledged writes before they were joined; otherwise writes and flushes are refused.
     pub accept_loss: bool,
-    /// Large data of nodes on this machine go through memory that both see, where that can be had.
+    /// Use shared memory, where available, for large data of nodes on this machine.
     pub shared_memory: bool,
 }
 
@@ -98,7 +99,7 @@ impl Default for Options {
 /// Why a node was not joined.
 #[derive(Debug, thiserror::Error)]
 pub enum NotJoined {
-    /// No connection, or the other end is no node.
+    /// There is no connection, or the other end is not a node.
     #[error(transparent)]
     Unreachable(#[from] hello::Error),
     /// It took too long.
@@ -109,57 +110,57 @@ pub enum NotJoined {
     Refused(String),
 }
 
-/// What went over a link since it began.
+/// Counters of a link since it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Counts {
     /// Requests answered.
     pub answered: u64,
     /// Frames of requests sent, and the requests in them.
     pub frames_sent: u64,
-    /// Requests sent, those asked again included.
+    /// Requests sent, including those sent again.
     pub requests_sent: u64,
     /// Frames of replies.
     pub frames_received: u64,
-    /// Bytes of frames, both ways.
+    /// Bytes of frames sent.
     pub bytes_sent: u64,
-    /// As above.
+    /// Bytes of frames received.
     pub bytes_received: u64,
-    /// Bytes of data that went through shared memory in place of frames, to the node and from it.
+    /// Bytes of data transferred through shared memory instead of frames, to the node and from it.
     pub placed: (u64, u64),
-    /// Times that the connections broke and were made anew.
+    /// How often the connections broke and were reopened.
     pub reconnected: u64,
-    /// From when a request left to its answer, smoothed: each frame counts an eighth.
+    /// Time from sending a request to its reply, smoothed: each frame counts an eighth.
     pub rtt_us: f64,
-    /// Requests that wait here for their turn.
+    /// Requests queued here.
     pub waiting: u32,
     /// Requests sent and not answered.
     pub under_way: u32,
-    /// Requests that waited at the node when it last answered.
+    /// Requests queued at the node, according to its last reply.
     pub queued: u16,
-    /// Mean time in its store, in the last answer.
+    /// Mean time in its store, in the last reply.
     pub service_us: u32,
-    /// In force now.
+    /// The current window.
     pub window: u32,
-    /// In force now.
+    /// The current batch size.
     pub batch: u32,
-    /// Open now.
+    /// Open connections.
     pub connections: u32,
 }
 
-/// How it stands with a node.
+/// The state of the connection to a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
     /// Connected.
     Serving,
-    /// A new connection is tried, and requests wait; why the last one or the last attempt ended.
+    /// Reconnecting, and requests wait; with the reason why the last connection or attempt ended.
     Connecting(String),
-    /// A new connection is tried, and requests fail meanwhile; why the last one or the last attempt ended.
+    /// Reconnecting, and requests fail meanwhile; with the reason why the last connection or attempt ended.
     Away(String),
-    /// It will not be used again; why.
+    /// It will not be used again, and why.
     Ended(String),
 }
 
-/// One node. It works as a task of the `LocalSet` in which it was made, and ends when it is dropped.
+/// One node. It runs as a task of the `LocalSet` in which it was created, and ends when it is dropped.
 #[derive(Debug)]
 pub struct NodeLink {
     inner: Rc<Inner>,
@@ -188,7 +189,7 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// Why a connection is of no more use.
+/// Why a connection is unusable.
 #[derive(Debug, thiserror::Error)]
 enum Cut {
     #[error(transparent)]
@@ -199,17 +200,17 @@ enum Cut {
     Tardy(#[from] Tardy),
 }
 
-/// Why a node is not asked again.
+/// Why a node is not retried.
 #[derive(Debug, thiserror::Error)]
 enum Unusable {
-    /// Its answer.
+    /// Its reply.
     #[error("{0}")]
     Fenced(String),
     #[error("its machine restarted, and unflushed writes may be lost")]
     Restarted,
 }
 
-/// Connects and says hello.
+/// Connects and performs the handshake.
 ///
 /// # Errors
 /// [`NotJoined`].
@@ -221,7 +222,7 @@ pub async fn greet(
     let greeting = async {
         let mut stream = connect(address).await.map_err(hello::Error::from)?;
         hello::send(&mut stream, hello).await?;
-        // It says nothing more until it is asked.
+        // The node sends nothing more until the first request.
         match hello::receive(&mut stream, &mut BytesMut::new()).await? {
             Answer::Welcome(welcome) => Ok((stream, welcome)),
             Answer::Refused(reason) => Err(NotJoined::Refused(reason)),
@@ -231,7 +232,7 @@ pub async fn greet(
 }
 
 impl NodeLink {
-    /// Claims the node for `pool`; `report` is reported of trouble.
+    /// Claims the node for `pool`; `report` receives problems.
     ///
     /// # Errors
     /// [`NotJoined`].
@@ -248,7 +249,7 @@ impl NodeLink {
         let node = Known { address, place: claim.place.index, epoch: claim.epoch, timeout: options.node_timeout };
         let mut hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim: Some(claim) };
         let (stream, welcome) = greet(connect, address, &hello).await?;
-        // What was accepted now must not count as accepted should it be lost again.
+        // Losses accepted now must not count as accepted if data is lost again.
         hello.claim.iter_mut().for_each(|claim| {
             let memory = claim.also.memory.take();
             claim.also = Also { memory, again: true, ..Also::default() };
@@ -262,7 +263,7 @@ impl NodeLink {
         Ok(Self { inner, task })
     }
 
-    /// Asks the node; `length` is at most [`frame::MAX_DATA_BYTES`] but for a trim. A read gives its data, all else nothing.
+    /// Sends a request; `length` is at most [`frame::MAX_DATA_BYTES`] except for a trim. A read returns its data, all else nothing.
     ///
     /// # Errors
     /// [`Failure`].
@@ -278,7 +279,7 @@ impl NodeLink {
         self.put(Request { operation, durable, unchecked: false, places: 0, tag: 0, length, offset }, data).await
     }
 
-    /// Writes data that stand in parts, together at most [`frame::MAX_DATA_BYTES`].
+    /// Writes data in several parts, together at most [`frame::MAX_DATA_BYTES`].
     ///
     /// # Errors
     /// [`Failure`].
@@ -306,12 +307,12 @@ impl NodeLink {
         (&mut asked.answer).await.unwrap_or_else(|_| gone())
     }
 
-    /// What went over it.
+    /// The link's counters.
     pub fn counts(&self) -> Counts {
         self.inner.state.borrow().counts()
     }
 
-    /// How it stands with the node.
+    /// The state of the connection.
     pub fn health(&self) -> Health {
         let state = self.inner.state.borrow();
         match (&state.ended, &state.trouble) {
@@ -322,33 +323,33 @@ impl NodeLink {
         }
     }
 
-    /// Whether memory was offered to it: it is on this machine.
+    /// Whether shared memory was offered to the node, which means that it is on this machine.
     pub(crate) fn is_near(&self) -> bool {
         self.claim().is_some_and(|claim| claim.also.memory.is_some())
     }
 
-    /// What was claimed.
+    /// The claim.
     pub fn claim(&self) -> Option<&Claim> {
         self.inner.hello.claim.as_ref()
     }
 
-    /// Where the node may have lost what it had answered: first byte of its store, and bytes.
+    /// Where the node may have lost acknowledged writes: offset in its store, and length.
     pub fn lost(&self) -> Vec<(u64, u64)> {
         self.inner.state.borrow().lost.clone()
     }
 
-    /// For which pool.
+    /// The pool for which the node was claimed.
     pub fn pool(&self) -> &str {
         &self.inner.hello.pool
     }
 
-    /// Where the node is.
+    /// The node's address.
     pub fn address(&self) -> SocketAddr {
         self.inner.address
     }
 }
 
-/// A request that is waited for.
+/// A pending request.
 struct Asked<'l> {
     inner: &'l Inner,
     number: u64,
@@ -358,7 +359,7 @@ struct Asked<'l> {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        // Its answer may be there, and have come too late for whoever asked.
+        // The reply may have arrived too late for the caller.
         if !self.answer.is_terminated() && self.answer.is_empty() {
             self.inner.state.borrow_mut().abandon(self.number, &self.request);
         }
@@ -389,7 +390,7 @@ impl Inner {
         }
     }
 
-    /// Tries until it succeeds or cannot, and lets fail what waits too long. The welcome is given too.
+    /// Retries until it succeeds or cannot, and fails requests that wait too long. Also returns the welcome.
     async fn reconnect(&self) -> Result<(Box<dyn Stream>, Welcome), Unusable> {
         let (mut reported, mut refused) = (false, None);
         let mut expire = || {
@@ -404,7 +405,7 @@ impl Inner {
             }
         };
         loop {
-            // What it has answered, and may have lost, was flushed or not: we know.
+            // Only we know whether all acknowledged writes that the node may have lost were flushed.
             let flushed = self.state.borrow().all_flushed();
             let claim = self.hello.claim.clone();
             let claim = claim.map(|claim| Claim { also: Also { flushed, ..claim.also }, ..claim });
@@ -442,7 +443,7 @@ impl Inner {
         }
     }
 
-    /// Does `work`, and calls `expire` whenever a request has waited too long meanwhile.
+    /// Runs `work`, and calls `expire` whenever a request has waited too long meanwhile.
     async fn expiring<T>(&self, work: impl Future<Output = T>, expire: &mut impl FnMut()) -> T {
         let mut work = std::pin::pin!(work);
         loop {
@@ -466,13 +467,13 @@ impl Inner {
         self.state.borrow_mut().end(Failure::Ended(reason.into()), Instant::now());
     }
 
-    /// All connections, until one of them breaks.
+    /// Runs all connections, until one of them breaks.
     async fn together(&self, first: Box<dyn Stream>, welcome: &Welcome) -> Result<Infallible, Cut> {
         let further = (1..self.wakes.len()).map(|nth| self.further(nth, welcome.session));
         try_join(self.connection(0, first, welcome.memory), try_join_all(further)).await.map(|(never, _)| never)
     }
 
-    /// A further connection of a session. While it cannot be had, the others do its work.
+    /// Runs a further connection of a session. While it cannot be opened, the others do its work.
     async fn further(&self, nth: usize, session: u64) -> Result<Infallible, Cut> {
         let claim = self.hello.claim.clone().map(|claim| Claim { joins: Some(session), ..claim });
         let hello = Hello { claim, ..self.hello.clone() };
@@ -530,8 +531,8 @@ impl Inner {
     }
 }
 
-/// Writes a part of `out`; and when all of it is written, what an encrypted stream keeps back. `unsent`: it may keep back some.
-/// It may be given up at any time and called again.
+/// Writes a part of `out`; and when all of it is written, flushes what an encrypted stream holds back. `unsent`: it may
+/// hold back data. Can be cancelled at any time and called again.
 async fn push(writer: &mut (impl AsyncWrite + Unpin), out: &mut Outbox, unsent: &mut bool) -> std::io::Result<()> {
     if !out.is_empty() {
         *unsent = true;

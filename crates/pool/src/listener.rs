@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// Bytes of a socket's path (`sun_path` of unix(7), with its end).
+/// The maximum length of a socket's path (`sun_path` of unix(7), including its NUL).
 const LONGEST_PATH: usize = 107;
 
 /// Where clients connect.
@@ -24,7 +24,7 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// The address that others can reach, if it is one.
+    /// Its network address, if it has one.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(address) => Some(*address),
@@ -33,7 +33,7 @@ impl Endpoint {
     }
 }
 
-/// As the user gives it.
+/// The syntax of the command line.
 impl Display for Endpoint {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
@@ -43,13 +43,13 @@ impl Display for Endpoint {
     }
 }
 
-/// Why a text is no such place.
+/// Why a text is not an endpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
     /// It is neither kind.
     #[error("expected unix:PATH or tcp:ADDR:PORT, such as tcp:127.0.0.1:10809")]
     Neither,
-    /// Its address is none.
+    /// Its address is invalid.
     #[error(transparent)]
     Address(#[from] wire::AddressError),
 }
@@ -67,7 +67,7 @@ impl FromStr for Endpoint {
     }
 }
 
-/// Why it does not listen.
+/// Listening failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {place}: {error}")]
 pub struct Error {
@@ -75,7 +75,7 @@ pub struct Error {
     error: io::Error,
 }
 
-/// A socket that clients connect to; one in the file system is removed when it is dropped.
+/// A listening socket; one in the file system is removed when it is dropped.
 #[derive(Debug)]
 pub struct Listener(Socket);
 
@@ -85,7 +85,7 @@ enum Socket {
     Tcp(TcpListener),
 }
 
-/// What a name in the file system stands for: device and inode. No other file gets that of a socket while it listens.
+/// The identity of a file: device and inode. No other file gets that of a socket while it listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Inode(u64, u64);
 
@@ -95,17 +95,17 @@ impl Inode {
     }
 }
 
-/// A client's stream; an enum, so that a request costs no dynamic call.
+/// A client's stream; an enum, so that a request needs no dynamic dispatch.
 #[derive(Debug)]
 pub enum Accepted {
-    /// Of a socket in the file system.
+    /// From a socket in the file system.
     Unix(UnixStream),
-    /// Of an address.
+    /// From an address.
     Tcp(TcpStream),
 }
 
 impl Accepted {
-    /// For whoever does not mind that call.
+    /// Converts to a trait object, where dynamic dispatch does not matter.
     pub fn boxed(self) -> Box<dyn Stream> {
         match self {
             Self::Unix(stream) => Box::new(stream),
@@ -117,7 +117,7 @@ impl Accepted {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Socket::Unix(_, path, own) = &self.0 {
-            // It may be gone already, and another program's may have its name.
+            // It may be gone already, or its name may belong to another program's socket.
             if std::fs::symlink_metadata(path).is_ok_and(|there| Inode::of(&there) == *own) {
                 let _ = std::fs::remove_file(path);
             }
@@ -126,10 +126,10 @@ impl Drop for Listener {
 }
 
 impl Listener {
-    /// Listens.
+    /// Listens on `endpoint`.
     ///
     /// # Errors
-    /// The system does not let it, or another program listens there.
+    /// The system denies it, or another program listens there.
     pub async fn bind(endpoint: &Endpoint) -> Result<Self, Error> {
         let (place, socket) = match endpoint {
             Endpoint::Unix(path) => (path.shown().to_string(), unix(path)),
@@ -138,10 +138,10 @@ impl Listener {
         socket.map(Self).map_err(|error| Error { place, error: explained(error, endpoint) })
     }
 
-    /// Where it listens: a relative path is made absolute, and port 0 is the one that it got.
+    /// Where it listens: a relative path is made absolute, and port 0 is replaced by the actual port.
     ///
     /// # Errors
-    /// It is unknown.
+    /// The address is unknown.
     pub fn endpoint(&self) -> io::Result<Endpoint> {
         Ok(match &self.0 {
             Socket::Unix(_, path, _) => Endpoint::Unix(std::path::absolute(path)?),
@@ -149,10 +149,10 @@ impl Listener {
         })
     }
 
-    /// The next that connects.
+    /// Accepts the next connection.
     ///
     /// # Errors
-    /// The system's, such as too many open files; the next call may succeed.
+    /// A system error, such as too many open files; the next call may succeed.
     pub async fn accept(&self) -> io::Result<Accepted> {
         Ok(match &self.0 {
             Socket::Unix(listener, ..) => Accepted::Unix(listener.accept().await?.0),
@@ -161,7 +161,7 @@ impl Listener {
     }
 }
 
-/// The system's own word for a path that is too long names a type of C.
+/// Replaces the system's message for a path that is too long, which names a C type.
 fn explained(error: io::Error, endpoint: &Endpoint) -> io::Error {
     match endpoint {
         Endpoint::Unix(path) if path.as_os_str().len() > LONGEST_PATH => {
@@ -171,7 +171,7 @@ fn explained(error: io::Error, endpoint: &Endpoint) -> io::Error {
     }
 }
 
-/// A stale socket, left by a coordinator that was killed, is replaced; nothing else is.
+/// Binds a socket in the file system; replaces a stale socket of a killed coordinator, but nothing else.
 fn unix(path: &Path) -> io::Result<Socket> {
     let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => instead(path, error),
@@ -183,9 +183,9 @@ fn unix(path: &Path) -> io::Result<Socket> {
 
 fn instead(path: &Path, in_use: io::Error) -> io::Result<UnixListener> {
     let taken = || io::Error::other("another program is serving it");
-    // Of the name itself: where a link leads to says nothing of what would be removed.
+    // Of the name itself: the target of a link is not what would be removed.
     let there = std::fs::symlink_metadata(path)?;
-    // To connect to a file of any other kind is refused too.
+    // Connecting to any other kind of file is refused too.
     if !there.file_type().is_socket() {
         return Err(io::Error::other("a file of this name exists and is not a socket"));
     }
@@ -194,7 +194,7 @@ fn instead(path: &Path, in_use: io::Error) -> io::Result<UnixListener> {
         Err(refused) if refused.kind() == ErrorKind::ConnectionRefused => {}
         Err(_) => return Err(in_use),
     }
-    // Another that found the same may have put its own there meanwhile.
+    // Another process that found the same may have bound its own socket meanwhile.
     if Inode::of(&std::fs::symlink_metadata(path)?) != Inode::of(&there) {
         return Err(taken());
     }

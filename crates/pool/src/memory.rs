@@ -1,6 +1,6 @@
-//! Whether a disk can be in memory: more than there is can be promised to clients, and never kept.
+//! Checks whether a disk fits into memory: otherwise more could be promised to clients than can be stored.
 
-/// It cannot.
+/// The disk is too large.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "a disk of {size_bytes} bytes does not fit in memory: this machine has {total_bytes}; use a smaller one, or \
@@ -11,7 +11,7 @@ pub struct TooLarge {
     total_bytes: u64,
 }
 
-/// Whether this machine has so much memory, used or not. Where that is not known, any size will do.
+/// Checks whether this machine has this much memory, used or not. Where that is unknown, any size is accepted.
 ///
 /// # Errors
 /// How much it has.
@@ -20,7 +20,7 @@ pub fn fits(size_bytes: u64) -> Result<(), TooLarge> {
     if size_bytes > total_bytes { Err(TooLarge { size_bytes, total_bytes }) } else { Ok(()) }
 }
 
-/// This machine's memory, used or not; a lower bound where that is not known.
+/// This machine's total memory; `u64::MAX` where that is unknown.
 pub(crate) fn total_bytes() -> u64 {
     let known = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = known.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());

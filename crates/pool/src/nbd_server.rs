@@ -1,4 +1,4 @@
-//! A coordinator's NBD side: one disk, for whoever connects.
+//! The NBD server of a coordinator: one disk for all clients.
 
 use crate::connect::{Stream, prepare};
 use crate::listener::{Accepted, Endpoint, Listener};
@@ -10,22 +10,22 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use wire::{NotAdmitted, PendingConnection, PendingConnections};
 
-/// NBD connections at once. Each may keep some 100 MiB, and no client that is known has use for more.
+/// The maximum number of NBD connections. Each may use some 100 MiB, and no known client needs more.
 const CLIENTS: usize = 256;
-/// Those besides that are not past their handshake, which keep some KiB each.
+/// The maximum number of additional connections before the end of their handshake, which use some KiB each.
 const PENDING: usize = 256;
-/// How long that may take.
+/// The timeout of the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 
-/// What may wait in a Unix socket for its client; the kernel makes it less where its limit is lower (`net.core.wmem_max`). Its own choice, 208
-/// KiB, is less than a large answer, each of which would be written in pieces, with a wait for the client between them. (A TCP socket's grows
-/// by itself.)
+/// The send buffer of a Unix socket; the kernel reduces it to its limit (`net.core.wmem_max`). The default, 208 KiB, is
+/// less than a large reply, which would be written in pieces, with a wait for the client between them. (A TCP socket's
+/// buffer grows by itself.)
 const SEND_BYTES: usize = 1 << 20;
 
 /// The export's name, which is also the default.
 pub const EXPORT: &str = "pool";
 
-/// One disk under one name.
+/// Exports one disk under one name.
 struct SingleExport<E>(Rc<E>);
 
 impl<E: Export> Exports for SingleExport<E> {
@@ -40,7 +40,7 @@ impl<E: Export> Exports for SingleExport<E> {
     }
 }
 
-/// The disk that is served at `endpoint`, as NBD clients name it.
+/// The URI of the disk served at `endpoint`.
 pub fn uri(endpoint: &Endpoint, encrypted: bool) -> String {
     let scheme = if encrypted { "nbds" } else { "nbd" };
     match endpoint {
@@ -49,7 +49,7 @@ pub fn uri(endpoint: &Endpoint, encrypted: bool) -> String {
     }
 }
 
-/// Where NBD clients connect, and whether they encrypt.
+/// The server's socket and encryption.
 pub struct Server {
     listener: Listener,
     tls: Tls,
@@ -58,23 +58,23 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves whoever connects there, from [`Server::serve`] on.
+    /// Creates a server for a listener; [`Server::serve`] runs it.
     pub fn new(listener: Listener, tls: Tls, report: Rc<dyn Fn(String)>) -> Self {
         Self { listener, tls, report }
     }
 
-    /// As NBD clients name it.
+    /// The URI of the disk.
     ///
     /// # Errors
-    /// The address that it listens on is unknown.
+    /// The listening address is unknown.
     pub fn uri(&self) -> io::Result<String> {
         Ok(uri(&self.listener.endpoint()?, !matches!(self.tls, Tls::Off)))
     }
 
-    /// Serves a disk. Runs in a `LocalSet`, without end.
+    /// Serves a disk, without end. Must run in a `LocalSet`.
     pub async fn serve<E: Export + 'static>(&self, disk: Rc<E>) {
         let exports = Rc::new(SingleExport(disk));
-        // Each client holds one until it ends, from when it is past its handshake.
+        // Each client holds a clone from the end of its handshake until it disconnects.
         let place = Rc::new(());
         let pending = PendingConnections::new(PENDING, HANDSHAKE);
         loop {
@@ -95,12 +95,12 @@ impl Server {
             tokio::task::spawn_local(async move {
                 match stream {
                     Accepted::Unix(stream) => {
-                        // Without it, it is slower, and nothing else.
+                        // A failure only makes the connection slower.
                         let _ = set_socket_send_buffer_size(&stream, SEND_BYTES);
                         client(stream, connection, &*exports, &tls, place, &*report).await;
                     }
                     Accepted::Tcp(stream) => {
-                        // Without it, it is slower, or is kept for longer than it should be, and nothing else.
+                        // A failure only makes the connection slower, or closes it later than necessary.
                         let _ = prepare(&stream);
                         client(stream, connection, &*exports, &tls, place, &*report).await;
                     }
@@ -110,8 +110,8 @@ impl Server {
     }
 }
 
-/// Serves one connection, which has a place among the clients from when it is past its handshake. What goes wrong with it is
-/// reported before the client sees that it is closed.
+/// Serves one connection, which counts as a client from the end of its handshake. Errors are reported before the client
+/// sees the connection closed.
 async fn client<S: Stream, X: Exports>(
     stream: S,
     mut connection: PendingConnection,
@@ -123,7 +123,7 @@ async fn client<S: Stream, X: Exports>(
     let failed = |failure: &dyn std::fmt::Display| report(format!("an NBD client: {failure}"));
     let admitted = match connection.authenticate(nbd::handshake(stream, exports, tls)).await {
         Ok(Ok(Some(admitted))) => admitted,
-        // It was reported once for all of them.
+        // It was reported once for all such connections.
         Ok(Ok(None)) | Err(NotAdmitted::Overflow(_)) => return,
         Ok(Err(failure)) => return failed(&failure),
         Err(slow @ NotAdmitted::Slow(_)) => return failed(&slow),
@@ -131,7 +131,7 @@ async fn client<S: Stream, X: Exports>(
     drop(connection);
     let place = place.upgrade();
     if place.as_ref().is_none_or(|place| Rc::strong_count(place) > CLIENTS + 1) {
-        // The protocol has no word for it; the client sees its connection closed.
+        // The protocol has no message for this; the client sees its connection closed.
         report(format!("refused an NBD client: {CLIENTS} are connected"));
         return;
     }

@@ -1,21 +1,21 @@
-//! A node: answers a coordinator's requests from its store.
+//! A node: serves a coordinator's requests from its store.
 //!
-//! It takes all that has come, sorts it by offset, serves it and answers in one write, which is cut when it has 64 KiB of
-//! data or 1 ms has gone, so that the first answers do not wait for the last. Memory is served on the spot, and no frame of such
-//! answers has more of them than the largest frame of requests: were those of three frames to share one, the coordinator would get
-//! of nothing until the last had come, ask for all anew at once, and the way would lie empty meanwhile. A file may make
-//! its reader wait, so that is done by a few threads beside it; then answers leave as they are ready, in whatever order, but
-//! not in fewer than the coordinator's batch while more are to come: where packets are scarce they are so both ways.
-//! What the page cache has at hand, or takes writes into, is done on the spot here too, for a thread costs more than that: a MiB at a time, so that
-//! the first answers leave before the last data are moved.
+//! It takes all requests that have arrived, sorts them by offset, serves them and replies in one write, which is split at
+//! 64 KiB of data or 1 ms, so that the first replies do not wait for the last. Requests to memory are served at once, and
+//! no frame of their replies contains more of them than the largest frame of requests: if the replies to three frames
+//! shared one, the coordinator would get none until the last was ready, send all new requests at once, and the path would
+//! be idle meanwhile. A file may block its reader, so a few separate threads serve it; then replies are sent as they become
+//! ready, in any order, but in frames of at least the coordinator's batch while more are pending: where packets are scarce
+//! they are scarce in both directions. Reads from the page cache, and writes into it, are served at once here too, since a
+//! hand-over to a thread costs more: one MiB at a time, so that the first replies are sent before the last data is copied.
 //!
-//! Requests under way together have no order among themselves: a client that needs one waits for the answer. So sorting
-//! them is allowed, and so is serving a coordinator's connections beside each other, each in its own thread ([`threads`]).
+//! Concurrent requests are not ordered: a client that needs an order waits for the reply. So requests may be sorted, and a
+//! coordinator's connections may be served in parallel, each in its own thread ([`threads`]).
 //!
-//! The connections of a coordinator are one **session**. A new session ends all before it, and begins when nothing of them
-//! is being served any more. Whoever serves first counts himself as busy and then looks whether his session is the last; the
-//! new one first becomes the last and then waits until no request is being served. So no request of an old session is begun or goes on
-//! behind a new one's welcome.
+//! The connections of a coordinator form a **session**. A new session ends all earlier ones, and begins when none of their
+//! requests is being served any more. A thread that serves a request first counts itself as busy and then checks whether
+//! its session is the current one; a new session first becomes the current one and then waits until no request is being
+//! served. So no request of an old session starts or continues after the welcome of a new one.
 
 use crate::colocation::Follower;
 use crate::connect::Stream;
@@ -45,36 +45,36 @@ mod threads;
 use batch::{Answers, Batch, CUT_BYTES, Served, at_hand, drain, moved_bytes, parts, turn, written, written_at_hand};
 use threads::Threads;
 
-/// An answer waits at most so long for others to leave with.
+/// The maximum time that a reply waits for others in its frame.
 const HELD: Duration = Duration::from_millis(50);
-/// Requests that may be under way.
+/// The maximum number of outstanding requests.
 const GRANTED: u16 = 1024;
-/// Data that they may carry and ask for together: four times what a coordinator of ours has under way, and what it can make a node
-/// keep for each connection.
+/// The maximum data of outstanding requests and their replies: four times what our coordinator has outstanding; it bounds a
+/// node's memory for each connection.
 const GRANTED_BYTES: usize = 64 << 20;
-/// A coordinator has so long for its greeting.
+/// The timeout of a coordinator's handshake.
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
-/// Connections that have not greeted yet.
+/// The maximum number of connections before the end of their handshake.
 const PENDING: usize = 256;
-/// Writes that took longer were made to wait by the kernel, and so may those be that come so soon after them.
+/// The kernel blocked writes that took longer than this, and may block those that follow within the second time.
 const WAITED: Duration = Duration::from_millis(20);
 const WARY: Duration = Duration::from_secs(1);
-/// Threads that serve a file.
+/// The number of threads that serve a file.
 pub const WORKERS: usize = 4;
 
 /// Why a coordinator's connection ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
-    /// It broke, or the other end is no coordinator.
+    /// It broke, or the other end is not a coordinator.
     #[error(transparent)]
     Hello(#[from] hello::Error),
-    /// It did not keep to the protocol.
+    /// The other end violated the protocol.
     #[error(transparent)]
     Broken(#[from] Broken),
-    /// It was not let in.
+    /// The node refused it.
     #[error("refused a coordinator: {0}")]
     Refused(Refusal),
-    /// Another connection took its place.
+    /// Another connection replaced it.
     #[error("taken over by another connection of a coordinator")]
     TakenOver,
 }
@@ -85,55 +85,55 @@ impl From<std::io::Error> for Ended {
     }
 }
 
-/// What a node did since it was started.
+/// Counters of a node since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Connections of coordinators that were let in.
+    /// Accepted connections of coordinators.
     pub admitted: u64,
-    /// Connections that were refused, or ended otherwise than by the other end's wish.
+    /// Connections that were refused, or failed.
     pub failed: u64,
     /// Requests answered.
     pub answered: u64,
-    /// Frames of answers.
+    /// Frames of replies.
     pub frames_sent: u64,
-    /// Bytes of data in them.
+    /// Bytes of data in these frames.
     pub data_bytes_sent: u64,
-    /// Time in the store, of all requests together.
+    /// Time in the store, summed over all requests.
     pub service: Duration,
-    /// Requests that waited when the last frame left.
+    /// Requests queued when the last frame was sent.
     pub queued: u16,
 }
 
-/// A store that is served.
+/// A served store.
 #[derive(Debug)]
 pub struct Node {
     store: Arc<Store>,
-    /// Nothing waits in memory.
+    /// Whether the store is in memory, so that requests never block.
     inline: bool,
     boot: String,
-    /// The session that is served.
+    /// The current session.
     live: watch::Sender<u64>,
-    /// Held by who begins a session.
+    /// Held while a session begins.
     entrance: Mutex<()>,
     busy: Arc<Busy>,
-    /// Connections of coordinators that are open now.
+    /// Open connections of coordinators.
     open: AtomicUsize,
-    /// Its threads serve the store's file, for all connections.
+    /// The runtime whose threads serve the store's file, for all connections.
     workers: OnceLock<Handle>,
     counts: Mutex<Counts>,
-    /// Who listens lets in only those who have it.
+    /// The key required by [`Node::listen`], if any.
     key: Option<Key>,
     pending: PendingConnections,
 }
 
-/// Requests in the hands of threads.
+/// The number of requests being served by threads.
 #[derive(Debug, Default)]
 struct Busy {
     count: AtomicUsize,
     idle: Notify,
 }
 
-/// Counts as one until it is dropped.
+/// Counts as one busy thread until it is dropped.
 struct Working(Arc<Busy>);
 
 impl Working {
@@ -150,7 +150,7 @@ impl Drop for Working {
     }
 }
 
-/// Counts as one connection until it is dropped, however it ends.
+/// Counts as one connection until it is dropped.
 #[derive(Debug)]
 struct Open<'n>(&'n AtomicUsize);
 
@@ -160,7 +160,7 @@ impl<'n> Open<'n> {
         Self(count)
     }
 
-    /// None if there are as many as there may be. Looked at and counted in one step, as several may come at once.
+    /// `None` if the maximum is reached. Checked and counted atomically, as several connections may arrive at once.
     fn further(count: &'n AtomicUsize) -> Option<Self> {
         let more = |open: usize| (open < usize::from(MOST_CONNECTIONS)).then_some(open + 1);
         count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok().map(|_| Self(count))
@@ -174,14 +174,14 @@ impl Drop for Open<'_> {
 }
 
 impl Node {
-    /// Serves `store`; `inline` if it is in memory.
+    /// Creates a node for `store`; `inline` if it is in memory.
     pub fn new(store: Arc<Store>, inline: bool) -> Arc<Self> {
         Self::with_key(store, inline, None)
     }
 
-    /// As [`Node::new`], and with a key [`Node::listen`] encrypts, and lets in only those who have it too.
+    /// As [`Node::new`]; with a key [`Node::listen`] encrypts, and accepts only peers that have it too.
     pub fn with_key(store: Arc<Store>, inline: bool, key: Option<Key>) -> Arc<Self> {
-        // What is late for a node that was started anew must not find a session of the same number.
+        // A late connection to an earlier instance of the node must not match a session of the same number.
         let first = u64::from_str_radix(&new_name(), 16).unwrap_or_default() >> 1;
         Arc::new(Self {
             store,
@@ -194,13 +194,13 @@ impl Node {
             workers: OnceLock::new(),
             counts: Mutex::default(),
             key,
-            // Twice the limit: keys are shown first.
+            // Twice the limit: the key exchange comes first.
             pending: PendingConnections::new(PENDING, 2 * HELLO_LIMIT),
         })
     }
 
-    /// Serves whoever connects, until `until` is ready; `report` is called with the reason when a connection ends. Runs in a `LocalSet`, whose
-    /// runtime's threads serve the store's file.
+    /// Serves all connections, until `until` is ready; `report` receives the reason when a connection ends. Must run in a
+    /// `LocalSet`; the threads of its runtime serve the store's file.
     pub async fn listen(self: &Arc<Self>, listener: TcpListener, report: Rc<dyn Fn(String)>, until: impl Future) {
         self.workers.get_or_init(Handle::current);
         let settler = Settler::start(&self.store);
@@ -217,7 +217,7 @@ impl Node {
             () = self.accept(listener, &mut threads, &report) => {}
             () = async { while let Some(line) = lines.recv().await { report(line); } } => {}
         }
-        // Nobody is served any more, and what was begun is finished before the store is closed.
+        // No connection is served any more, and running requests finish before the store is closed.
         self.live.send_modify(|live| *live += 1);
         threads.end();
         self.idle().await;
@@ -230,19 +230,19 @@ impl Node {
                 Err(error) => Err(error),
             };
             if let Err(error) = served {
-                // Too many open files or threads, or the peer is gone again: none of them lasts.
+                // Too many open files or threads, or the peer has disconnected: all temporary.
                 report(format!("cannot accept a connection: {error}"));
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
 
-    /// What it did.
+    /// The node's counters.
     pub fn counts(&self) -> Counts {
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it serves.
+    /// The served store.
     pub fn store(&self) -> &Store {
         &self.store
     }
@@ -265,7 +265,7 @@ impl Node {
         loop {
             let idle = self.busy.idle.notified();
             tokio::pin!(idle);
-            // Before the count is read, so that no end is missed.
+            // Before the count is read, so that no notification is missed.
             idle.as_mut().enable();
             if self.busy.count.load(Ordering::Acquire) == 0 {
                 return;
@@ -274,7 +274,7 @@ impl Node {
         }
     }
 
-    /// `own` connections of whoever is welcomed count as open already; `memory`: that what was offered was found.
+    /// `own` connections of the welcomed peer are already counted as open; `memory`: the offered shared memory was mapped.
     fn welcome(&self, session: u64, own: usize, memory: bool) -> Answer {
         let header = self.store.header();
         Answer::Welcome(Welcome {
@@ -302,7 +302,7 @@ impl Node {
         });
         let (stream, input, hello) = match greeted.await {
             Ok(greeted) => greeted?,
-            // It was reported once for all of them.
+            // It was reported once for all such connections.
             Err(NotAdmitted::Overflow(_)) => return Ok(()),
             Err(NotAdmitted::Slow(_)) => return Err(hello::Error::Closed.into()),
         };
@@ -310,22 +310,22 @@ impl Node {
         self.attend(stream, input, hello).await
     }
 
-    /// Serves one connection to its end. It is taken for granted that the other end may come in.
+    /// Serves one connection to its end. The peer must already be authorized.
     ///
     /// # Errors
-    /// Why it ended, if it was not the coordinator's wish.
+    /// Why it ended, unless the coordinator closed it.
     pub async fn connection(&self, stream: impl Stream) -> Result<(), Ended> {
         let (stream, input, hello) = self.greeted(stream).await?;
         self.attend(stream, input, hello).await
     }
 
-    /// Waits for its greeting.
+    /// Waits for the peer's hello.
     async fn greeted<S: Stream>(&self, mut stream: S) -> Result<(S, BytesMut, Hello), Ended> {
         let mut input = BytesMut::new();
         let hello = tokio::time::timeout(HELLO_LIMIT, hello::receive::<_, Hello>(&mut stream, &mut input)).await;
         let hello = match hello.unwrap_or(Err(hello::Error::Closed)) {
             Err(wanted @ hello::Error::NotTrusted(wire::Refused::KeyWanted)) => {
-                // It may be gone; then there is no one to report to.
+                // The peer may have disconnected.
                 let _ = stream.write_all(&wire::KEYLESS).await;
                 return Err(wanted.into());
             }
@@ -355,7 +355,7 @@ impl Node {
         }
     }
 
-    /// Lets a coordinator in, or says why not. With a claim: its session, and its place among the open connections.
+    /// Accepts a coordinator, or returns why not. With a claim: also its session, and its count among the open connections.
     async fn enter(&self, hello: &Hello) -> Result<Option<(Session, Open<'_>)>, Refusal> {
         hello::same_protocol(hello.protocol)?;
         let Some(claim) = &hello.claim else { return Ok(None) };
@@ -380,17 +380,17 @@ impl Node {
             self.store.reserve(&hello.pool, claim)?;
             return Ok(None);
         }
-        // Before anything is waited for: an older coordinator that connects again meanwhile must find the newer one's epoch.
+        // Before any wait: an older coordinator that reconnects meanwhile must find the newer one's epoch.
         let number = self.begin(&hello.pool, claim)?;
         self.idle().await;
         if *self.live.borrow() != number {
             return Err(Refusal::TakenOver);
         }
-        // Not bounded: it has ended those before it, some of which may still be closing.
+        // Not limited: it has ended earlier connections, some of which may still be closing.
         Ok(Some((Session { number, epoch: claim.epoch }, Open::new(&self.open))))
     }
 
-    /// A new session: who has the highest epoch has the last one.
+    /// Begins a new session for the claim with the highest epoch.
     fn begin(&self, pool: &str, claim: &Claim) -> Result<u64, Refusal> {
         let _one_at_a_time = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
         self.store.claim(pool, claim)?;
@@ -402,7 +402,7 @@ impl Node {
         Ok(number)
     }
 
-    /// Serves what is in memory, up to the cut; false if there is nothing left.
+    /// Serves requests to memory, up to the cut; false if there are none left.
     fn serve_now<I>(&self, number: u64, batch: &mut Batch<I>, served: &mut Served) -> Result<bool, Ended>
     where
         I: ExactSizeIterator<Item = (Request, Bytes)>,
@@ -427,7 +427,7 @@ impl Node {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let (ready, mut done) = mpsc::unbounded_channel::<Served>();
         let mut answers = Answers::new(epoch);
-        // Not answered yet; of these, `held` are served.
+        // Not yet answered; of these, `held` are served.
         let (mut waiting, mut waiting_bytes, mut wanted) = (0, 0, 1);
         let (mut served, mut held) = (Served::default(), Served::default());
         let mut held_since: Option<tokio::time::Instant> = None;
@@ -476,7 +476,7 @@ impl Node {
                         let wanted = || *live.borrow() == number;
                         let mut served = Served::default();
                         while wanted() && batch.serve(&store, &mut served) {
-                            // If there is no receiver, the connection is gone.
+                            // Without a receiver, the connection is gone.
                             let _ = ready.send(std::mem::take(&mut served));
                         }
                         drop(working);
@@ -501,10 +501,10 @@ impl Node {
                         return Ok(());
                     }
                 }
-                // Who has another connection on this thread has his turn, too.
+                // Lets other connections on this thread run.
                 () = tokio::task::yield_now(), if !rest.is_empty() => {}
             }
-            // They leave when the coordinator's batch is full, when no other can join, or when they have waited enough.
+            // Replies are sent when the coordinator's batch is complete, when no more can join, or when they have waited long enough.
             let full = held.replies.len() >= wanted || held.replies.len() == waiting || held.data_bytes() >= CUT_BYTES;
             if !held.replies.is_empty() && (full || held_since.is_some_and(|since| since.elapsed() >= HELD)) {
                 waiting -= held.replies.len();
@@ -521,15 +521,15 @@ impl Node {
     }
 }
 
-/// Whether writes are done by the thread that serves the connection. If the kernel made it wait, threads do them for a while, for who
-/// asks for something else must not wait with it.
+/// Whether the thread of the connection does writes itself. If the kernel blocked it, other threads do them for a while, so
+/// that other requests do not wait for them.
 #[derive(Debug, Default)]
 struct Haste {
     waited: Option<Instant>,
 }
 
 impl Haste {
-    /// As [`written_at_hand`].
+    /// See [`written_at_hand`].
     fn write(
         &mut self,
         store: &Store,
@@ -546,14 +546,14 @@ impl Haste {
     }
 }
 
-/// What a coordinator's connections have in common.
+/// Common to a coordinator's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Session {
     number: u64,
     epoch: u64,
 }
 
-/// Never, if there is no such time.
+/// Never completes without a time.
 async fn until(time: Option<tokio::time::Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
@@ -586,7 +586,7 @@ mod tests {
     async fn returning_older_coordinator_is_fenced_off() {
         let node = Node::new(Arc::new(Store::memory(1 << 20, "n".into()).expect("memory")), true);
         node.enter(&hello(1, "old")).await.expect("it is free");
-        // A request of the old one's is still being served, so that the new one has to wait.
+        // A request of the old session is still being served, so the new one has to wait.
         let working = Working::new(&node.busy);
         let newer = hello(2, "new");
         let mut entering = std::pin::pin!(node.enter(&newer));
@@ -618,7 +618,7 @@ mod tests {
         refused(node.enter(&further(1, "b", first.number)).await);
         refused(node.enter(&further(2, "a", first.number)).await);
         refused(node.enter(&further(1, "a", first.number + 1)).await);
-        // Admitted connections count at once, before they are answered.
+        // Accepted connections count at once, before they are answered.
         let mut all = vec![open];
         while all.len() < usize::from(MOST_CONNECTIONS) {
             let further = node.enter(&further(1, "a", first.number)).await.expect("there is room").expect("it claims");
@@ -681,7 +681,8 @@ mod tests {
         }
     }
 
-    /// Frames that came together would otherwise stay together for ever, and leave a link empty that could carry the next while one is answered.
+    /// Otherwise merged frames would stay merged for ever, and leave the link idle although it could carry the next frame
+    /// while one is served.
     #[tokio::test(flavor = "current_thread")]
     async fn reply_frames_do_not_exceed_largest_request_frame() {
         let node = Node::new(Arc::new(Store::memory(1 << 20, "n".into()).expect("memory")), true);

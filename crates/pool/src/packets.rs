@@ -1,15 +1,15 @@
-//! Packets of a TCP connection, both ways, as the kernel counts them (`TCP_INFO`).
+//! Packets of a TCP connection, in both directions, as counted by the kernel (`TCP_INFO`).
 //!
-//! A packet is a segment as it goes to the link: what the stack hands down in one piece and the device cuts counts as many.
-//! Bare acknowledgements and what is sent again are in it, since they take their turn on the air like any other.
+//! A packet is a segment as transmitted on the link: a buffer that the stack passes down whole and the device segments
+//! counts as many. Pure acknowledgements and retransmissions are included, since they use the medium like any other.
 
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-/// Bytes of `struct tcp_info` up to and with `tcpi_segs_in` (include/uapi/linux/tcp.h); every kernel since 4.2 fills them.
+/// Bytes of `struct tcp_info` up to and including `tcpi_segs_in` (include/uapi/linux/tcp.h); every kernel since 4.2 fills them.
 const NEEDED: usize = 144;
 
-/// Both ways.
+/// A value for each direction.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BothWays {
     /// To the nodes.
@@ -18,30 +18,29 @@ pub struct BothWays {
     pub received: f64,
 }
 
-/// What went over a connection since it was made.
+/// The counters of a connection since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Packets {
-    /// Packets sent, and received.
+    /// Packets sent.
     pub sent: u64,
-    /// As above.
+    /// Packets received.
     pub received: u64,
-    /// Bytes of data that the other end has acknowledged; without headers.
+    /// Bytes of data acknowledged by the other end; without headers.
     pub sent_bytes: u64,
-    /// Bytes of data that came.
+    /// Bytes of data received.
     pub received_bytes: u64,
 }
 
 impl Packets {
-    /// Those of a socket; none if it is not TCP, or is closed.
+    /// The counters of a socket; `None` if it is not TCP, or is closed.
     pub fn of(socket: impl AsFd) -> Option<Self> {
         Self::of_raw(socket.as_fd().as_raw_fd())
     }
 
-    /// Those of all TCP connections that this process has now: whoever measures a pool has no others. Finding them costs
-    /// a look at each open file.
+    /// The counters of all current TCP connections of this process: a benchmark of a pool has no others. This examines every open file.
     pub fn of_this_process() -> Self {
         let names = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten().map(|entry| entry.file_name());
-        // The one that reads the folder is among them, and no socket.
+        // The descriptor that reads the folder is included, but is not a socket.
         let sockets = names.filter_map(|name| Self::of_raw(name.to_str()?.parse().ok()?));
         sockets.fold(Self::default(), Self::and)
     }
@@ -49,7 +48,7 @@ impl Packets {
     fn of_raw(socket: RawFd) -> Option<Self> {
         let mut info = [0_u8; 256];
         let mut length = info.len() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `length` bytes to `info`, which has them, and refuses what is no TCP socket.
+        // SAFETY: the kernel writes at most `length` bytes to `info`, which has them, and rejects anything but a TCP socket.
         let status = unsafe {
             libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut length)
         };
@@ -71,7 +70,7 @@ impl Packets {
         }
     }
 
-    /// What came to it since `before`; less than nothing is nothing: a connection that was lost took its counts along.
+    /// The increase since `before`; never negative: a lost connection takes its counters with it.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
@@ -82,18 +81,18 @@ impl Packets {
         }
     }
 
-    /// Packets a second, over so many seconds.
+    /// Packets per second, over this time.
     pub fn per_s(self, seconds: f64) -> BothWays {
         BothWays { sent: self.sent as f64 / seconds, received: self.received as f64 / seconds }
     }
 
-    /// Mean bytes of data in a packet; 0 without packets.
+    /// Mean bytes of data per packet; 0 without packets.
     pub fn bytes_mean(self) -> BothWays {
         let mean = |bytes: u64, packets: u64| bytes as f64 / packets.max(1) as f64;
         BothWays { sent: mean(self.sent_bytes, self.sent), received: mean(self.received_bytes, self.received) }
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -125,7 +124,7 @@ mod tests {
             far.write_all(b"1").unwrap();
             near.read_exact(&mut [0; 1]).unwrap();
         }
-        // The kernel counts the handshake's byte at either end, or does not: so before and after.
+        // The kernel may or may not count the handshake's byte at either end: so compare before and after.
         let (near, far) = (Packets::of(&near).unwrap().since(before), Packets::of(&far).unwrap());
         assert_eq!((near.sent_bytes, near.received_bytes, far.received_bytes), (500, 100, 500));
         assert!(near.sent >= 100 && near.received >= 100);

@@ -1,22 +1,22 @@
-//! Whether the coordinator is woken at once by what a client sends, or when the client has sent what it can.
+//! Whether data of a client wakes the coordinator at once, or only when the client has sent all that it can.
 //!
-//! The kernel lets a thread that is woken go before the one that wakes it. With one request under way that is right. A client with many
-//! is interrupted after its first few, so that its requests come in small rounds, and each round wakes coordinator, node and client again. A
-//! thread of the policy SCHED_BATCH waits until whoever runs has run (at most a slice of its time, and not at all where a processor is
-//! idle), and finds the rest there too.
+//! The kernel lets a thread that is woken preempt the one that wakes it. With one outstanding request that is right. A
+//! client with many is interrupted after its first few, so that its requests arrive in small rounds, and each round wakes
+//! coordinator, node and client again. A thread with the policy SCHED_BATCH waits until the current thread has run (at most
+//! a slice of its time, and not at all where a CPU is idle), and then finds the rest of the requests too.
 //!
-//! So the policy follows the load, one request at a time, without a clock. What is counted here is also by what [`crate::colocation`] judges.
+//! So the policy follows the load, updated at each request, without a clock. [`crate::colocation`] uses the same counters.
 
 use crate::scheduling::set_patient;
 use std::cell::Cell;
 use tokio::sync::Notify;
 
-/// So many requests under way are a crowd.
+/// The number of outstanding requests that counts as a crowd.
 const CROWD: u32 = 16;
-/// After so many requests that found none it is gone; more than a crowd takes to gather.
+/// A crowd is over after this many requests without one; more than a crowd takes to gather.
 const CALM: u32 = 2 * CROWD;
 
-/// Requests of the thread that it was made for.
+/// The requests of the thread that it was created for.
 #[derive(Debug)]
 pub struct Patience {
     set: fn(bool) -> bool,
@@ -24,21 +24,21 @@ pub struct Patience {
     /// Requests since the last crowd.
     calm: Cell<u32>,
     patient: Cell<bool>,
-    /// The kernel has refused, or the user has set it.
+    /// Whether the kernel has refused, or the user has set the policy.
     fixed: Cell<bool>,
     entered: Cell<u64>,
     done: Cell<Done>,
     crowd: Notify,
 }
 
-/// Requests that ended, and the bytes that they moved.
+/// Completed requests, and the bytes that they moved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
     pub requests: u64,
     pub bytes: u64,
 }
 
-/// One request, until it is dropped, and its bytes.
+/// One outstanding request, until it is dropped, and its bytes.
 #[derive(Debug)]
 pub struct UnderWay<'p>(&'p Patience, u64);
 
@@ -62,28 +62,29 @@ impl Patience {
         Self { set, under_way, calm, patient, fixed, entered, done, crowd }
     }
 
-    /// Whether there is a crowd, or was one a moment ago.
+    /// Whether there is a crowd, or was one recently.
     pub fn is_crowded(&self) -> bool {
         self.patient.get()
     }
 
-    /// Ready when requests of a crowd begin, or when some began since it was last asked: who waits for it is not woken while there are none.
+    /// Completes when requests of a crowd begin, or if some have begun since the last call: a waiting task is not woken
+    /// while there are none.
     pub async fn crowded(&self) {
         self.crowd.notified().await;
     }
 
-    /// What has ended since it was made.
+    /// All requests completed so far.
     pub fn done(&self) -> Done {
         self.done.get()
     }
 
-    /// A request that moves so many bytes begins.
+    /// Begins a request that moves `bytes`.
     pub fn enter(&self, bytes: u64) -> UnderWay<'_> {
         self.under_way.update(|count| count + 1);
         let crowded = self.under_way.get() >= CROWD;
         self.calm.set(if crowded { 0 } else { self.calm.get().saturating_add(1) });
         if crowded != self.patient.get() && (crowded || self.calm.get() > CALM) {
-            // Without it, it is slower, and nothing else.
+            // A failure only makes it slower.
             let fixed = self.fixed.get() || !(self.set)(crowded);
             self.fixed.set(fixed);
             self.patient.set(crowded);
@@ -138,7 +139,7 @@ mod tests {
         (0..1000).for_each(|_| drop(patience.enter(1)));
         assert!(!is_ready());
         drop((0..64).map(|_| patience.enter(1)).collect::<Vec<_>>());
-        // It counts as a crowd until others come, but nothing is under way.
+        // It counts as a crowd until others come, but nothing is outstanding.
         assert!(patience.is_crowded() && is_ready() && !is_ready());
     }
 

@@ -1,22 +1,22 @@
-//! What a coordinator claims of a node: sent in its hello ([`crate::hello`]), and kept in the node's store ([`crate::store`]).
+//! A coordinator's claim of a node: sent in its hello ([`crate::hello`]), and stored by the node ([`crate::store`]).
 
 use crate::shm::Offer;
 use serde::{Deserialize, Serialize};
 
-/// How a node's refusal begins that will never be another: a newer coordinator has the node.
+/// Prefix of a node's permanent refusal: a newer coordinator has the node.
 pub(crate) const FENCED: &str = "fenced: ";
 
-/// The most connections to a node: more than any has use for.
+/// The maximum number of connections to a node: more than is useful.
 pub const MOST_CONNECTIONS: u16 = 64;
 
-/// A store's place among the nodes of its pool. Data would be scrambled if it changed.
+/// A store's position among the nodes of its pool. Changing it would scramble the data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorePosition {
-    /// Which node it is, from 0.
+    /// The index of the node, from 0.
     pub index: u32,
-    /// Of how many.
+    /// The number of nodes.
     pub count: u32,
-    /// 0: one node after the other; else the bytes of a stripe.
+    /// 0: concatenated; else the bytes of a stripe.
     pub stripe_bytes: u64,
 }
 
@@ -30,37 +30,37 @@ impl std::fmt::Display for StorePosition {
     }
 }
 
-/// It begins to use the node.
+/// A coordinator's request to use the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// Higher than that of any coordinator before.
+    /// Higher than that of any earlier coordinator.
     pub epoch: u64,
-    /// Tells two coordinators that chose the same epoch apart, and people which one it is.
+    /// Distinguishes coordinators that chose the same epoch, and identifies them in messages.
     pub coordinator: String,
-    /// The node that it takes the other end for.
+    /// The expected name of the node.
     pub node: String,
-    /// What it counts on.
+    /// The minimum size of the node.
     pub size_bytes: u64,
-    /// Where the node's bytes are on the pool's disk.
+    /// The position of the node's bytes on the pool's disk.
     pub place: StorePosition,
-    /// A further connection of this session; none: a session is begun.
+    /// The session that a further connection joins; `None` begins a session.
     pub joins: Option<u64>,
-    /// What else it says. A coordinator of an older release says nothing.
+    /// Extensions. A coordinator of an older release does not send them.
     #[serde(default)]
     pub also: Also,
 }
 
-/// What a claim says besides.
+/// Extensions of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Also {
-    /// Only pool and place are put down: a session is begun when that is done on all nodes of a new pool.
+    /// Only records pool and position: a session begins when that is done on all nodes of a new pool.
     pub reserve: bool,
-    /// All that the node has answered, this coordinator and those before it, is flushed.
+    /// Everything that the node has acknowledged, to this coordinator and earlier ones, is flushed.
     pub flushed: bool,
-    /// The node has answered this claim before, so that its store must know it. A node of an older release does not look.
+    /// The node has accepted this claim before, so its store must contain it. A node of an older release does not check.
     pub again: bool,
-    /// That these ranges may be lost is accepted.
+    /// Ranges whose possible loss is accepted.
     pub accepts: Vec<(u64, u64)>,
     /// Memory that the node may be able to share.
     pub memory: Option<Offer>,

@@ -1,35 +1,35 @@
-//! Sizes and times that only a pool has, as the command line and its file have them.
+//! Sizes and times specific to a pool, as on the command line and in its file.
 
 use model::quantity::{self, bytes, long_time};
 use std::time::Duration;
 
-/// Why a text is none of them.
+/// Why a text is not a valid quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// No memory of a size.
+    /// Not a memory size.
     #[error("expected memory:SIZE, such as memory:512M")]
     Memory,
-    /// No node answers sooner, and no client waits longer.
+    /// No node responds sooner, and no client waits longer.
     #[error("must be from 1s to 24h")]
     NodeTimeout,
-    /// The number.
+    /// The number is invalid.
     #[error(transparent)]
     Number(#[from] quantity::QuantityError),
 }
 
-/// The bytes of `memory:SIZE`.
+/// Parses `memory:SIZE`; returns the bytes.
 ///
 /// # Errors
-/// What would be understood.
+/// The accepted syntax.
 pub fn memory(text: &str) -> Result<u64, QuantityError> {
     let size = text.strip_prefix("memory:").ok_or(QuantityError::Memory)?;
     Ok(bytes(size)?)
 }
 
-/// How long a node may take: less than a slow medium's flush would make a working node look dead.
+/// Parses a node timeout: below its minimum a slow medium's flush would make a working node look dead.
 ///
 /// # Errors
-/// What would be understood.
+/// The accepted syntax.
 pub fn node_timeout(text: &str) -> Result<Duration, QuantityError> {
     let time = long_time(text)?;
     let sensible = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);

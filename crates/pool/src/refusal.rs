@@ -1,12 +1,12 @@
-//! Why a node does not let a coordinator in. The coordinator gets it as a text, for it may be another release's.
+//! Why a node refuses a coordinator. It is sent as a text, since the coordinator may be of another release.
 
 use crate::frame;
 use crate::protocol::{FENCED, MOST_CONNECTIONS, StorePosition};
 
-/// Why not.
+/// The reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Another release.
+    /// Another version of the protocol.
     #[error(
         "the coordinator speaks version {theirs} of the pool's protocol, and the node version {}; use the same release on both",
         frame::VERSION
@@ -15,36 +15,36 @@ pub enum Refusal {
         /// The coordinator's version.
         theirs: u8,
     },
-    /// Another node listens where the one that is wanted did.
+    /// Another node listens at the address of the wanted one.
     #[error("this is the node {has}, not {wanted}")]
     OtherNode {
-        /// This one.
+        /// This node.
         has: String,
-        /// That one.
+        /// The wanted node.
         wanted: String,
     },
-    /// It was larger.
+    /// The node is smaller than before.
     #[error("this node has {has} bytes, fewer than the {announced} it announced")]
     Smaller {
         /// Bytes now.
         has: u64,
-        /// Bytes when it was opened.
+        /// Bytes announced earlier.
         announced: u64,
     },
-    /// Its store is another pool's.
+    /// Its store belongs to another pool.
     #[error("this store belongs to the pool {has:?}, not to {wanted:?}")]
     OtherPool {
-        /// Whose it is.
+        /// The pool of the store.
         has: String,
-        /// Whose it should be.
+        /// The wanted pool.
         wanted: String,
     },
-    /// Its store has another place in this pool.
+    /// Its store has another position in this pool.
     #[error("this store is {has}, not {wanted}; give the nodes in their original order")]
     OtherPosition {
-        /// Where it is.
+        /// The position of the store.
         has: Box<StorePosition>,
-        /// Where it should be.
+        /// The wanted position.
         wanted: Box<StorePosition>,
     },
     /// Another coordinator claimed it with a higher epoch.
@@ -54,12 +54,12 @@ pub enum Refusal {
     Fenced {
         /// The store's epoch.
         has: u64,
-        /// The claim's.
+        /// The epoch of the claim.
         claimed: u64,
-        /// Whose it is now.
+        /// The coordinator that has claimed it.
         coordinator: String,
     },
-    /// The store does not know what this coordinator did with it.
+    /// The store lacks writes of this coordinator.
     #[error(
         "its store is older than this coordinator's writes (its epoch is {has}, and was {was}): an old copy was restored, \
          or its medium lost a flush"
@@ -67,7 +67,7 @@ pub enum Refusal {
     OlderStore {
         /// The store's epoch.
         has: u64,
-        /// The coordinator's.
+        /// The coordinator's epoch.
         was: u64,
     },
     /// The claim cannot be stored.
@@ -76,7 +76,7 @@ pub enum Refusal {
     /// A newer session has begun.
     #[error("taken over by another connection of a coordinator")]
     TakenOver,
-    /// As many as may be.
+    /// The maximum number of connections is reached.
     #[error("it has reached its limit of {MOST_CONNECTIONS} connections")]
     TooManyConnections,
 }

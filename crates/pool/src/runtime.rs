@@ -1,4 +1,4 @@
-//! The thread that a node or a coordinator runs on, and what ends it.
+//! The thread that runs a node or a coordinator, and the signals that end it.
 
 use crate::scheduling::inherit_nothing;
 use std::future::Future;
@@ -6,7 +6,7 @@ use std::io;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
 
-/// Runs on one thread, with `workers` beside it for files.
+/// Runs `work` on one thread, with `workers` additional threads for files.
 ///
 /// # Errors
 /// Those of the work, or the thread cannot start.
@@ -19,7 +19,7 @@ pub fn local<T, E: From<io::Error>>(workers: usize, work: impl Future<Output = R
     LocalSet::new().block_on(&runtime, work)
 }
 
-/// From now on Ctrl-C and SIGTERM are handled; ready when one has come. To be called before the program announces that it is
+/// Installs handlers of Ctrl-C and SIGTERM; completes when one arrives. Called before the program announces that it is
 /// ready: a signal right after that must end it in order.
 ///
 /// # Errors

@@ -1,20 +1,20 @@
-//! How the kernel schedules a thread of ours: on which processors (its affinity), and whether it may preempt who runs (its policy).
+//! Scheduling of our threads: on which CPUs (the affinity), and whether they may preempt others (the policy).
 //!
-//! What the user chose (`taskset`, `chrt`, a cpuset) bounds what is set here, and what he changes meanwhile stays as he wants it.
+//! The user's settings (`taskset`, `chrt`, a cpuset) limit what is set here, and later changes by the user are kept.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::cell::Cell;
 use std::sync::OnceLock;
 
 thread_local! {
-    /// What this thread had, and what it was given in its place.
+    /// The original mask of this thread, and the one it was given.
     static PINNED: Cell<Option<(CpuSet, CpuSet)>> = const { Cell::new(None) };
 }
 
-/// What the first thread of this process that was pinned had before.
+/// The original mask of the first thread of this process that was pinned.
 static USUAL: OnceLock<CpuSet> = OnceLock::new();
 
-/// Keeps this thread on a processor; false if it may not run there, or if it has no other, and then nothing is changed.
+/// Pins this thread to a CPU; false if it may not run there, or if it has no other, and then nothing is changed.
 pub(crate) fn pin(processor: usize) -> bool {
     if processor >= CpuSet::MAX_CPU {
         return false;
@@ -22,7 +22,7 @@ pub(crate) fn pin(processor: usize) -> bool {
     let Ok(now) = sched_getaffinity(None) else { return false };
     let usual = match PINNED.get() {
         Some((usual, given)) if given == now => usual,
-        // It was not pinned, or it was changed since.
+        // It was not pinned, or its mask was changed since.
         _ => now,
     };
     let mut one = CpuSet::new();
@@ -35,37 +35,37 @@ pub(crate) fn pin(processor: usize) -> bool {
     can
 }
 
-/// This thread may run where it might before it was pinned; false if that was changed meanwhile, which is left as it is.
+/// Restores this thread's original mask; false if it was changed meanwhile, and then it is kept.
 pub(crate) fn unpin() -> bool {
     let Some((usual, given)) = PINNED.take() else { return true };
-    // Where it fails all of those processors are gone, and the kernel has let it go.
+    // If this fails, all of those CPUs are gone, and the kernel has unpinned the thread.
     sched_getaffinity(None).is_ok_and(|now| now == given) && sched_setaffinity(None, &usual).is_ok()
 }
 
-/// A thread has the mask of the one that started it, which may have been pinned: it is let go. To be called once, by the new thread.
+/// Unpins a new thread, which inherits the mask of its creator, possibly a pinned one. Called once, by the new thread.
 pub fn inherit_nothing() {
     let single = sched_getaffinity(None).is_ok_and(|now| now.count() == 1);
     if let Some(usual) = USUAL.get().filter(|_| single) {
-        // It stays where it is then, and is slower, and nothing else.
+        // If this fails, the thread stays pinned, and is only slower.
         let _ = sched_setaffinity(None, usual);
     }
 }
 
-/// The processor that this thread runs on now.
+/// The CPU that this thread currently runs on.
 pub(crate) fn current() -> usize {
     sched_getcpu()
 }
 
-/// Changes the policy of this thread between SCHED_OTHER and SCHED_BATCH; false if it has another (which the user chose), or if that is not
-/// allowed.
+/// Changes the policy of this thread between SCHED_OTHER and SCHED_BATCH; false if it has another (set by the user), or if
+/// that is not permitted.
 pub(crate) fn set_patient(patient: bool) -> bool {
     let (from, to) =
         if patient { (libc::SCHED_OTHER, libc::SCHED_BATCH) } else { (libc::SCHED_BATCH, libc::SCHED_OTHER) };
     let priority: libc::c_int = 0;
-    // The system calls themselves: musl's functions of these names do nothing but fail.
+    // The system calls are made directly: musl's functions of these names always fail.
     // SAFETY: it takes no pointer.
     let now = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
-    // SAFETY: a `sched_param` is this one number, which lives until the call is over.
+    // SAFETY: a `sched_param` is this one number, which lives until the call returns.
     now == libc::c_long::from(from)
         && unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, to, &raw const priority) } == 0
 }
@@ -78,7 +78,7 @@ mod tests {
         sched_getaffinity(None).expect("a thread has a mask")
     }
 
-    /// In a separate thread, since the mask is the thread's.
+    /// Runs a check in a separate thread, since the mask is per thread.
     fn apart(check: impl FnOnce(CpuSet) + Send + 'static) {
         std::thread::spawn(move || {
             let all = mask();
@@ -100,7 +100,7 @@ mod tests {
                 assert!(pin(*processor));
                 assert!(mask().count() == 1 && current() == *processor);
             }
-            // What a pinned thread starts is not pinned.
+            // A thread started by a pinned thread is not pinned.
             let started = std::thread::spawn(|| {
                 inherit_nothing();
                 mask()
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn policy_is_set_and_user_policy_is_kept() {
-        // A separate thread, since the policy is the thread's.
+        // In a separate thread, since the policy is per thread.
         let check = || {
             if policy() != libc::c_long::from(libc::SCHED_OTHER) {
                 eprintln!("skipped: this test was started with another policy than SCHED_OTHER");

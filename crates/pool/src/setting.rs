@@ -1,42 +1,42 @@
-//! When a write to a node leaves, and how much may be under way.
+//! When requests to a node are written, and how many may be outstanding.
 //!
-//! Without load a write is sent at once; under load it pays to let requests gather. Two rules decide how many:
+//! Without load a request is sent at once; under load it pays to collect requests. Two rules decide how many:
 //!
-//! * a **batch** of so many requests, as the paper's cluster has it. A batch of 1 is natural batching: what has piled up since
-//!   the last write leaves at once;
-//! * so many **frames** under way: a write waits until it carries the n-th part of all that is unanswered or waits. With one
-//!   frame, everything that is asked while it is under way leaves together when it is answered. So batches grow
-//!   with the load and with the time that a frame takes, and shrink with them. Of a small n-th **part**, what has gathered
-//!   beyond it leaves too.
+//! * a **batch** of a fixed number of requests, as in the paper's cluster. A batch of 1 is natural batching: what has
+//!   accumulated since the last write is sent at once;
+//! * a number of outstanding **frames**: a write waits until it carries the n-th part of all outstanding and queued
+//!   requests. With one frame, all requests made while it is outstanding are sent together when it is answered. So batches
+//!   grow with the load and with the round-trip time of a frame, and shrink with them. With the variant **part**, requests
+//!   beyond the n-th part are sent too.
 //!
-//! Whichever it is, a lone request never waits: with nothing under way a write leaves at once. Nor does the node hold its
-//! answers for more than it has been asked for.
+//! In any case, a lone request never waits: with nothing outstanding a write is sent at once. Nor does the node hold its
+//! replies for longer than requested.
 
-/// What is in force for a node.
+/// The current setting of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
     window: u32,
     hold: Hold,
 }
 
-/// What a write waits for while others are unanswered.
+/// What a write waits for while requests are outstanding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
-    /// So many requests.
+    /// This number of requests.
     Batch(u32),
     /// This part of all requests, a third with three frames; and no frame takes more than its part.
     Frames(u32),
-    /// This part of all requests; then all that wait leave together.
+    /// This part of all requests; then all queued requests are sent together.
     Part(u32),
 }
 
 impl Hold {
-    /// Nothing.
+    /// No waiting.
     pub const NATURAL: Self = Self::Batch(1);
 }
 
 impl Setting {
-    /// A window and a batch, which is at most the window.
+    /// A window and a batch, which is limited to the window.
     pub fn new(window: u32, batch: u32) -> Self {
         Self::holding(window, Hold::Batch(batch.min(window)))
     }
@@ -46,7 +46,7 @@ impl Setting {
         Self { window: window.max(1), hold }
     }
 
-    /// Requests that may be under way.
+    /// The maximum number of outstanding requests.
     pub fn window(self) -> u32 {
         self.window
     }
@@ -56,7 +56,7 @@ impl Setting {
         self.hold
     }
 
-    /// Requests that a write waits for, when `demand` of them are under way or wait; and that an answer waits for at the node.
+    /// The number of requests that a write waits for, with `demand` outstanding or queued; and that a reply waits for at the node.
     pub fn batch(self, demand: u32) -> u32 {
         match self.hold {
             Hold::Batch(batch) => batch.max(1),
@@ -64,8 +64,8 @@ impl Setting {
         }
     }
 
-    /// How many of those that wait are to be written now, with `under_way` unanswered: as many as the window has room for, if it
-    /// is time for a frame. Nothing waits with nothing under way.
+    /// How many queued requests to write now, with `under_way` outstanding: as many as fit the window, if it is time for a
+    /// frame. With nothing outstanding, nothing waits.
     pub fn frame(self, waiting: u32, under_way: u32) -> u32 {
         let room = self.window.saturating_sub(under_way).min(waiting);
         let demand = waiting.saturating_add(under_way);
@@ -73,7 +73,7 @@ impl Setting {
             return 0;
         }
         match self.hold {
-            // Were it more, the others would be less, and in the end all would leave together.
+            // Otherwise the other frames would become smaller, and in the end all requests would be sent together.
             Hold::Frames(frames) => room.min(demand.min(self.window).div_ceil(frames.max(1))),
             Hold::Batch(_) | Hold::Part(_) => room,
         }

@@ -1,18 +1,20 @@
-//! Memory that a coordinator and a node of the same machine share, so that large data need not go through a socket.
+//! Memory shared by a coordinator and a node on the same machine, so that large data does not go through a socket.
 //!
-//! The coordinator makes it once, for all its nodes, and takes its large buffers from it. A claim says where it is; a node that finds it there
-//! says so in its welcome, and from then on requests for large data say where the data are, or where they shall be put, in place of carrying
-//! them ([`crate::frame`]). All else goes over the connection as before.
+//! The coordinator creates it once, for all its nodes, and allocates its large buffers from it. A claim describes it; a
+//! node that can map it reports so in its welcome, and from then on requests for large data refer to ranges of this memory
+//! instead of carrying the data ([`crate::frame`]). Everything else uses the connection as before.
 //!
-//! It is found through `/proc/PID/fd`, which the kernel allows to who may trace that process: the same user, or root. What is found must be
-//! a memory file of our name that can never be cut (a page that is gone would be a signal, and no error), and begin with the words that were
-//! said. So a coordinator cannot make a node write into anything else. In another PID namespace it is not found, and nothing else is different.
+//! It is opened through `/proc/PID/fd`, which the kernel permits to processes that may trace the coordinator: those of the
+//! same user, or root. It must be a memory file of our name that cannot shrink (a missing page would raise a signal rather
+//! than an error), and begin with the agreed words. So a coordinator cannot make a node write into anything else. In
+//! another PID namespace it is not found, and everything else works as usual.
 //!
-//! At the end of its front stands where the coordinator would have its nodes run ([`crate::colocation`]): a number that old coordinators leave at
-//! nought and old nodes do not look at.
+//! The last word of its header is the CPU on which the coordinator wants its nodes to run ([`crate::colocation`]): old
+//! coordinators leave it at zero, and old nodes ignore it.
 //!
-//! A buffer is not touched here from when its request leaves until the node has answered; or, if a connection breaks, until the
-//! node has let its coordinator in anew, which it does when nothing of the old session goes on any more ([`crate::node`]).
+//! The coordinator does not touch a buffer from sending its request until the node has replied; or, if a connection breaks,
+//! until the node has accepted its coordinator again, which it does when no request of the old session is still running
+//! ([`crate::node`]).
 
 use bytes::{Buf, BufMut as _, Bytes};
 use nbd::buffer::{MEMORY_BYTES, place, use_memory};
@@ -29,32 +31,32 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const NAME: &str = "fathom-pool";
-/// Before the memory that is shared: the words, and last the processor.
+/// The header before the shared memory: the words, and at its end the CPU.
 const FRONT_BYTES: usize = 4096;
 const PROCESSOR_AT: usize = FRONT_BYTES - size_of::<u32>();
 const BYTES: usize = FRONT_BYTES + MEMORY_BYTES;
-/// The most places of one request: its data may stand in parts.
+/// The maximum number of ranges of one request: its data may be in parts.
 pub const MOST_PLACES: usize = 63;
-/// Bytes of one in a frame.
+/// Bytes of one range in a frame.
 const PLACE_BYTES: usize = 12;
 
-/// Where a coordinator's memory is.
+/// The description of a coordinator's memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// The machine's start, by which two know that they are on one.
+    /// The boot of the machine, by which both ends detect that they are on the same one.
     pub boot: String,
     process: u32,
     file: i32,
-    /// What stands at its front.
+    /// The words at its beginning.
     words: String,
 }
 
-/// Changes when the machine starts anew; empty where the kernel does not have it.
+/// Changes when the machine restarts; empty where the kernel does not provide it.
 pub fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().into()
 }
 
-/// The memory of this process, which is there to its end.
+/// The memory of this process, mapped until its end.
 struct Owned {
     file: File,
     words: String,
@@ -63,7 +65,7 @@ struct Owned {
 
 static OWNED: OnceLock<Option<Owned>> = OnceLock::new();
 
-/// Asks all nodes that share this process's memory to run on a processor, or where they like.
+/// Asks all nodes that share this process's memory to run on a CPU, or anywhere.
 pub(crate) fn suggest(processor: Option<usize>) {
     if let Some(owned) = OWNED.get().and_then(Option::as_ref) {
         let number = processor.and_then(|nth| u32::try_from(nth + 1).ok()).unwrap_or(0);
@@ -72,7 +74,7 @@ pub(crate) fn suggest(processor: Option<usize>) {
 }
 
 impl Offer {
-    /// To a node of the machine with this boot id; None if that is another one, or if the memory cannot be had.
+    /// The offer to a node on the machine with this boot id; `None` if that is another machine, or if the memory cannot be allocated.
     pub fn to(boot: &str) -> Option<Self> {
         if boot.is_empty() || boot != self::boot() {
             return None;
@@ -90,7 +92,8 @@ impl Owned {
         file.write_all_at(words.as_bytes(), 0)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let begin = map(&file)?;
-        // SAFETY: the mapping is new, has so many bytes behind its front, and is never undone; nothing else in this process has it.
+        // SAFETY: the mapping is new, has this many bytes after its header, and is never unmapped; nothing else in this
+        // process uses it.
         let memory = unsafe { &mut *begin.as_ptr().add(FRONT_BYTES).cast::<[u8; MEMORY_BYTES]>() };
         use_memory(memory).map_err(|_| io::Error::other("there is some already"))?;
         Ok(Self { file, words, processor: processor(begin) })
@@ -98,36 +101,36 @@ impl Owned {
 }
 
 fn map(file: &File) -> io::Result<NonNull<u8>> {
-    // SAFETY: a new mapping at a place that the kernel chooses touches nothing that is there.
+    // SAFETY: a new mapping at an address chosen by the kernel touches nothing that is in use.
     let begin = unsafe { mmap(null_mut(), BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)? };
     NonNull::new(begin.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
-/// The last word of the front.
+/// The last word of the header.
 fn processor<'m>(begin: NonNull<u8>) -> &'m AtomicU32 {
-    // SAFETY: so much is mapped for as long as whoever calls this has the mapping; the place is aligned, and everybody uses it as this only.
+    // SAFETY: this much is mapped as long as the caller has the mapping; the word is aligned, and only accessed as an atomic.
     unsafe { AtomicU32::from_ptr(begin.as_ptr().add(PROCESSOR_AT).cast()) }
 }
 
-/// A coordinator's memory, as a node sees it.
+/// A coordinator's memory, mapped by a node.
 #[derive(Debug)]
 pub struct Attached {
     begin: NonNull<u8>,
 }
 
-// SAFETY: it only says where the bytes are; who uses them ensures that nothing else does (`Attached::bytes`).
+// SAFETY: it is only an address; its users ensure exclusive access to the bytes (`Attached::bytes`).
 unsafe impl Send for Attached {}
 // SAFETY: as above.
 unsafe impl Sync for Attached {}
 
 impl Attached {
-    /// Finds it, if it is on this machine and can be had.
+    /// Maps the memory, if it is on this machine and accessible.
     pub fn find(offer: &Offer) -> Option<Self> {
         if offer.boot != boot() {
             return None;
         }
         let path = PathBuf::from(format!("/proc/{}/fd/{}", offer.process, offer.file));
-        // Before it is opened: opening may do something to what is anything else.
+        // Checked before opening: opening any other file may have side effects.
         let ours = std::fs::read_link(&path).ok()?.to_str()?.starts_with(&format!("/memfd:{NAME} "));
         let file = File::options().read(true).write(true).open(path).ok().filter(|_| ours)?;
         let sealed = fcntl_get_seals(&file).ok()?.contains(SealFlags::SHRINK | SealFlags::GROW);
@@ -140,22 +143,22 @@ impl Attached {
         Some(Self { begin: map(&file).ok()? })
     }
 
-    /// The processor that the coordinator would have its nodes run on, if it minds.
+    /// The CPU on which the coordinator wants its nodes to run, if any.
     pub(crate) fn suggested(&self) -> Option<usize> {
         (processor(self.begin).load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
-    /// The bytes there; None if some of them are not in the memory.
+    /// The bytes of a range; `None` if some of them are outside the memory.
     ///
     /// # Safety
-    /// They were named by the coordinator for a request that is not answered yet, so that nothing else uses them.
+    /// The coordinator has named the range in an unanswered request, so that nothing else uses it.
     #[expect(clippy::mut_from_ref, reason = "the request that is served has them alone")]
     pub unsafe fn bytes(&self, place: Extent) -> Option<&mut [u8]> {
         let (at, length) = (usize::try_from(place.at).ok()?, place.length as usize);
         if at.checked_add(length)? > MEMORY_BYTES {
             return None;
         }
-        // SAFETY: the mapping has so many bytes behind its front, which can never be cut; the caller sees to the rest.
+        // SAFETY: the mapping has this many bytes after its header, and cannot shrink; the caller guarantees exclusive access.
         Some(unsafe { std::slice::from_raw_parts_mut(self.begin.as_ptr().add(FRONT_BYTES + at), length) })
     }
 }
@@ -167,17 +170,17 @@ impl Drop for Attached {
     }
 }
 
-/// A part of the memory.
+/// A range of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// First byte.
+    /// Offset.
     pub at: u64,
     /// Bytes.
     pub length: u32,
 }
 
 impl Extent {
-    /// Where these bytes are, as a frame says it; None if not all are in this process's memory, or in too many parts.
+    /// The ranges of these bytes in frame format; `None` if not all are in this process's memory, or there are too many parts.
     pub fn of<'b>(parts: impl IntoIterator<Item = &'b [u8]>) -> Option<Bytes> {
         let mut places = Vec::with_capacity(PLACE_BYTES);
         for part in parts {
@@ -188,17 +191,17 @@ impl Extent {
         (1..=MOST_PLACES).contains(&count).then(|| places.into())
     }
 
-    /// How many stand there.
+    /// The number of ranges.
     pub fn count(places: &[u8]) -> u8 {
         (places.len() / PLACE_BYTES) as u8
     }
 
-    /// Bytes that so many take in a frame.
+    /// Bytes of `count` ranges in a frame.
     pub fn bytes(count: u8) -> usize {
         usize::from(count) * PLACE_BYTES
     }
 
-    /// Those that a frame has.
+    /// The ranges of a frame.
     pub fn all(mut places: &[u8]) -> impl Iterator<Item = Self> {
         std::iter::from_fn(move || {
             (places.len() >= PLACE_BYTES).then(|| Self { at: places.get_u64_le(), length: places.get_u32_le() })
@@ -221,7 +224,7 @@ mod tests {
         assert_eq!(Extent::count(&places), 2);
         let all: Vec<Extent> = Extent::all(&places).collect();
         assert_eq!(all.iter().map(|place| place.length).collect::<Vec<_>>(), [1000, 10]);
-        // SAFETY: the buffer is not touched meanwhile.
+        // SAFETY: the buffer is not accessed meanwhile.
         let seen = unsafe { node.bytes(all[1]) }.expect("it is within");
         assert!(seen.iter().all(|byte| *byte == 7));
         seen.fill(9);
@@ -256,7 +259,7 @@ mod tests {
             Extent { at: u64::MAX, length: 1 },
             Extent { at: 1, length: MEMORY_BYTES as u32 },
         ] {
-            // SAFETY: there are no such bytes.
+            // SAFETY: there are no such bytes, so none are returned.
             assert!(unsafe { node.bytes(place) }.is_none(), "{place:?}");
         }
     }

@@ -1,8 +1,8 @@
-//! How a pool and a node are: what `pool status` shows, and what Prometheus reads.
+//! The state of a pool and a node, for `pool status` and for Prometheus.
 //!
-//! A coordinator samples its links once a second and keeps the rates of the second that has passed, so that whoever asks is
-//! answered at once. Packets are those of the network, as the kernel counts them for each connection, bare acknowledgements
-//! included; bytes are those in the packets, without their headers and, in an encrypted pool, as they travel.
+//! A coordinator samples its links once a second and keeps the rates of the last second, so that queries are answered at
+//! once. Packets are those on the network, as counted by the kernel for each connection, including pure acknowledgements;
+//! bytes are those in the packets, without their headers and, in an encrypted pool, in encrypted form.
 
 use crate::http::Pages;
 use crate::link::{Counts, Health, NodeLink};
@@ -21,10 +21,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two looks.
+/// The sampling interval.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Where a coordinator whose NBD clients connect at `front` answers, by default.
+/// The default status socket of a coordinator whose NBD clients connect at `front`.
 pub fn socket(front: &Path) -> PathBuf {
     let mut name = front.as_os_str().to_owned();
     name.push(".status");
@@ -34,10 +34,10 @@ pub fn socket(front: &Path) -> PathBuf {
 /// The version of the JSON.
 const VERSION: u32 = 1;
 
-/// A pool, as its coordinator sees it.
+/// The state of a pool, as seen by its coordinator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Of the format. A coordinator of an older release does not say.
+    /// The version of the format. A coordinator of an older release does not report it.
     #[serde(default)]
     pub version: u32,
     /// Its name.
@@ -46,37 +46,37 @@ pub struct Status {
     pub epoch: u64,
     /// Bytes of the disk.
     pub size_bytes: u64,
-    /// Bytes of a stripe; 0: one node after the other.
+    /// Bytes of a stripe; 0: concatenated.
     pub stripe_bytes: u64,
-    /// Since the coordinator joined the nodes.
+    /// Time since the coordinator joined the nodes.
     pub uptime_s: f64,
-    /// Why the last flush failed, with the node's address; none if it did not. A coordinator of an older release does not say.
+    /// Why the last flush failed, with the node's address; `None` if it did not. A coordinator of an older release does not report it.
     #[serde(default)]
     pub flush_failed: Option<String>,
-    /// Where on the disk answered writes may be lost, so that writes and flushes are refused: first byte and bytes; of stripes, what lies
-    /// between is other nodes'. A coordinator of an older release does not say.
+    /// Where on the disk acknowledged writes may be lost, so that writes and flushes are refused: offset and length; with
+    /// stripes, a range includes bytes of other nodes. A coordinator of an older release does not report it.
     #[serde(default)]
     pub may_be_lost: Vec<(u64, u64)>,
     /// In the disk's order.
     pub nodes: Vec<NodeStatus>,
 }
 
-/// Whether a node serves.
+/// The state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeState {
-    /// It does.
+    /// The node serves requests.
     Serving,
-    /// Requests wait for it.
+    /// Requests wait until it is connected.
     Connecting,
-    /// They fail until it is back.
+    /// Requests fail until it is back.
     Away,
-    /// They fail.
+    /// Requests fail for good.
     Ended,
 }
 
 impl NodeState {
-    /// As in JSON.
+    /// The name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Serving => "serving",
@@ -87,57 +87,57 @@ impl NodeState {
     }
 }
 
-/// One of its nodes. Rates are of the last second.
+/// The state of one node. Rates are of the last second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
-    /// Where.
+    /// Its address.
     pub address: String,
     /// Its name.
     pub node: String,
-    /// Whether it serves.
+    /// Its state.
     pub state: NodeState,
     /// Why it is not serving.
     pub why: Option<String>,
     /// Bytes of its store.
     pub size_bytes: u64,
-    /// The epoch under which it serves.
+    /// The epoch of its current session.
     pub epoch: u64,
-    /// Requests that may be under way.
+    /// The maximum number of outstanding requests.
     pub window: u32,
-    /// Requests that a write waits for.
+    /// The number of requests that a write waits for.
     pub batch: u32,
-    /// From a request's leaving to its answer, smoothed.
+    /// Time from sending a request to its reply, smoothed.
     pub rtt_us: f64,
-    /// Requests that wait in the coordinator.
+    /// Requests queued in the coordinator.
     pub waiting: u32,
     /// Requests sent and not answered.
     pub under_way: u32,
-    /// Requests that waited at the node when it last answered.
+    /// Requests queued at the node, according to its last reply.
     pub queued: u16,
-    /// Mean time in its store, in the last answer.
+    /// Mean time in its store, in the last reply.
     pub service_us: u32,
-    /// Answers a second.
+    /// Replies per second.
     pub ops_per_s: f64,
-    /// Packets a second.
+    /// Packets per second.
     pub packets_per_s: BothWays,
-    /// Mean bytes of data in a packet.
+    /// Mean bytes of data per packet.
     pub packet_bytes_mean: BothWays,
-    /// Since the coordinator joined it.
+    /// Requests since the coordinator joined it.
     pub requests: u64,
     /// Frames since then.
     pub frames: Sums,
     /// Bytes of frames since then.
     pub bytes: Sums,
-    /// Bytes of data that went through shared memory in place of frames since then.
+    /// Bytes of data transferred through shared memory instead of frames since then.
     #[serde(default)]
     pub shared_memory_bytes: Sums,
-    /// Times that the connections broke and were made anew.
+    /// How often the connections broke and were reopened.
     pub reconnected: u64,
-    /// Connections that are open.
+    /// Open connections.
     pub connections: u32,
 }
 
-/// Counted both ways.
+/// A count for each direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sums {
     /// To the node.
@@ -146,14 +146,14 @@ pub struct Sums {
     pub received: u64,
 }
 
-/// What is known of a link at one time.
+/// A sample of a link's counters.
 #[derive(Debug, Clone, Copy, Default)]
 struct Look {
     counts: Counts,
     packets: Packets,
 }
 
-/// Keeps an eye on a volume.
+/// Samples a volume.
 #[derive(Debug)]
 pub struct Watch {
     volume: Rc<Volume>,
@@ -165,12 +165,12 @@ pub struct Watch {
 struct Seen {
     at: Instant,
     looks: Vec<Look>,
-    /// Of the second before: answers and packets.
+    /// The rates of the last second: replies and packets.
     rates: Vec<(f64, Packets, f64)>,
 }
 
 impl Watch {
-    /// Begins.
+    /// Takes the first sample.
     pub fn new(volume: Rc<Volume>) -> Self {
         let looks = look(&volume);
         let rates = vec![(0.0, Packets::default(), 1.0); looks.len()];
@@ -178,7 +178,7 @@ impl Watch {
         Self { volume, begin: now, seen: RefCell::new(Seen { at: now, looks, rates }) }
     }
 
-    /// Looks once a second, without end.
+    /// Samples once a second, without end.
     pub async fn run(&self) {
         loop {
             tokio::time::sleep(EVERY).await;
@@ -194,7 +194,7 @@ impl Watch {
         }
     }
 
-    /// How it is.
+    /// The current state.
     pub fn status(&self) -> Status {
         let seen = self.seen.borrow();
         let links = self.volume.links();
@@ -257,13 +257,13 @@ fn look(volume: &Volume) -> Vec<Look> {
     volume.links().iter().map(look).collect()
 }
 
-/// The packets of this process's connections, by the address of the other end.
+/// The packet counters of this process's connections, by the address of the other end.
 fn packets() -> HashMap<SocketAddr, Packets> {
     let mut found = HashMap::<SocketAddr, Packets>::new();
     for entry in std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
         let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // SAFETY: it is open, for it was just listed, and connections are made and closed by this very thread. Were it closed
-        // by another, the two calls below would fail, and nothing else is done with it.
+        // SAFETY: it is open, for it was just listed, and connections are opened and closed by this thread only. If another
+        // thread closed it, the two calls below would fail, and nothing else is done with it.
         let file = unsafe { BorrowedFd::borrow_raw(number) };
         let peer = rustix::net::getpeername(file).ok().flatten();
         if let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok())
@@ -299,7 +299,7 @@ fn labels(pairs: &[(&str, &str)]) -> String {
 }
 
 impl Status {
-    /// For Prometheus.
+    /// Metrics in Prometheus' text format.
     pub fn prometheus(&self) -> String {
         let mut metrics = Metrics::default();
         let pool = labels(&[("pool", &self.pool)]);
@@ -369,7 +369,7 @@ impl Status {
     }
 }
 
-/// A node's own metrics, for Prometheus.
+/// A node's own metrics in Prometheus' text format.
 fn prometheus(node: &Node) -> String {
     let (header, counts) = (node.store().header(), node.counts());
     let own = labels(&[("node", &header.node), ("pool", &header.pool)]);

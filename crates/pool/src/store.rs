@@ -5,19 +5,20 @@
 //!  | data of the pool's disk | 8 bytes for each block | (to a multiple of 4096) | header 0 | header 1 |
 //! ```
 //!
-//! The data come first, so that an image that is there can be taken in as it is, and any tool can read them. The table has
-//! two CRC-32C for each block of 4 KiB, of what it may hold: equal ones as a rule, and two of a block whose last write failed, or was
-//! cut short in an older release. A sum of 0 stands for "reads as zeroes"; a checksum that is 0 is stored as 1.
+//! The data comes first, so that an existing image can be imported in place, and any tool can read it. The table has two
+//! CRC-32C for each block of 4 KiB, for its possible contents: usually equal, and different for a block whose last write
+//! failed, or was cut short in an older release. A sum of 0 stands for "reads as zeroes"; a checksum that is 0 is stored as
+//! 1.
 //!
-//! A machine that loses its power may have put table and data on the medium in any order since the last flush. So a **region** is marked in
-//! the header, durably, before it is written ([`regions`]), and while it is marked its sums are in memory alone: those on the medium are
-//! written before the mark is taken away ([`sums`]). After an unclean end the data of marked regions count as they are: what a plain disk
-//! would give. Elsewhere a block that matches neither sum is an error, never wrong data. The marks also show where answered
-//! writes may be lost when the machine was started anew.
+//! After a power failure, table and data may have reached the medium in any order since the last flush. So a **region** is
+//! marked in the header, durably, before it is written ([`regions`]), and while it is marked its sums are only in memory:
+//! those on the medium are written before the mark is removed ([`sums`]). After an unclean shutdown the data of marked
+//! regions is accepted as it is, as on a plain disk. Elsewhere a block that matches neither sum is an error, and wrong data
+//! is never returned. The marks also show where acknowledged writes may be lost after a restart of the machine.
 //!
-//! The headers stand at the very end, also of a device that is longer than needed, where they are found without knowing the
-//! size. They are written in turn, each durably before the next. The one with the higher sequence and a right checksum is in force, so that
-//! one torn header does no harm.
+//! The headers are at the very end, even on a device that is longer than needed, where they are found without knowing the
+//! size. They are written alternately, each durably before the next. The one with the higher sequence number and a valid
+//! checksum is current, so that one torn header does no harm.
 
 use crate::flash::Flash;
 use crate::frame::{MAX_STRETCHES, Status, Stretch};
@@ -59,45 +60,45 @@ use settler::Idle;
 pub use settler::Settler;
 use sums::{UNSEEN, either, is_settled, settled};
 
-/// Bytes of a block: what a checksum covers.
+/// Bytes of a block: the unit of checksums.
 pub const BLOCK_BYTES: u64 = 4096;
-/// A trim is done in pieces of so many bytes.
+/// The size of the pieces of a trim.
 const TRIM_BYTES: u64 = 1 << 20;
 
-/// A store that is open. Calls may come from several threads.
+/// An open store. Thread-safe.
 #[derive(Debug)]
 pub struct Store {
     disk: Disk,
-    /// Its bytes, if it is in memory.
+    /// The mapped bytes, if it is in memory.
     map: Option<Map>,
     header: Mutex<Header>,
     size_bytes: u64,
-    /// First byte of the headers.
+    /// Offset of the headers.
     headers_at: u64,
-    /// For each block its sums ([`sums`]).
+    /// The sums of each block ([`sums`]).
     table: Vec<AtomicU64>,
     locks: Vec<Mutex<()>>,
-    /// A block had two sums, here or on the medium, of which one may be known to be wrong by now.
+    /// Whether a block had two sums, here or on the medium, of which one may be known to be wrong by now.
     doubtful: AtomicBool,
     flushes: Flushes,
-    /// None in memory, where nothing outlives the power.
+    /// `None` in memory, which does not survive a power failure.
     regions: Option<Regions>,
     idle: Idle,
-    /// Held by who takes marks away.
+    /// Held while marks are removed.
     settling: Mutex<()>,
-    /// The machine's start.
+    /// The boot of the machine.
     boot: String,
     recovery: Option<Recovery>,
-    /// What it is as slow as, if it imitates flash.
+    /// The flash whose speed it simulates, if any.
     flash: Option<Flash>,
 }
 
-/// What an unclean end left when the store was opened.
+/// The consequences of an unclean shutdown, found when the store was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovery {
-    /// Bytes of marked regions, whose content counts as it is.
+    /// Bytes of marked regions, whose content is accepted as it is.
     pub marked_bytes: u64,
-    /// The machine was started anew: what was answered there and not flushed may be lost.
+    /// Whether the machine restarted: acknowledged writes there that were not flushed may be lost.
     pub restarted: bool,
 }
 
@@ -113,7 +114,7 @@ impl Recovery {
     }
 }
 
-/// Whether a store of that pool and place is the one that is wanted; one that has none is free.
+/// Checks whether a store with this pool and position is the wanted one; a store without them is free.
 ///
 /// # Errors
 /// [`Refusal`].
@@ -127,7 +128,7 @@ pub(crate) fn belongs(has: (&str, Option<&StorePosition>), wanted: (&str, &Store
     }
 }
 
-/// Whether the checksums of so many bytes fit in memory: without this, the process would be aborted where it takes them.
+/// Checks whether the checksums of a store of this size fit into memory: otherwise the process would abort when allocating them.
 fn table_fits(path: &Path, size_bytes: u64) -> Result<(), Error> {
     let (needed_bytes, total_bytes) = (size_bytes / BLOCK_BYTES * size_of::<AtomicU64>() as u64, memory::total_bytes());
     if needed_bytes > total_bytes {
@@ -140,14 +141,14 @@ fn checksum(block: &[u8]) -> u32 {
     crc32c::crc32c(block).max(1)
 }
 
-/// As it stands in the table.
+/// The sum of a block as stored in the table.
 fn sum_of(block: &[u8]) -> u32 {
     if is_zero(block) { 0 } else { checksum(block) }
 }
 
 impl Store {
-    /// Makes a store of `size_bytes` (rounded down to blocks) of the file or device `path`, which is created if it is not
-    /// there. A device's size is its own. `import` takes in what is there as data.
+    /// Creates a store of `size_bytes` (rounded down to blocks) in the file or device `path`; a file is created if it does
+    /// not exist. A device keeps its own size. `import` keeps the existing content as data.
     ///
     /// # Errors
     /// [`Error`]; nothing was changed then.
@@ -155,7 +156,7 @@ impl Store {
         let (file, created) = alone(path, true)?;
         let made = Self::make(path, file, size_bytes, node, import);
         if made.is_err() && created {
-            // It holds nothing. If it cannot be removed, the first error is the one to report.
+            // It contains nothing. If it cannot be removed, the first error is the one to report.
             let _ = std::fs::remove_file(path);
         }
         made
@@ -205,12 +206,12 @@ impl Store {
         let end = if device { there } else { whole };
         let disk = Disk::new(file).map_err(tried("open again"))?;
         let store = Self::new(disk, Header::new(node, size_bytes), end);
-        // The header says that all before it is there: so it comes last.
+        // A header implies that everything before it is written: so it comes last.
         store.reserve_table();
         let filled = if import { store.take_in() } else { Ok(()) }.and_then(|()| store.disk.sync());
         let written = filled.and_then(|()| store.write_header(|_| {}));
         if let Err(source) = written {
-            // As it was; if that fails too, the first error is the one to report.
+            // Restores the file; if that fails too, the first error is the one to report.
             if !device {
                 let _ = store.disk.set_length(there);
             }
@@ -219,10 +220,10 @@ impl Store {
         Ok(store)
     }
 
-    /// A store in memory.
+    /// Creates a store in memory.
     ///
     /// # Errors
-    /// [`Error::Io`] if the memory cannot be had.
+    /// [`Error::Io`] if the memory cannot be allocated.
     pub fn memory(size_bytes: u64, node: String) -> Result<Self, Error> {
         let path = PathBuf::from("memory");
         let tried = |action| {
@@ -257,13 +258,13 @@ impl Store {
         Ok(store)
     }
 
-    /// What an unclean end had left when it was opened.
+    /// The consequences of an unclean shutdown, found when it was opened.
     pub fn recovery(&self) -> Option<Recovery> {
         self.recovery
     }
 
-    /// Notes where answered writes may be lost, if the machine was started anew since regions were marked. They stay marked until their sums are
-    /// made: if the power goes meanwhile, all is done again.
+    /// Records where acknowledged writes may be lost, if the machine restarted since regions were marked. They stay marked
+    /// until their sums are recomputed: after another power failure this is repeated.
     fn recover(&self) -> io::Result<Option<Recovery>> {
         let header = self.header();
         let Some(regions) = &self.regions else { return Ok(None) };
@@ -272,7 +273,7 @@ impl Store {
         }
         let ranges: Vec<_> = header.marked.iter().map(|region| regions.range(region, self.size_bytes)).collect();
         let marked_bytes = ranges.iter().map(|range| range.end - range.start).sum();
-        // A process that was killed alone has lost nothing.
+        // If only the process was killed, nothing is lost.
         let restarted = header.boot != self.boot || self.boot.is_empty();
         if restarted {
             self.write_header(|header| ranges.into_iter().for_each(|range| header.lose(range)))?;
@@ -280,7 +281,7 @@ impl Store {
         Ok(Some(Recovery { marked_bytes, restarted }))
     }
 
-    /// The same store, whose reads take as long as those of a flash.
+    /// The same store, with the read latency of a flash.
     #[must_use]
     pub fn slow(self, flash: Option<Flash>) -> Self {
         Self { flash, ..self }
@@ -313,23 +314,23 @@ impl Store {
         self.size_bytes
     }
 
-    /// The bytes that its file system has free, if they are fewer than the holes of its file will take when they are written.
+    /// The free bytes of its file system, if they are fewer than the holes of its file will need when they are written.
     pub fn short_of_room(&self) -> Option<u64> {
         let file = self.disk.file().metadata().ok().filter(|m| m.file_type().is_file())?;
         let system = rustix::fs::fstatvfs(self.disk.file()).ok()?;
-        // A sparse file's holes are still to be paid for, and what it has is paid.
+        // A sparse file's holes still need space, its allocated blocks do not.
         use std::os::unix::fs::MetadataExt as _;
         let missing = file.len().saturating_sub(file.blocks() * 512);
         let free = system.f_bavail.saturating_mul(system.f_frsize);
         (free < missing).then_some(free)
     }
 
-    /// What it is.
+    /// The current header.
     pub fn header(&self) -> Header {
         self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether a coordinator of `pool` may use it.
+    /// Checks whether a coordinator of `pool` may use it.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -343,15 +344,15 @@ impl Store {
             let (has, claimed, coordinator) = (header.epoch, claim.epoch, header.coordinator);
             return Err(Refusal::Fenced { has, claimed, coordinator });
         }
-        // A claim is on the medium when it is answered.
+        // A claim is on the medium before it is answered.
         if claim.also.again && header.epoch < claim.epoch {
             return Err(Refusal::OlderStore { has: header.epoch, was: claim.epoch });
         }
         Ok(())
     }
 
-    /// Pool and place are put down, for a pool that is being made: until a coordinator claims the store, which it does when all nodes
-    /// have got that far, another may put down something else.
+    /// Records pool and position, for a pool that is being created: until a coordinator claims the store, which it does
+    /// when all nodes have got that far, another one may overwrite them.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -360,14 +361,14 @@ impl Store {
         self.belong(pool, claim, |h| h.reserved |= h.place.is_none())
     }
 
-    /// That coordinator begins to use it: pool, place and epoch are on the medium when this returns.
+    /// Claims the store for a coordinator: pool, position and epoch are on the medium when this returns.
     ///
     /// # Errors
     /// [`Refusal`].
     pub fn claim(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
         self.may_claim(pool, claim)?;
         let renewed = |h: &mut Header| {
-            // Whoever had all it was answered flushed has lost nothing; and what was accepted is what may be lost, and no more.
+            // A coordinator that had everything flushed has lost nothing; and a loss is accepted only if exactly these ranges are.
             let same = (h.epoch, &h.coordinator) == (claim.epoch, &claim.coordinator);
             if (same && claim.also.flushed) || claim.also.accepts == h.lost {
                 h.lost.clear();
@@ -388,28 +389,28 @@ impl Store {
         self.write_header(renewed).map_err(|error| Refusal::Header(error.to_string()))
     }
 
-    /// It belongs to no pool any more, as a new one. Its data stay.
+    /// Removes the store from its pool, like a new one. Its data is kept.
     ///
     /// # Errors
-    /// The medium's error.
+    /// The error of the medium.
     pub fn forget(&self) -> io::Result<()> {
         self.write_header(|h| (h.pool, h.place, h.reserved) = (String::new(), None, false))
     }
 
-    /// Bytes of its blocks that are not known to be zero.
+    /// Bytes of the blocks that are not known to be zero.
     pub fn used_bytes(&self) -> u64 {
         self.table.iter().filter(|entry| entry.load(Ordering::Relaxed) != 0).count() as u64 * BLOCK_BYTES
     }
 
-    /// Whether all of its blocks are known to be zero.
+    /// Whether all blocks are known to be zero.
     pub fn is_empty(&self) -> bool {
         self.table.iter().all(|entry| entry.load(Ordering::Relaxed) == 0)
     }
 
-    /// Closes it in order: everything is on the medium, and the sums are beyond doubt. Nothing may be written after it.
+    /// Closes the store cleanly: everything is on the medium, and each block has one sum. Nothing may be written afterwards.
     ///
     /// # Errors
-    /// The medium's error.
+    /// The error of the medium.
     pub fn close(&self) -> io::Result<()> {
         self.flush().map_err(io::Error::other)?;
         self.settle(u64::MAX, u64::MAX)?;
@@ -417,13 +418,13 @@ impl Store {
             self.write_table()?;
             self.flush().map_err(io::Error::other)?;
         }
-        // A block that was not checked since an unclean end keeps both its sums.
+        // A block that was not checked since an unclean shutdown keeps both its sums.
         let settled = self.table.iter().all(|entry| is_settled(entry.load(Ordering::Relaxed)));
         self.write_header(|h| h.clean = settled && h.marked.is_empty())
     }
 
-    /// These are about to be written, one behind the other: the first that has to mark its regions marks those of all, and the medium is
-    /// waited for once.
+    /// Announces writes that will follow one after the other: the first that has to mark its regions marks those of all, so
+    /// that the medium is waited for only once.
     pub fn announce(&self, writes: impl Iterator<Item = (u64, u64)>) {
         let Some(regions) = &self.regions else { return };
         for (offset, length) in writes.filter(|(offset, length)| *length > 0 && self.within(*offset, *length).is_ok()) {
@@ -431,12 +432,12 @@ impl Store {
         }
     }
 
-    /// Somebody is about to write there: the regions are marked on the medium when this returns.
+    /// Prepares a write to a range: its regions are marked on the medium when this returns.
     fn intend(&self, offset: u64, length: u64) -> Result<Option<Entered<'_>>, Status> {
         let Some(regions) = &self.regions else { return Ok(None) };
         let entered = regions.enter(offset, length);
         if let Some(range) = entered.unmarked() {
-            // Before the header is waited for: whoever has it next marks for all who wait.
+            // Before waiting for the header: the thread that gets it next marks the regions of all waiting threads.
             regions.want(range);
             let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
             let wanted = regions.wanted(range);
@@ -456,11 +457,11 @@ impl Store {
         self.put_header(&mut self.header.lock().unwrap_or_else(PoisonError::into_inner), change)
     }
 
-    /// The changed header is on the medium when this returns. If it fails the one before is in force: here, and on the medium if the new one is
-    /// not whole; so the next attempt must not touch it.
+    /// Writes a changed header, which is on the medium when this returns. On failure the previous one stays current: in
+    /// memory, and on the medium if the new one is incomplete; so the next attempt must not overwrite it.
     fn put_header(&self, header: &mut Header, change: impl FnOnce(&mut Header)) -> io::Result<()> {
         if header.is_first() {
-            // Nobody marked what was written under the older version.
+            // Writes under the older version did not mark their regions.
             self.flush().map_err(io::Error::other)?;
         }
         let mut new = header.clone();
@@ -473,7 +474,7 @@ impl Store {
         Ok(())
     }
 
-    /// Sums what is there.
+    /// Computes the sums of the existing content.
     fn take_in(&self) -> io::Result<()> {
         let mut block = vec![0; BLOCK_BYTES as usize];
         for (nth, entry) in self.table.iter().enumerate() {
@@ -488,13 +489,13 @@ impl Store {
         if end <= self.size_bytes { Ok(()) } else { Err(Status::Range) }
     }
 
-    /// Whether the block's content is one that its sums know; the sum that matches becomes the only one.
+    /// Whether the block's content matches one of its sums; the matching sum becomes the only one.
     fn known(&self, block: u64, content: &[u8]) -> bool {
         let untouched = self.table[block as usize].load(Ordering::Relaxed) == 0;
         self.known_as(block, content, if untouched { 0 } else { checksum(content) })
     }
 
-    /// [`Store::known`] of content whose sum is made already.
+    /// As [`Store::known`], for content whose sum is already computed.
     fn known_as(&self, block: u64, content: &[u8], sum: u32) -> bool {
         let entry = &self.table[block as usize];
         let pair = entry.load(Ordering::Relaxed);
@@ -510,19 +511,20 @@ impl Store {
         true
     }
 
-    /// What it holds of two sums must be known before it is written, or a write that fails would leave three. The caller holds its lock.
+    /// Determines which of two sums a block has before it is written, since a write that fails would leave three. The
+    /// caller holds its lock.
     fn look_before(&self, block: u64) -> Result<(), Status> {
         let pair = self.table[block as usize].load(Ordering::Relaxed);
         if !is_settled(pair) && pair != UNSEEN {
             let mut content = vec![0; BLOCK_BYTES as usize];
             self.disk.read(&mut content, block * BLOCK_BYTES).map_err(|_| Status::Io)?;
-            // Of a damaged block nothing is kept, so it does not matter which sum stands for it.
+            // The content of a damaged block is not preserved, so either sum may represent it.
             self.known(block, &content);
         }
         Ok(())
     }
 
-    /// Does what `change` does to the blocks, which then have those sums. The caller holds the locks, and the regions are marked.
+    /// Runs `change`, after which the blocks have these sums. The caller holds the locks, and the regions are marked.
     fn replace(&self, first: u64, sums: &[u32], change: impl FnOnce() -> io::Result<()>) -> Result<(), Status> {
         (first..).zip(sums).try_for_each(|(block, _)| self.look_before(block))?;
         let changed = change();
@@ -530,13 +532,13 @@ impl Store {
         changed.map_err(|e| status(&e))
     }
 
-    /// The blocks were to become ones with those sums, and did or failed. The caller holds the locks.
+    /// Records the sums of blocks after a change, which succeeded or failed. The caller holds the locks.
     fn have(&self, first: u64, sums: &[u32], done: bool) {
         if !done {
             self.doubtful.store(true, Ordering::Release);
         }
         for (entry, sum) in self.table[first as usize..].iter().zip(sums) {
-            // What failed may have been done in part.
+            // A failed change may have been done partially.
             let pair = if done { settled(*sum) } else { either(*sum, entry.load(Ordering::Relaxed)) };
             entry.store(pair, Ordering::Relaxed);
         }
@@ -545,7 +547,7 @@ impl Store {
     /// Appends the range to `out`, and returns its CRC-32C.
     ///
     /// # Errors
-    /// [`Status`]: `Range`, `Io`, or `Damaged` if a block does not match its sum. `out` is as it was then.
+    /// [`Status`]: `Range`, `Io`, or `Damaged` if a block does not match its sum. `out` is unchanged then.
     pub fn read(&self, offset: u64, length: u32, out: &mut Vec<u8>) -> Result<u32, Status> {
         self.within(offset, u64::from(length))?;
         if let Some(flash) = &self.flash {
@@ -556,7 +558,7 @@ impl Store {
         let skip = (offset - first * BLOCK_BYTES) as usize;
         if let Some(map) = &self.map {
             let _guard = self.lock(first..end);
-            // SAFETY: the blocks change under their locks only, which are held.
+            // SAFETY: blocks change only under their locks, which are held.
             let whole = unsafe { map.slice(first * BLOCK_BYTES..end * BLOCK_BYTES) };
             let mut blocks = (first..end).zip(whole.chunks_exact(BLOCK_BYTES as usize));
             if !blocks.all(|(block, content)| self.known(block, content)) {
@@ -584,16 +586,16 @@ impl Store {
         Ok(crc32c::crc32c(&out[begin..]))
     }
 
-    /// Appends the range to `out`, whatever the sums say: to measure what they cost.
+    /// Appends the range to `out`, without checking the sums: to measure their cost.
     ///
     /// # Errors
-    /// [`Status`]: `Range` or `Io`. `out` is as it was then.
+    /// [`Status`]: `Range` or `Io`. `out` is unchanged then.
     pub fn read_unchecked(&self, offset: u64, length: u32, out: &mut Vec<u8>) -> Result<(), Status> {
         self.within(offset, u64::from(length))?;
         let begin = out.len();
         let _guard = self.lock(offset / BLOCK_BYTES..(offset + u64::from(length)).div_ceil(BLOCK_BYTES));
         if let Some(map) = &self.map {
-            // SAFETY: the blocks change under their locks only, which are held.
+            // SAFETY: blocks change only under their locks, which are held.
             out.extend_from_slice(unsafe { map.slice(offset..offset + u64::from(length)) });
             return Ok(());
         }
@@ -604,7 +606,7 @@ impl Store {
         })
     }
 
-    /// Stores `data`.
+    /// Writes `data`.
     ///
     /// # Errors
     /// [`Status`]; `Damaged` if it changes only a part of a block that does not match its sum.
@@ -623,12 +625,12 @@ impl Store {
         if durable { self.flush() } else { Ok(()) }
     }
 
-    /// Puts `data` into these blocks, `skip` bytes behind their beginning. The caller holds the locks.
+    /// Writes `data` into these blocks, at offset `skip` from their beginning. The caller holds the locks.
     fn put_in(&self, blocks: std::ops::Range<u64>, skip: usize, data: &[u8]) -> Result<(), Status> {
         let first = blocks.start;
         let mut whole = vec![0; ((blocks.end - first) * BLOCK_BYTES) as usize];
         let last = whole.len() - BLOCK_BYTES as usize;
-        // Only the first and the last block can be changed in part.
+        // Only the first and the last block can be partial.
         let tail = whole.len() - skip - data.len();
         for (at, partly) in [(0, skip > 0 || (last == 0 && tail > 0)), (last, last > 0 && tail > 0)] {
             if partly {
@@ -643,16 +645,16 @@ impl Store {
         self.put(first, &whole)
     }
 
-    /// Whole blocks. The caller holds the locks.
+    /// Writes whole blocks. The caller holds the locks.
     fn put(&self, first: u64, whole: &[u8]) -> Result<(), Status> {
         let sums: Vec<u32> = whole.chunks_exact(BLOCK_BYTES as usize).map(checksum).collect();
         self.replace(first, &sums, || self.disk.write(whole, first * BLOCK_BYTES))
     }
 
-    /// Everything that was answered is on the medium when this returns.
+    /// Flushes: everything that was acknowledged is on the medium when this returns.
     ///
     /// # Errors
-    /// [`Status`]; after the first failure no flush succeeds until the store is opened anew.
+    /// [`Status`]; after the first failure no flush succeeds until the store is reopened.
     pub fn flush(&self) -> Result<(), Status> {
         self.flushes.flush(|| {
             let (number, begun) = (self.regions.as_ref().map(Regions::flush_begins), Instant::now());
@@ -665,7 +667,7 @@ impl Store {
         })
     }
 
-    /// The range reads as zeroes; whole blocks give their space back where the medium can.
+    /// Zeroes the range; whole blocks are deallocated where the medium supports it.
     ///
     /// # Errors
     /// [`Status`].
@@ -675,13 +677,13 @@ impl Store {
         let end = offset + u64::from(length);
         let (first, last) = (offset.next_multiple_of(BLOCK_BYTES), end - end % BLOCK_BYTES);
         if first >= last {
-            // Within one block, or over the border of two.
+            // Within one block, or across the border of two.
             let border = first.clamp(offset, end);
             self.write(offset, &ZEROES[..(border - offset) as usize], false)?;
             self.write(border, &ZEROES[..(end - border) as usize], durable)?;
             return Ok(());
         }
-        // All of it at once: else a long one would wait for each of its marks.
+        // For the whole range: otherwise a long trim would wait for each of its marks.
         let entered = self.intend(offset, u64::from(length))?;
         self.write(offset, &ZEROES[..(first - offset) as usize], false)?;
         self.write(last, &ZEROES[..(end - last) as usize], false)?;
@@ -693,13 +695,13 @@ impl Store {
             let sums = vec![0; (blocks.end - blocks.start) as usize];
             self.replace(blocks.start, &sums, || self.disk.zero(begin, stop - begin))?;
         }
-        // A flush covers what is no longer being written.
+        // A flush covers only completed writes.
         drop(entered);
         if durable { self.flush() } else { Ok(()) }
     }
 
-    /// Which parts of the range hold data: appends [`Stretch`]es to `out`, at most [`MAX_STRETCHES`], and returns their CRC-32C. A
-    /// block that was not checked since an unclean end counts as data.
+    /// Reports which parts of the range hold data: appends [`Stretch`]es to `out`, at most [`MAX_STRETCHES`], and returns
+    /// their CRC-32C. A block that was not checked since an unclean shutdown counts as data.
     ///
     /// # Errors
     /// [`Status::Range`].
@@ -734,7 +736,7 @@ impl Store {
     }
 }
 
-/// Eight bytes at a time and more: blocks that were never written are read often.
+/// Checks several bytes at once: blocks that were never written are read often.
 fn is_zero(bytes: &[u8]) -> bool {
     let (pieces, rest) = bytes.as_chunks::<64>();
     pieces.iter().all(|piece| piece.iter().fold(0, |any, byte| any | byte) == 0) && rest.iter().all(|byte| *byte == 0)

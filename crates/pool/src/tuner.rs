@@ -1,87 +1,91 @@
-//! Learns when writes to the nodes should be sent: one tuner for all nodes of a coordinator.
+//! Learns when to send writes to the nodes: one tuner for all nodes of a coordinator.
 //!
-//! A frame may be sent with each request, or hold all that gathered until the last one was answered. Which carries more depends on what
-//! is scarce (packets and system calls, or requests), is not known beforehand, and changes with the load and the link.
+//! A frame can be sent for each request, or with all requests collected until the last frame was answered. Which has the
+//! higher throughput depends on the scarce resource (packets and system calls, or requests), is not known in advance, and
+//! changes with the load and the link.
 //!
-//! **What is tuned** is not a number of requests but how many frames are under way at each node ([`RULES`]): one, two, three, six, or
-//! forty, which is natural batching (whatever has gathered leaves at once) for up to 79 requests a node. A batch then is
-//! whatever has gathered meanwhile, so it follows the load without a setting, and a wrong scale cannot be learned. In simulations of
-//! every pair of window and batch, the best of these rules is within a tenth of the best pair on every link and at every
-//! load, and on a shared medium far above those of a small batch:
-//! * packets are scarce: few frames. With eight nodes on one medium natural batching falls to one request a packet, for
-//!   each answer sets one request free, which goes to some other node;
-//! * the store is slow, or the link's bytes are scarce: many, since a held answer is a requester that waits in vain;
-//! * packets are scarce and the way is long: six, so that some requests share a packet and yet the way is never empty. A pool needs that
-//!   of which one node is behind a radio: with 32 requesters the other four rules have at most 0.66 of the best;
-//! * the processor is scarce: it depends, and is measured.
+//! **What is tuned** is not a number of requests but the number of outstanding frames at each node ([`RULES`]): one, two,
+//! three, six, or forty, which is natural batching (everything collected is sent at once) for up to 79 requests per node. A
+//! batch is then whatever has been collected meanwhile, so it follows the load without a setting, and a wrong scale cannot
+//! be learned. In simulations of every pair of window and batch, the best of these rules is within a tenth of the best pair
+//! on every link and at every load, and on a shared medium far above those of a small batch:
+//! * packets are scarce: few frames. With eight nodes on one medium natural batching falls to one request per packet, since
+//!   each reply permits one new request, which goes to another node;
+//! * the store is slow, or the link's bandwidth is scarce: many, since a delayed reply keeps a requester idle;
+//! * packets are scarce and latency is high: six, so that some requests share a packet and yet the path is never idle. A
+//!   pool with one node behind a radio link needs that: with 32 requesters the other four rules have at most 0.66 of the
+//!   best;
+//! * CPU time is scarce: it depends, and is measured.
 //!
-//! Why no more than forty: a trial of what is hopeless must do no harm that lasts. Thousands of frames of one request overflow
-//! the queue before a medium, and all connections stand still until TCP has sent again what was lost: 1.3 s for a trial of 0.1 s.
+//! Why no more than forty: a trial of a bad rule must do no lasting harm. Thousands of frames with one request each
+//! overflow the queue of a medium, and all connections stall until TCP has retransmitted the lost packets: 1.3 s for a
+//! trial of 0.1 s.
 //!
-//! **How it is judged.** By Little's law, the mean time from a question to its answer is
+//! **Metric.** By Little's law, the mean time from a request to its reply is
 //!
 //! ```text
-//!     requests under way and waiting / answers a second
+//!     outstanding and queued requests / replies per second
 //! ```
 //!
-//! over all nodes. In a closed loop the first is given, and this is goodput; where the load is given, it is latency. It is the
-//! sum that counts: nodes that share a medium hinder each other, and a node that were judged alone would take what the others
-//! lose. So all nodes change their rule at once.
+//! over all nodes. In a closed loop the first is constant, and this is goodput; with an open load it is latency. The sum is
+//! used because nodes that share a medium slow each other down: a node evaluated alone would gain what the others lose. So
+//! all nodes change their rule at once.
 //!
-//! **How it is compared.** An epoch of the settled rule, one of another, and so on, until the mean of the differences is two
-//! standard errors from a margin, or six pairs are through. What was asked before an epoch began does not count: in the order of the
-//! queue, that is as many answers as there were requests. Nor is anything compared with the first epochs, in which queues fill and
-//! TCP's windows open, until two of them agree. A trial that falls behind by what the settled rule answers in 80 ms
-//! is given up, and made once more later, since it may have been the machine; what it leaves behind is not compared with either. A rule
-//! that won is on probation: if it falls behind what it replaced, that one comes back at once. A rule that lost rests, for two hundred
-//! times what trying it cost and each time twice as long, until the load or the link has changed. If it was far behind, the
-//! rules beyond it wait for as long, once: a hopeless one is then tried late.
+//! **Comparison.** Epochs of the current rule and of another alternate, until the mean of the differences is two standard
+//! errors from a margin, or after six pairs. Requests made before an epoch began do not count: in the order of the queue,
+//! that is as many replies as there were requests. Nor are the first epochs compared, in which queues fill and TCP's
+//! windows open, until two of them agree. A trial that falls behind by the replies of the current rule in 80 ms is aborted,
+//! and repeated once later, since the machine may have been the cause; its after-effects are not compared with either rule.
+//! A rule that won is on probation: if it falls behind the one it replaced, that one is restored at once. A rule that lost
+//! is not tried again for two hundred times the cost of its trial, doubled each time, until the load or the link has
+//! changed. If it was far behind, the rules beyond it are also delayed for that time, once: so a hopeless one is tried
+//! late.
 //!
-//! **Uncertain:** a pool whose nodes differ (one behind a radio, one with a slow disk) gets one rule, the best for the sum; with
-//! seven nodes in memory and one behind a radio that is 0.92 to 1.0 of the best window and batch for all.
-//! A load that changes faster than an epoch (some 0.1 s) is judged by its average.
+//! **Uncertain:** a pool with different nodes (one behind a radio link, one with a slow disk) gets one rule, the best for
+//! the sum; with seven nodes in memory and one behind a radio link that is 0.92 to 1.0 of the best window and batch for
+//! all. A load that changes faster than an epoch (some 0.1 s) is evaluated by its average.
 //!
-//! No clock, no I/O: given answers and the time, it returns the rule.
+//! No clock, no I/O: given replies and the time, it returns the rule.
 
 use crate::setting::Hold;
 
-/// What is tried.
+/// The rules to try.
 const RULES: [Hold; 5] = [Hold::Frames(1), Hold::Frames(2), Hold::Frames(3), Hold::Frames(6), Hold::Part(40)];
-/// Where it begins.
+/// The initial rule.
 const FIRST: usize = 1;
-/// At the begin, and after a trial that was given up: nothing is compared until two epochs differ by no more than this (of logarithms), or
-/// so many are through.
+/// Initially, and after an aborted trial: nothing is compared until two epochs differ by at most this (of logarithms), or
+/// after this many epochs.
 const STEADY: f64 = 0.1;
 const STEADY_EPOCHS: u32 = 4;
-/// An epoch counts so long, and so many answers, at least.
+/// The minimum duration of an epoch, and its minimum number of replies.
 const EPOCH_NS: u64 = 80_000_000;
 const EPOCH_ANSWERS: u64 = 128;
-/// A trial that lacks so many answers of the settled rule's is given up: those of this time.
+/// A trial is aborted if it falls behind by the replies of the current rule in this time.
 const PATIENCE_NS: u64 = 80_000_000;
-/// A difference (of logarithms) that needs no second look.
+/// A difference (of logarithms) that needs no second pair.
 const CLEAR: f64 = 0.3;
 /// A loss that needs none.
 const CLEARLY_WORSE: f64 = 0.15;
-/// One that is worth a change.
+/// The minimum gain for a change.
 const MARGIN: f64 = 0.015;
-/// Pairs of epochs at most.
+/// The maximum number of pairs of epochs.
 const PAIRS: u32 = 6;
-/// Standard errors that a difference must have; and the least of them.
+/// The significance of a difference in standard errors; and the minimum standard error.
 const ERRORS: f64 = 2.0;
 const LEAST_ERROR: f64 = 0.005;
-/// Epochs for which a rule that won must keep up; and how far it may fall behind the one that it replaced.
+/// The number of epochs of probation; and how far the new rule may fall behind the one it replaced.
 const PROBATION: u32 = 8;
 const RELAPSE: f64 = 0.1;
-/// A rule that lost is not tried again for so long, at least and at most; each time twice as long.
+/// The time before a rule that lost is tried again, minimum and maximum; doubled each time.
 const REST_NS: u64 = 1_000_000_000;
 const LONGEST_REST_NS: u64 = 512_000_000_000;
-/// One that was given up at its first trial rests for so long.
+/// The time before a rule whose first trial was aborted is tried again.
 const SECOND_TRY_NS: u64 = 4_000_000_000;
-/// And for so many times what its trial cost.
+/// The same time as a multiple of the cost of its trial.
 const THRIFT: f64 = 200.0;
-/// A demand or a goodput that changed by this factor (a logarithm) is another load or another link: all is tried anew.
+/// A demand or a goodput that changed by this factor (a logarithm) means another load or link: everything is tried anew.
 const CHANGED: f64 = 0.7;
-/// But not more often than this: what changes faster cannot be learned.
+/// But not more often than this: faster changes cannot be learned.
 const STEADY_NS: u64 = 4_000_000_000;
 
 /// The tuner of a coordinator: one for all its nodes.
@@ -89,7 +93,7 @@ const STEADY_NS: u64 = 4_000_000_000;
 pub struct Tuner {
     settled: usize,
     rests: [Rest; RULES.len()],
-    /// Unanswered and waiting, by node, and together.
+    /// Outstanding and queued requests, by node, and in total.
     demands: Vec<u32>,
     demand: u64,
     epoch: Epoch,
@@ -99,14 +103,14 @@ pub struct Tuner {
     shaken: Option<Shaken>,
 }
 
-/// What the settled rule brings is not yet known again: its last epoch's merit, and how many there were.
+/// The performance of the current rule is unknown again: the merit of its last epoch, and the number of epochs.
 #[derive(Debug, Clone, Copy, Default)]
 struct Shaken {
     merit: Option<f64>,
     epochs: u32,
 }
 
-/// A rule may win by what the one before it set going: a rhythm in which answers and requests happen to meet lasts a while.
+/// A rule may win because of its predecessor's after-effects: a rhythm in which replies and requests happen to coincide lasts a while.
 #[derive(Debug, Clone, Copy)]
 struct Probation {
     before: usize,
@@ -121,47 +125,47 @@ struct Rest {
     length_ns: u64,
 }
 
-/// What the knowledge was got with.
+/// The conditions under which the rules were compared.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     since_ns: u64,
     demand: f64,
     goodput: f64,
-    /// Lately.
+    /// The recent averages.
     usual_demand: f64,
     usual_goodput: f64,
 }
 
-/// Another rule is tried: an epoch with the settled one, an epoch with the other, and so on.
+/// A trial of another rule: epochs of the current rule and of the other one alternate.
 #[derive(Debug, Clone, Copy)]
 struct Trial {
     other: usize,
-    /// Its epoch is on.
+    /// Whether its epoch is in progress.
     on: bool,
-    /// The merit of the settled one's last epoch, and its answers a nanosecond.
+    /// The merit of the current rule's last epoch, and its replies per nanosecond.
     here: f64,
     goodput: f64,
-    /// Answers that its epoch may lack.
+    /// By how many replies its epoch may fall behind.
     credit: f64,
     spent_ns: u64,
     pairs: Pairs,
 }
 
 impl Trial {
-    /// Answers that the settled rule would have brought meanwhile, and the other has not.
+    /// The replies that the current rule would have had so far, minus those of the other rule.
     fn lacks(&self, epoch: &Epoch, now_ns: u64) -> f64 {
         self.goodput * now_ns.saturating_sub(epoch.began_ns) as f64 - epoch.all as f64
     }
 }
 
-/// A stretch of time under one rule.
+/// A period under one rule.
 #[derive(Debug, Clone, Copy, Default)]
 struct Epoch {
     began_ns: u64,
-    /// Answers to what was asked before: they do not count.
+    /// Replies still expected to earlier requests: they do not count.
     stale: u64,
     counts_from_ns: u64,
-    /// The stale ones included.
+    /// Including the stale ones.
     all: u64,
     answers: u64,
     demand_sum: u64,
@@ -172,7 +176,7 @@ impl Epoch {
         Self { began_ns: now_ns, stale: demand, counts_from_ns: now_ns, ..Self::default() }
     }
 
-    /// Whether it is over.
+    /// Adds replies; returns whether the epoch is over.
     fn answered(&mut self, now_ns: u64, answers: u64, demand: u64) -> bool {
         self.all += answers;
         if self.stale > 0 {
@@ -186,23 +190,23 @@ impl Epoch {
         counted_ns >= EPOCH_NS && self.answers >= EPOCH_ANSWERS.max(demand)
     }
 
-    /// Mean requests under way or waiting, as answers find it.
+    /// Mean number of outstanding or queued requests, weighted by replies.
     fn demand(&self) -> f64 {
         (self.demand_sum as f64 / self.answers.max(1) as f64).max(1.0)
     }
 
-    /// Answers a nanosecond.
+    /// Replies per nanosecond.
     fn goodput(&self, now_ns: u64) -> f64 {
         self.answers.max(1) as f64 / now_ns.saturating_sub(self.counts_from_ns).max(1) as f64
     }
 
-    /// The logarithm of one over the mean time from a question to its answer, by Little's law.
+    /// The logarithm of the reciprocal of the mean time from a request to its reply, by Little's law.
     fn merit(&self, now_ns: u64) -> f64 {
         (self.goodput(now_ns) / self.demand()).ln()
     }
 }
 
-/// Differences, and what they say.
+/// The differences between rules.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pairs {
     count: u32,
@@ -218,7 +222,7 @@ impl Pairs {
         self.squares += from_mean * (difference - self.mean);
     }
 
-    /// Whether the other is better; none if that is not known yet.
+    /// Whether the other rule is better; `None` if that is not known yet.
     fn verdict(&self) -> Option<bool> {
         let count = f64::from(self.count);
         if self.count == 1 {
@@ -231,7 +235,7 @@ impl Pairs {
 }
 
 impl Tuner {
-    /// For so many nodes.
+    /// Creates a tuner for this number of nodes.
     pub fn new(nodes: usize) -> Self {
         Self {
             settled: FIRST,
@@ -246,12 +250,12 @@ impl Tuner {
         }
     }
 
-    /// What is in force.
+    /// The current rule.
     pub fn hold(&self) -> Hold {
         RULES[self.trial.filter(|trial| trial.on).map_or(self.settled, |trial| trial.other)]
     }
 
-    /// A frame of `node` had `answers` at `now_ns`; `left` are under way or wait after it.
+    /// Records a frame of `node` with `answers` replies at `now_ns`; `left` requests are outstanding or queued after it.
     pub fn answered(&mut self, node: usize, now_ns: u64, answers: u32, left: u32) {
         let Some(known) = self.demands.get_mut(node) else { return };
         self.demand = self.demand + u64::from(left) - u64::from(std::mem::replace(known, left));
@@ -269,16 +273,16 @@ impl Tuner {
         }
     }
 
-    /// The other rule's epoch, after one of the settled rule.
+    /// Begins the other rule's epoch, after one of the current rule.
     fn begin(&mut self, trial: Trial, epoch: &Epoch, now_ns: u64) {
         let goodput = epoch.goodput(now_ns);
-        // Fewer frames wait for all that is under way, once; more frames for nothing.
+        // A change to fewer frames waits for all outstanding requests, once; a change to more frames does not wait.
         let pause = if trial.other < self.settled { self.demand as f64 } else { 0.0 };
         let credit = pause + goodput * PATIENCE_NS as f64;
         self.trial = Some(Trial { on: true, here: epoch.merit(now_ns), goodput, credit, ..trial });
     }
 
-    /// After an epoch of the settled rule: whether it lost what it won by, and the one before is back.
+    /// After an epoch of the current rule: returns whether it lost its advantage, and the previous one was restored.
     fn relapsed(&mut self, epoch: &Epoch, now_ns: u64) -> bool {
         let Some(probation) = &mut self.probation else { return false };
         probation.left -= 1;
@@ -294,7 +298,7 @@ impl Tuner {
         relapsed
     }
 
-    /// After an epoch of rest: whether it still differs from the one before as it does while a queue fills.
+    /// After an epoch without a trial: returns whether it still differs from the one before as it does while a queue fills.
     fn unsteady(&mut self, epoch: &Epoch, now_ns: u64) -> bool {
         let Some(Shaken { merit: before, epochs }) = self.shaken.take() else { return false };
         let merit = epoch.merit(now_ns);
@@ -303,26 +307,26 @@ impl Tuner {
         !steady
     }
 
-    /// A rule lost, and that cost so much: it rests.
+    /// A rule lost, at this cost: it is not tried for a while.
     fn lost(&mut self, rule: usize, cost_ns: f64, now_ns: u64) {
         let rest = &mut self.rests[rule];
         let length_ns = (2 * rest.length_ns).max((THRIFT * cost_ns) as u64).clamp(REST_NS, LONGEST_REST_NS);
         *rest = Rest { until_ns: now_ns + length_ns, length_ns };
     }
 
-    /// What lies beyond a rule that is far behind is most likely further behind: its first turn is after that one's next.
+    /// Rules beyond one that is far behind are most likely further behind: they are first tried after its next trial.
     fn postpone_beyond(&mut self, rule: usize) {
         let until_ns = self.rests[rule].until_ns;
         for (beyond, rest) in self.rests.iter_mut().enumerate() {
             let further = if rule > self.settled { beyond > rule } else { beyond < rule };
-            // Once: it is not for its neighbour to keep it out.
+            // Once only: a neighbour must not exclude it permanently.
             if further && rest.until_ns == 0 {
                 rest.until_ns = until_ns;
             }
         }
     }
 
-    /// After an epoch of rest: whether something is to be tried.
+    /// After an epoch without a trial: decides whether to try another rule.
     fn look(&mut self, epoch: Epoch, now_ns: u64) {
         let (demand, goodput) = (epoch.demand().ln(), epoch.goodput(now_ns).ln());
         let fresh = Known { since_ns: now_ns, demand, goodput, usual_demand: demand, usual_goodput: goodput };
@@ -341,7 +345,7 @@ impl Tuner {
         }
     }
 
-    /// After an epoch of the other rule.
+    /// After an epoch of the other rule: compares it.
     fn compare(&mut self, mut trial: Trial, epoch: Epoch, hopeless: bool, now_ns: u64) {
         let took_ns = now_ns.saturating_sub(epoch.began_ns);
         let expected = trial.goodput * took_ns as f64;
@@ -360,7 +364,7 @@ impl Tuner {
                 (self.settled, self.known) = (trial.other, None);
             }
             Some(false) if hopeless && self.rests[trial.other].length_ns == 0 => {
-                // It may have been a hiccup of the machine.
+                // The cause may have been a hiccup of the machine.
                 self.rests[trial.other] = Rest { until_ns: now_ns + SECOND_TRY_NS, length_ns: SECOND_TRY_NS };
             }
             Some(false) => {
@@ -382,12 +386,12 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// The rule that is settled after so long, with so many requesters and a goodput that depends on the rule alone.
+    /// The current rule after this time, with this many requesters and a goodput that depends on the rule alone.
     fn settle(tuner: &mut Tuner, from_ns: u64, seconds: u64, demand: u32, per_s: impl Fn(Hold) -> f64) -> Hold {
         let (mut now, mut noise) = (from_ns, 1_u64);
         while now < from_ns + seconds * SECOND {
             noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            // A frame of ten; the time that it takes varies by a half.
+            // A frame of ten; its duration varies by half.
             let vary = 0.5 + (noise >> 33) as f64 / f64::from(1_u32 << 31);
             now += (10.0 / per_s(tuner.hold()) * vary * SECOND as f64) as u64;
             tuner.answered(0, now, 10, demand - 10);
@@ -408,7 +412,7 @@ mod tests {
     #[test]
     fn filling_queue_is_not_compared() {
         let (mut tuner, frames) = (Tuner::new(2), std::cell::Cell::new(0));
-        // Rising goodput for 0.16 s with any rule, then the same with each.
+        // Goodput rises for 0.16 s with any rule, and is the same afterwards.
         let found = settle(&mut tuner, 0, 1, 100, |_| {
             frames.set(frames.get() + 1);
             f64::min(10_000.0, 2000.0 + 100.0 * f64::from(frames.get()))
@@ -440,7 +444,7 @@ mod tests {
             tried.set(tried.get() + u32::from(hold == LOOSE));
             if hold == LOOSE { 1000.0 } else { 20_000.0 }
         });
-        // 100 s have 200,000 frames.
+        // There are 200,000 frames in 100 s.
         assert!((1..1000).contains(&tried.get()), "{}", tried.get());
     }
 

@@ -3,7 +3,7 @@
 /// A unique name: 16 random hexadecimal digits.
 pub fn new_name() -> String {
     let mut bytes = [0; 8];
-    // Of so few bytes the kernel never gives a part, and without a generator there is no name: the time then makes it unique.
+    // getrandom never returns such a short request partially; without a random generator the time makes the name unique.
     if rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()).is_err() {
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         bytes = (now.as_nanos() as u64).to_le_bytes();

@@ -1,4 +1,4 @@
-//! The pool's disk: requests are cut at the nodes' borders, asked of each node, and put together again.
+//! The pool's disk: requests are split at the nodes' borders, sent to each node, and reassembled.
 
 use crate::colocation::Colocation;
 use crate::connect::Connect;
@@ -18,66 +18,66 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-/// The longest piece of a trim: a node does it in one go, and must not need longer for it than an answer may take. The next
-/// one is asked when it is done.
+/// The maximum piece of a trim: a node does it in one go, and must not take longer than a reply may take. The next one is
+/// sent when it is done.
 const TRIM_BYTES: u32 = 64 << 20;
 
-/// The most pieces whose map is asked for at once: 64 MiB of stripes. A client asks again for the rest.
+/// The maximum number of pieces in one map request: 64 MiB of stripes. A client requests the rest again.
 const MAP_PIECES: usize = 1024;
 
-/// Why a pool cannot be put together.
+/// Why a pool cannot be assembled.
 #[derive(Debug, thiserror::Error)]
 pub enum NoPool {
-    /// One of the nodes.
+    /// A node cannot be used.
     #[error("cannot use the node {address}: {why}{}", advice(address, why))]
     Node {
-        /// Which.
+        /// Its address.
         address: SocketAddr,
         /// Why.
         why: NotJoined,
     },
-    /// Twice the same.
+    /// The same node is given twice.
     #[error("{first} and {second} are the same node ({node}); give each node once")]
     Twice {
         /// Its name.
         node: String,
-        /// Under this address.
+        /// Its first address.
         first: SocketAddr,
-        /// And this one.
+        /// Its second address.
         second: SocketAddr,
     },
-    /// A part of the pool's data would be missing.
+    /// Part of the pool's data would be missing.
     #[error(
         "the node {new} is new, but {old} already belongs to the pool {pool:?}; give the pool's own nodes or, if it \
          has no data, remove its stores from it with `fathom pool forget --store FILE`"
     )]
     Mixed {
-        /// Without data.
+        /// A node without data.
         new: SocketAddr,
-        /// With data.
+        /// A node with data.
         old: SocketAddr,
         /// Its pool.
         pool: String,
     },
-    /// Somebody uses it.
+    /// Another coordinator uses the node.
     #[error(
         "another coordinator is connected to the node {address} (pool {pool:?}, epoch {epoch}), and its clients' \
          requests would fail; stop it first, or give --take-over"
     )]
     Served {
-        /// Which node.
+        /// Its address.
         address: SocketAddr,
         /// Its pool.
         pool: String,
-        /// That coordinator's.
+        /// The epoch of that coordinator.
         epoch: u64,
     },
-    /// Nothing to put together.
+    /// There is no space to use.
     #[error("the nodes are too small for a disk of this layout")]
     Empty,
 }
 
-/// What to do about it, if it can be guessed.
+/// How to fix the problem, if it can be guessed.
 fn advice(address: &SocketAddr, why: &NotJoined) -> String {
     use std::io::ErrorKind as K;
     let NotJoined::Unreachable(crate::hello::Error::Connection(error)) = why else { return String::new() };
@@ -90,16 +90,16 @@ fn advice(address: &SocketAddr, why: &NotJoined) -> String {
     }
 }
 
-/// What this coordinator is called: for people the process and its machine, and for nodes what no other has.
+/// The name of this coordinator: process and machine for people, and unique for nodes.
 fn own_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("process {} on {} ({})", std::process::id(), host.trim(), crate::unique_name::new_name())
 }
 
-/// Whether no other coordinator is connected to any of the nodes now. One that is just connecting again is not seen.
+/// Checks that no other coordinator is connected to any of the nodes. One that is just reconnecting is not detected.
 ///
 /// # Errors
-/// [`NoPool::Served`], or why a node cannot be asked.
+/// [`NoPool::Served`], or why a node cannot be queried.
 pub async fn is_free(connect: &Connect, addresses: &[SocketAddr], pool: &str) -> Result<(), NoPool> {
     let look = Hello { protocol: frame::VERSION, pool: pool.into(), claim: None };
     for address in addresses {
@@ -116,15 +116,15 @@ pub struct Volume {
     info: Info,
     layout: Layout,
     links: Vec<NodeLink>,
-    /// As many as are written at once: one piece for all who ask.
+    /// The zeroes of one write, shared by all callers.
     zeroes: Bytes,
     report: Rc<dyn Fn(String)>,
     /// Why the last flush failed, if it did.
     unflushed: RefCell<Option<String>>,
     pace: Pace,
-    /// What may be lost was reported.
+    /// Whether possible losses were reported.
     loss_reported: Cell<bool>,
-    /// With those who ask; its thread is the coordinator's.
+    /// Shared with the requests; its thread is the coordinator's.
     patience: Rc<Patience>,
     _colocation: Option<Colocation>,
 }
@@ -136,11 +136,11 @@ impl std::fmt::Debug for Volume {
 }
 
 impl Volume {
-    /// Claims the nodes for `pool`, in this order, with an epoch higher than any that they know; a coordinator that had them
-    /// before is fenced off. Runs in a `LocalSet`. `report` is called with later errors.
+    /// Claims the nodes for `pool`, in this order, with an epoch higher than any that they have seen; an earlier
+    /// coordinator is fenced off. Must run in a `LocalSet`. `report` receives later errors.
     ///
     /// # Errors
-    /// [`NoPool`]. Nodes that belong elsewhere, in another order or to no pool are found before any of them is claimed.
+    /// [`NoPool`]. Nodes that belong elsewhere, in another order or to no pool are detected before any of them is claimed.
     pub async fn join(
         connect: &Connect,
         addresses: &[SocketAddr],
@@ -162,14 +162,15 @@ impl Volume {
             }
             nodes.push((address, welcome));
         }
-        // What is only put down is no pool yet, unless one of its nodes was claimed: that is done when it is put down on all.
+        // A reservation alone does not form a pool, unless one of its nodes was claimed: claiming starts when all are reserved.
         let old = nodes.iter().find(|(_, node)| node.place.is_some() && !node.reserved);
         let new = nodes.iter().find(|(_, node)| node.place.is_none());
         if let (Some((old, known)), Some((new, _))) = (old, new) {
             return Err(NoPool::Mixed { new: *new, old: *old, pool: known.pool.clone() });
         }
-        // Two who make a pool at once can be left with a node that one has claimed and with others that are put down for the other. The
-        // one can go on, since nothing was written yet; where something was, what is put down for another pool has come in a node's place.
+        // Two coordinators that create a pool at once may leave one node claimed by one of them, and others reserved for
+        // the other. The first can continue, since nothing was written yet; if something was, a node reserved for another
+        // pool has replaced one of this pool.
         let unwritten = nodes.iter().all(|(_, node)| node.place.is_none() || node.reserved || node.empty);
         let sizes: Vec<u64> = nodes.iter().map(|(_, node)| node.size_bytes).collect();
         let layout = Layout::new(arrangement, &sizes);
@@ -184,14 +185,14 @@ impl Volume {
         let taken: Vec<_> = nodes.iter().filter(|(_, node)| node.served).map(|(at, node)| (*at, node.epoch)).collect();
         let coordinator = own_name();
         let mut links = Vec::new();
-        // And whether it is to be put down before.
+        // With a flag whether to reserve the node first.
         let claims: Vec<(SocketAddr, Claim, bool)> = (0..)
             .zip(nodes)
             .map(|(index, (address, node))| {
                 let place = StorePosition { index, count: addresses.len() as u32, stripe_bytes };
                 let (coordinator, size_bytes) = (coordinator.clone(), node.size_bytes);
                 if !(node.reserved && unwritten) {
-                    // Here too, so that no node is taken over for a pool that cannot be joined.
+                    // Checked here too, so that no node is taken over for a pool that cannot be joined.
                     let has = (node.pool.as_str(), node.place.as_ref());
                     let belongs = belongs(has, (pool, &place)).map_err(|why| NotJoined::Refused(why.to_string()));
                     belongs.map_err(|why| NoPool::Node { address, why })?;
@@ -237,7 +238,8 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Where on the disk answered writes may be lost: the node, first byte and bytes. Of stripes, what lies between is other nodes'.
+    /// Where on the disk acknowledged writes may be lost: the node, offset and length. With stripes, a range includes bytes
+    /// of other nodes.
     pub fn lost(&self) -> Vec<(SocketAddr, u64, u64)> {
         let ranges = |(nth, link): (usize, &NodeLink)| {
             let address = link.address();
@@ -251,7 +253,7 @@ impl Volume {
         self.links.iter().enumerate().flat_map(ranges).collect()
     }
 
-    /// Says what may be lost.
+    /// Reports what may be lost.
     fn report_loss(&self) {
         if self.loss_reported.replace(true) {
             return;
@@ -269,7 +271,7 @@ impl Volume {
         );
     }
 
-    /// Whether it may be written and flushed.
+    /// Checks that it may be written and flushed.
     fn is_whole(&self) -> Result<(), Failure> {
         if !self.pace.is_doubtful() {
             return Ok(());
@@ -283,7 +285,7 @@ impl Volume {
         self.layout.size_bytes()
     }
 
-    /// Why a node cannot be used, if there is such a one.
+    /// Why a node cannot be used, if there is one.
     pub fn unusable(&self) -> Option<String> {
         self.links.iter().find_map(|link| match link.health() {
             Health::Ended(why) => Some(why),
@@ -297,13 +299,12 @@ impl Volume {
         &self.links
     }
 
-    /// Why the last flush failed, with the node's address; None if it did not.
+    /// Why the last flush failed, with the node's address; `None` if it did not.
     pub fn unflushed(&self) -> Option<String> {
         self.unflushed.borrow().clone()
     }
 
-    /// Makes durable what was answered, on every node; one that fails is reported once, until another one is to blame or a flush
-    /// succeeds.
+    /// Makes acknowledged writes durable, on every node; a failing node is reported once, until another one fails or a flush succeeds.
     ///
     /// # Errors
     /// The first [`Failure`] of a node.
@@ -321,7 +322,7 @@ impl Volume {
         flushed
     }
 
-    /// The pieces of a range, each at most `most` long.
+    /// The pieces of a range, each at most `most` bytes long.
     fn pieces(&self, offset: u64, length: u32, most: u32) -> impl Iterator<Item = Piece> {
         self.layout.pieces(offset, length).flat_map(move |piece| {
             (0..piece.length).step_by(most as usize).map(move |at| Piece {
@@ -344,7 +345,7 @@ impl Volume {
         .await
     }
 
-    /// Reads without checksums, which shows what they cost.
+    /// Reads without checksums, to measure their cost.
     ///
     /// # Errors
     /// As [`Volume::read_range`].
@@ -352,7 +353,7 @@ impl Volume {
         self.gather(offset, length, |piece| self.links[piece.node].read_unchecked(piece.offset, piece.length)).await
     }
 
-    /// Reads, in parts: each is of one node's answer, and none is copied.
+    /// Reads in parts: each is from one node's reply, and none is copied.
     ///
     /// # Errors
     /// The first [`Failure`] of a node.
@@ -372,12 +373,12 @@ impl Volume {
         Ok(parts)
     }
 
-    /// The range, if one request can ask for it; most can.
+    /// The range, if a single request covers it; true for most ranges.
     fn alone(&self, offset: u64, length: u32) -> Option<Piece> {
         self.pieces(offset, length, MAX_DATA_BYTES as u32).next().filter(|piece| piece.length == length)
     }
 
-    /// What a range has of each node, put together as far as one request goes; and the number of its pieces.
+    /// A range's pieces merged per node, up to the size of one request; and the number of pieces.
     fn shares(&self, offset: u64, length: u32) -> (Vec<Share>, usize) {
         let (mut shares, mut count) = (Vec::<Share>::new(), 0);
         // The last share of each node.
@@ -425,7 +426,7 @@ impl Volume {
             return self.links[node].ask(Operation::Write, offset, length, data, durable).await.map(drop);
         }
         let (shares, count) = self.shares(offset, data.len() as u32);
-        // Where each piece begins in the data.
+        // The offset of each piece in the data.
         let mut begins = vec![0; count + 1];
         for (place, length) in shares.iter().flat_map(|share| &share.pieces) {
             begins[place + 1] = *length as usize;
@@ -438,7 +439,7 @@ impl Volume {
         first_failure(join_all(writes).await)
     }
 
-    /// What the range holds, as the nodes' stores know it; the end of a long one may be left out.
+    /// The extents of the range, according to the nodes' stores; the end of a long one may be omitted.
     async fn map_range(&self, offset: u64, length: u32) -> Result<Vec<Extent>, Failure> {
         let pieces: Vec<Piece> = self.pieces(offset, length, u32::MAX).take(MAP_PIECES).collect();
         let ask = |p: &Piece| self.links[p.node].ask(Operation::Map, p.offset, p.length, Bytes::new(), false);
@@ -474,22 +475,22 @@ impl Volume {
     }
 }
 
-/// What one request asks of a node: pieces of a range that follow one another there, though they may lie apart on the disk.
+/// One request to a node: pieces of a range that are contiguous there, though they may be apart on the disk.
 #[derive(Debug)]
 struct Share {
     node: usize,
     offset: u64,
     length: u32,
-    /// Which pieces of the range they are, and their lengths.
+    /// The indices of its pieces in the range, and their lengths.
     pieces: Vec<(usize, u32)>,
 }
 
-/// All are waited for: a request that failed in part must not go on behind its answer.
+/// The first failure. All results are awaited before: a partially failed request must not continue after its reply.
 fn first_failure(results: Vec<Result<Bytes, Failure>>) -> Result<(), Failure> {
     results.into_iter().try_for_each(|result| result.map(drop))
 }
 
-/// The error names the node.
+/// Converts to an NBD error that names the node.
 fn error(failure: Failure) -> Error {
     match failure {
         Failure::Node(_, Status::Full) => Error::NoSpace,
@@ -540,7 +541,7 @@ impl Export for Volume {
         fast: bool,
     ) -> Result<(), Error> {
         if fast {
-            // A node's medium may be one that must write them.
+            // A node's medium may have to write the zeroes.
             return Err(Error::Unsupported);
         }
         if !allocate {

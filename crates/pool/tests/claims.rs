@@ -1,7 +1,7 @@
-//! A new pool is made of all its nodes or of none: wherever the first claims stop, they can be made again.
+//! A new pool is created with all its nodes or none: wherever the first claims stop, they can be repeated.
 //!
-//! Nodes are the real ones, over streams in memory. Connections are counted, and one of them fails: before it is made, or when the node
-//! has done what it was asked and its answer is lost.
+//! The nodes are real ones, over streams in memory. Connections are counted, and one of them fails: before it is
+//! established, or after the node has done what was requested and its reply is lost.
 
 use pool::bench::Load;
 use pool::connect::{Connect, Stream};
@@ -24,14 +24,14 @@ use tokio::sync::Notify;
 
 const NODES: usize = 3;
 
-/// How the stopping connection ends.
+/// How the failing connection ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stop {
     NotMade,
     AnswerLost,
 }
 
-/// A stream whose answer, once it has come, is lost.
+/// A stream whose reply is lost when it arrives.
 struct Deaf(DuplexStream);
 
 impl AsyncRead for Deaf {
@@ -73,7 +73,7 @@ impl World {
         Self { nodes: (0..NODES).map(node).collect(), made: Rc::default() }
     }
 
-    /// The connection with the number `stop` ends so.
+    /// The connection with the number `stop` fails in this way.
     fn connect(&self, stop: Option<(usize, Stop)>) -> Connect {
         let (nodes, made) = (self.nodes.clone(), self.made.clone());
         made.set(0);
@@ -105,7 +105,7 @@ impl World {
                 tokio::task::spawn_local(async move { tokio::io::copy(&mut from_there, &mut to_here).await });
                 tokio::task::spawn_local(async move {
                     let _ = tokio::io::copy(&mut from_here, &mut to_there).await;
-                    // A fixed wait: the end of the connection is under way.
+                    // A fixed wait: the end of the connection is in transit.
                     tokio::time::sleep(Duration::from_millis(30)).await;
                     let _ = to_there.shutdown().await;
                 });
@@ -114,7 +114,7 @@ impl World {
         })
     }
 
-    /// Before its connection with the number `stop` it waits.
+    /// Waits before its connection with the number `stop`.
     fn waiting(&self, stop: usize, gate: &Rc<Gate>) -> Connect {
         let (connect, gate, made) = (self.connect(None), gate.clone(), Cell::new(0));
         Rc::new(move |to| {
@@ -141,12 +141,12 @@ impl World {
     }
 }
 
-/// Where a coordinator waits.
+/// A point where a coordinator waits.
 #[derive(Default)]
 struct Gate {
-    /// It has come.
+    /// Notified when it arrives.
     there: Notify,
-    /// It may go on.
+    /// Notified when it may continue.
     open: Notify,
 }
 
@@ -166,7 +166,7 @@ async fn works(volume: &Volume) {
     assert_eq!(volume.read_range(0, 8192).await.expect("it is a disk"), vec![7; 8192]);
 }
 
-/// Loads are measured one after the other, and each has the nodes to itself: nobody else is there whom it could take them from.
+/// Loads are measured one after the other, and each uses the nodes exclusively: there is no coordinator to take them from.
 #[test]
 fn trial_takes_nodes_over_from_nobody() {
     local(async {
@@ -186,7 +186,7 @@ fn trial_takes_nodes_over_from_nobody() {
 #[test]
 fn interrupted_first_claim_can_be_repeated() {
     local(async {
-        // How many connections it takes.
+        // Count the connections of a join.
         let world = World::new();
         works(&world.join(None, "p", &[0, 1, 2], false).await.expect("a pool")).await;
         let all = world.made.get();
@@ -218,7 +218,7 @@ fn unclaimed_nodes_may_join_other_pool() {
 fn partly_claimed_pool_keeps_layout_and_nodes() {
     local(async {
         let world = World::new();
-        // Looked at and put down on all, and one of them claimed.
+        // Looked at and reserved on all, and one of them claimed.
         assert!(world.join(Some((2 * NODES + 1, Stop::NotMade)), "p", &[0, 1, 2], false).await.is_err());
         let other = world.join(None, "p", &[1, 0, 2], false).await.expect_err("another disk").to_string();
         assert!(other.contains("in their original order"), "{other}");
@@ -228,7 +228,8 @@ fn partly_claimed_pool_keeps_layout_and_nodes() {
     });
 }
 
-/// Two coordinators want the same nodes, each in another order and for another pool; each waits once, before each of its connections in turn.
+/// Two coordinators claim the same nodes, in different orders and for different pools; each waits once, before each of its
+/// connections in turn.
 async fn contested(pools: [&'static str; 2], stops: [usize; 2]) {
     const ORDERS: [[usize; NODES]; 2] = [[0, 1, 2], [1, 2, 0]];
     let world = World::new();
@@ -253,7 +254,7 @@ async fn contested(pools: [&'static str; 2], stops: [usize; 2]) {
             None => task.await.expect("it does not panic"),
         });
     }
-    // Whoever came later may have taken over from one that had all of them.
+    // The later one may have taken over from one that had all of them.
     drop(volumes);
     let first = world.join(None, pools[0], &ORDERS[0], false).await;
     let volume = match first {
@@ -284,7 +285,7 @@ fn data_of_other_pool_is_refused() {
     local(async {
         let (mut world, mut other) = (World::new(), World::new());
         works(&world.join(None, "p", &[0, 1, 2], false).await.expect("a pool")).await;
-        // Its second node is another now, and a pool was begun with it.
+        // Its second node has been replaced by one reserved for another pool.
         assert!(other.join(Some((2 * NODES, Stop::NotMade)), "q", &[0, 1, 2], false).await.is_err());
         std::mem::swap(&mut world.nodes[1], &mut other.nodes[1]);
         let why = world.join(None, "p", &[0, 1, 2], false).await.expect_err("its data are gone").to_string();
@@ -312,7 +313,7 @@ fn outdated_copy_of_store_is_refused() {
         });
         let cut = || served.borrow_mut().drain(..).for_each(|task| task.abort());
         let join = || joined(connect.clone(), "p", &[0], Arrangement::Concatenated);
-        // It knows the pool's first coordinator, as the store did when it was copied.
+        // The copy knows the pool's first coordinator, as the store did when it was copied.
         drop(join().await.expect("a pool"));
         current.replace(own);
         drop(join().await.expect("a pool"));
@@ -326,7 +327,7 @@ fn outdated_copy_of_store_is_refused() {
         while !matches!(volume.links()[0].health(), Health::Connecting(why) if is_older(&why)) {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
-        // The right one comes back, and all waits for it.
+        // The right node is back, and all requests wait for it.
         current.replace(right);
         works(&volume).await;
     });

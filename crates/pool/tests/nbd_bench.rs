@@ -1,4 +1,4 @@
-//! The client that measures NBD servers, against one that answers as it should, and some that do not.
+//! The client that measures NBD servers, with a correct server, and some faulty ones.
 
 use bytes::{Bytes, BytesMut};
 use nbd::memory::Memory;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const SIZE: u64 = (8 << 20) + 512;
 
-/// Memory, of which each read is changed.
+/// Memory whose reads are modified.
 struct Changed {
     memory: Memory,
     change: fn(u64, &mut BytesMut) -> Result<(), Error>,
@@ -98,7 +98,7 @@ fn wrong_byte_error_names_offset() {
         }
         Ok(())
     });
-    // Two thousand blocks: the wrong one is read sooner or later.
+    // Two thousand blocks: the wrong one is read eventually.
     let why =
         run(&place, &Load { duration: Duration::from_secs(60), ..load() }).expect_err("a byte differs").to_string();
     assert!(why.contains("wrong data at 409600"), "{why}");

@@ -1,5 +1,5 @@
-//! Pools over real sockets: nodes are processes of this test's own program, the coordinator serves NBD on a Unix socket, and the
-//! clients are the ones that people use. A client that is not installed is reported as ignored, with the reason.
+//! Pools over real sockets: nodes are processes of this test's own program, the coordinator serves NBD on a Unix socket,
+//! and the clients are common ones. A client that is not installed is reported as ignored, with the reason.
 
 use bytes::Bytes;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Set: this process is a node with the store of that name.
+/// If set, this process is a node with the store of that name.
 const NODE: &str = "FATHOM_TEST_POOL_NODE";
 const MIB: u64 = 1 << 20;
 
@@ -54,7 +54,7 @@ fn trial(name: &str, tools: &'static [&'static str], check: fn() -> Result<(), F
     Trial::ignorable_test(name, move || {
         match tools.iter().find(|tool| Command::new(tool).arg("--version").output().is_err()) {
             Some(tool) => Ok(Completion::ignored_with(format!("{tool} is not installed"))),
-            // They make a machine look as if it was started anew, in a mount namespace.
+            // These simulate a restart of the machine, in a mount namespace.
             None if tools.contains(&"unshare") && !may_mount() => {
                 Ok(Completion::ignored_with("a mount namespace needs CAP_SYS_ADMIN"))
             }
@@ -68,7 +68,7 @@ fn may_mount() -> bool {
         .is_ok_and(|held| held.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN))
 }
 
-/// Serves a store until it is killed; says where on stdout.
+/// Serves a store until it is killed; prints its address on stdout.
 fn node(path: &Path) -> ExitCode {
     let listen = std::env::args().nth(1).expect("an address");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(WORKERS).build();
@@ -96,7 +96,7 @@ impl Process {
         Self::spawn(Command::new(std::env::current_exe()?), store, listen)
     }
 
-    /// On a machine whose start has the name that is in the file `boot`.
+    /// Starts it on a machine whose boot id is in the file `boot`.
     fn start_on(boot: &Path, store: &Path, listen: &str) -> Result<Self, Failed> {
         let mut command = Command::new("unshare");
         let script = "mount --bind \"$1\" /proc/sys/kernel/random/boot_id && shift && exec \"$@\"";
@@ -117,7 +117,7 @@ impl Process {
         Ok(())
     }
 
-    /// Killed with SIGKILL, and started anew at the same address.
+    /// Kills it with SIGKILL, and restarts it at the same address.
     fn restart(&mut self) -> Result<(), Failed> {
         self.kill()?;
         *self = Self::start(&self.store, &self.address.to_string())?;
@@ -127,7 +127,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended.
+        // It may have exited already.
         let _ = self.kill();
     }
 }
@@ -157,7 +157,7 @@ fn two() -> Options {
     Options { connections: 2, ..Options::default() }
 }
 
-/// What links reported.
+/// The reports of links.
 type Reports = Rc<RefCell<Vec<String>>>;
 
 async fn join(addresses: &[SocketAddr], pool: &str, stripe_bytes: Option<u64>) -> Result<(Volume, Reports), NoPool> {
@@ -177,7 +177,7 @@ fn local<T>(work: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> 
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }
 
-/// Serves the pool beside `clients`, which is given the disk's URI.
+/// Serves the pool while `clients` runs, which receives the disk's URI.
 fn served(
     addresses: Vec<SocketAddr>,
     stripe_bytes: Option<u64>,
@@ -209,7 +209,7 @@ fn served(
             })
             .map_err(|failed| failed.message().unwrap_or("it failed").to_string())
         });
-        // If it could not start, its own error is reported.
+        // If the coordinator could not start, its own error is reported.
         let result = if wait.recv().is_ok() { clients(&uri) } else { Ok(()) };
         drop(end);
         coordinator.join().map_err(|_| "the coordinator panicked")??;
@@ -287,8 +287,8 @@ fn copy() -> Result<(), Failed> {
     if std::fs::read(back)? == data { Ok(()) } else { Err("what came back differs".into()) }
 }
 
-/// The map that a client sees is the one that follows from what was written and trimmed, over the nodes' borders, both ways
-/// of laying them out, also after the nodes were killed and started anew.
+/// The map seen by a client matches the writes and trims, across the nodes' borders, with both layouts, also after the
+/// nodes were killed and restarted.
 fn mapped() -> Result<(), Failed> {
     const BLOCK: usize = 4096;
     for stripe_bytes in [None, Some(64 << 10)] {
@@ -337,8 +337,7 @@ fn check_map(uri: &str, model: &[bool]) -> Result<(), Failed> {
     }
 }
 
-/// Rounds of writes that are flushed; in each a node is killed and started anew while they are on their way.
-/// A node whose machine loses its power.
+/// A node whose machine has power failures.
 struct Machine {
     folder: tempfile::TempDir,
     node: Process,
@@ -357,14 +356,14 @@ impl Machine {
         Ok(Self { folder, node, starts: 0 })
     }
 
-    /// Data and sums as they are now on the medium, if all is flushed.
+    /// Data and sums currently on the medium, if everything is flushed.
     fn data(&self) -> Result<Vec<u8>, Failed> {
         let mut all = std::fs::read(&self.node.store)?;
         all.truncate(all.len() - 8192);
         Ok(all)
     }
 
-    /// Started anew; the medium has these data and sums, and the newest header.
+    /// Restarts it; the medium has these data and sums, and the newest header.
     fn restart(&mut self, data: Option<&[u8]>) -> Result<(), Failed> {
         self.node.kill()?;
         if let Some(data) = data {
@@ -389,7 +388,7 @@ impl Machine {
         Ok((Volume::join(&tcp(), &address, "p", order, &options, &Control::Tuned, report).await?, reports))
     }
 
-    /// Waits until the store has noted that all is flushed.
+    /// Waits until the store has recorded that everything is flushed.
     async fn noted(&self) -> Result<(), Failed> {
         for _ in 0..1000 {
             let (_, seen) = greet(&tcp(), self.node.address, &look("p")).await?;
@@ -406,7 +405,7 @@ fn look(pool: &str) -> Hello {
     Hello { protocol: pool::frame::VERSION, pool: pool.into(), claim: None }
 }
 
-/// Writes and flushes are refused, reads are not; the range is reported.
+/// Checks that writes and flushes are refused, reads are not, and the range is reported.
 async fn refuses(volume: &Volume, reports: &Reports, holds: &[u8]) -> Result<(), Failed> {
     let written = volume.write_range(2 * MIB, Bytes::from_static(b"more"), false).await;
     let trimmed = nbd::Export::trim(volume, 0, 4096, false).await;
@@ -424,7 +423,7 @@ async fn refuses(volume: &Volume, reports: &Reports, holds: &[u8]) -> Result<(),
 
 fn lost() -> Result<(), Failed> {
     local(async {
-        // The coordinator is started anew before the node, after it, or not at all.
+        // The coordinator restarts before the node, after it, or not at all.
         for (drop_before, drop_after) in [(true, false), (false, true), (false, false)] {
             let mut machine = Machine::new()?;
             let (volume, reports) = machine.join(false).await?;
@@ -435,7 +434,7 @@ fn lost() -> Result<(), Failed> {
             let mut coordinator = Some((volume, reports));
             if drop_before {
                 coordinator = None;
-                // It learns of unflushed data that it did not write.
+                // It detects unflushed data that it did not write.
                 coordinator.replace(machine.join(false).await?);
             }
             machine.restart(Some(&data))?;
@@ -470,7 +469,7 @@ fn lost() -> Result<(), Failed> {
 fn flushed() -> Result<(), Failed> {
     local(async {
         let mut machine = Machine::new()?;
-        // A coordinator that is there knows at once that it has flushed all.
+        // A coordinator that is still running knows that it has flushed everything.
         let (volume, reports) = machine.join(false).await?;
         for round in 0..3_u8 {
             volume.write_range(MIB, Bytes::from(vec![round; 5000]), false).await?;
@@ -478,7 +477,7 @@ fn flushed() -> Result<(), Failed> {
             machine.restart(None)?;
             volume.write_range(2 * MIB, Bytes::from(vec![round; 5000]), true).await?;
         }
-        // And without one the store does, after a pause.
+        // Without one the store records it, after a pause.
         machine.noted().await?;
         drop(volume);
         machine.restart(None)?;
@@ -510,7 +509,7 @@ fn killed() -> Result<(), Failed> {
                     tokio::task::spawn_local(async move { volume.write_range(offset, data, false).await })
                 })
                 .collect();
-            // A fixed wait: each round kills at another moment of the writes.
+            // A fixed wait: each round kills at a different moment of the writes.
             tokio::time::sleep(Duration::from_millis(u64::from(round) % 4)).await;
             nodes.processes[usize::from(round) % 3].restart()?;
             for write in writes {
@@ -538,7 +537,7 @@ fn killed_under_fio() -> Result<(), Failed> {
             let client = scope.spawn(|| verify(uri).map_err(|f| f.message().unwrap_or("it failed").to_string()));
             let mut wait = Duration::ZERO;
             while !client.is_finished() {
-                // A fixed wait: what happens to the node is that it dies every so often. On a busy machine it needs longer to get anywhere.
+                // A fixed wait: the node is killed at intervals. On a busy machine it needs longer to make progress.
                 std::thread::sleep(wait.max(Duration::from_millis(150)));
                 let begun = std::time::Instant::now();
                 nodes.processes[1].restart()?;
@@ -630,7 +629,7 @@ fn refused() -> Result<(), Failed> {
     })
 }
 
-/// Another node is at the address, first for longer than a request may take, and then for less.
+/// Another node has the address, first for longer than a request may take, and then for less.
 fn exchanged() -> Result<(), Failed> {
     let mut nodes = Nodes::new(&[4 * MIB; 2])?;
     let at = nodes.processes[0].address.to_string();
@@ -663,7 +662,7 @@ fn exchanged() -> Result<(), Failed> {
         if volume.read_range(0, 4).await? != "data" {
             return Err("it reads as something else".into());
         }
-        // For a moment: who asks waits.
+        // For a moment: requests wait.
         nodes.processes[0].kill()?;
         nodes.processes[1] = Process::start(&wrong, &at)?;
         let read = volume.read_range(0, 4);
@@ -690,7 +689,7 @@ fn damaged() -> Result<(), Failed> {
         std::os::unix::fs::FileExt::write_all_at(&file, &[2], 9000)?;
         let error = volume.read(8192, 512).await.expect_err("the block is damaged");
         let whole = volume.read_range(12_288, 4096).await?;
-        // EIO, and where it comes from.
+        // EIO, and its origin.
         let expected = format!("node {}: a block of the node is damaged", nodes.addresses()[0]);
         let as_it_is = error.number() == 5 && error.to_string() == expected;
         if as_it_is && whole == vec![1; 4096] { Ok(()) } else { Err(format!("{error}").into()) }

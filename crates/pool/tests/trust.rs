@@ -31,7 +31,7 @@ fn key(seed: u8) -> Key {
     Key::from_seed([seed; 32]).expect("any seed is a key")
 }
 
-/// A node in memory, and what it reports.
+/// A node in memory, and its reports.
 struct Served {
     address: SocketAddr,
     reports: Rc<RefCell<Vec<String>>>,
@@ -76,8 +76,8 @@ async fn refused(connect: &Connect, address: SocketAddr, words: &str) {
     assert!(error.contains(words), "{error}, and not {words}");
 }
 
-/// The load is larger than any buffer on the way, in both directions at once, so that a stream that keeps something back
-/// or waits for the wrong end would hang.
+/// The load is larger than any buffer on the path, in both directions at once, so that a stream that holds data back or
+/// waits for the wrong end would hang.
 #[test]
 fn data_arrives_intact_with_shared_key() {
     local(async {
@@ -150,20 +150,20 @@ fn unauthenticated_peers_are_refused() {
             // EOF and reset are both fine.
             let _ = stranger.read_to_end(&mut rest).await;
             node.says(words).await;
-            // And it serves on.
+            // And it continues to serve.
             assert!(join(&tcp_with(key), node.address).await.is_ok());
         }
     });
 }
 
-/// Not a node, but something else that listens.
+/// A server that is not a node.
 #[test]
 fn server_that_is_not_node_is_recognised() {
     local(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("an address");
         tokio::task::spawn_local(async move {
-            // They stay open: closing would give another error.
+            // The connections stay open: closing would cause another error.
             let mut open = Vec::new();
             while let Ok((mut stream, _)) = listener.accept().await {
                 let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").await;

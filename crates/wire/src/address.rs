@@ -1,23 +1,23 @@
-//! Addresses as people write them.
+//! Parses network addresses.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
-/// Why a text is no address.
+/// Why a text is not an address.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
-    /// It is none, or its name is unknown.
+    /// It is invalid, or its host name is unknown.
     #[error("{0}; expected ADDRESS:PORT, such as 192.0.2.7:7100 or [::1]:7100")]
     None(io::Error),
-    /// Its name has none.
+    /// The host name has no address.
     #[error("the host name has no address")]
     NoAddress,
 }
 
-/// An address with a port; a host's name is looked up.
+/// Parses an address with a port; resolves host names.
 ///
 /// # Errors
-/// It is none.
+/// The text is not an address.
 pub fn address(text: &str) -> Result<SocketAddr, AddressError> {
     text.to_socket_addrs().map_err(AddressError::None)?.next().ok_or(AddressError::NoAddress)
 }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The seed has 64 hexadecimal digits. The fingerprint is that of the public key, so that two people can compare keys
-//! without telling them, and a mistyped digit is found when the file is read and not when nobody is let in.
+//! without revealing them, and a mistyped digit is detected when the file is read rather than as a failed authentication.
 
 use crate::pinned::{self, Configs};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -16,12 +16,12 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// What the line with the key begins with; the number is the format's.
+/// The prefix of the line with the key; the number is the version of the format.
 const WORD: &str = "fathom-key-1";
-/// A key file is no longer.
+/// The maximum size of a key file.
 const MAX_BYTES: u64 = 4096;
 
-/// A path in a message, which it cannot break: a name may hold line breaks.
+/// Formats a path for a message: a name may contain line breaks.
 fn shown(path: &Path) -> String {
     path.to_string_lossy().replace(char::is_control, "\u{fffd}")
 }
@@ -29,64 +29,64 @@ fn shown(path: &Path) -> String {
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// A key that is in use would be lost.
+    /// The file exists; an existing key would be lost.
     #[error("{} exists; keys are never overwritten, so choose another name or remove it first", shown(path))]
     Exists {
-        /// Where.
+        /// Its path.
         path: PathBuf,
     },
-    /// Others could read it.
+    /// The file is readable by others.
     #[error("{} is readable by others (mode {mode:03o}); restrict it: chmod 600 {}", shown(path), shown(path))]
     Open {
-        /// Where.
+        /// Its path.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
     },
-    /// The system said no.
+    /// A system call failed.
     #[error("cannot {action} the key file {}: {source}", shown(path))]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// Its answer.
+        /// The error.
         source: io::Error,
     },
-    /// The content is something else.
+    /// The content is not a key.
     #[error("{} is not a key: {why}; `fathom pool keygen FILE` makes one", shown(path))]
     Malformed {
-        /// Where.
+        /// Its path.
         path: PathBuf,
         /// What is wrong.
         why: Malformed,
     },
-    /// There are no random numbers, or the cryptography fails its own checks.
+    /// There are no random numbers, or a cryptographic self-check fails.
     #[error("cannot create a key: {0}")]
     Unusable(String),
 }
 
-/// Why a text is no key.
+/// Why a text is not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// It has no line of a key.
+    /// It has no line with a key.
     #[error("it has no line that begins with {WORD}")]
     NoKey,
-    /// It has several.
+    /// It has several keys.
     #[error("it has more than one key")]
     Several,
-    /// Of another format.
+    /// It has another format.
     #[error("the key has a newer format than this version supports")]
     Newer,
-    /// Not 64 hexadecimal digits.
+    /// The seed does not have 64 hexadecimal digits.
     #[error("a key has 64 hexadecimal digits")]
     Digits,
-    /// The digits are others than those that were written.
+    /// The fingerprint does not match the digits.
     #[error("its digits do not match its fingerprint, so one of them was changed")]
     Fingerprint,
 }
 
-/// A key. Copies share what was made of it.
+/// A key. Clones share the TLS configurations made from it.
 #[derive(Clone)]
 pub struct Key {
     seed: [u8; 32],
@@ -109,7 +109,7 @@ impl PartialEq for Key {
 impl Eq for Key {}
 
 impl Key {
-    /// A new one.
+    /// Generates a new key.
     ///
     /// # Errors
     /// [`KeyError::Unusable`].
@@ -120,7 +120,7 @@ impl Key {
         Self::from_seed(seed)
     }
 
-    /// The key of these 32 bytes.
+    /// Creates the key of these 32 bytes.
     ///
     /// # Errors
     /// [`KeyError::Unusable`].
@@ -135,14 +135,14 @@ impl Key {
         &self.fingerprint
     }
 
-    /// The content of its file. Secret.
+    /// The content of a key file. Secret.
     pub fn to_text(&self) -> String {
         let digits: String = self.seed.iter().map(|byte| format!("{byte:02x}")).collect();
         let advice = "This key is the only credential: keep it secret, and copy it only over a trusted channel.";
         format!("# A Fathom key. {advice}\n{WORD} {digits} {}\n", self.fingerprint)
     }
 
-    /// Reads what [`Key::to_text`] wrote: the format, the seed, and the fingerprint that the text claims.
+    /// Parses the output of [`Key::to_text`]: the format, the seed, and the claimed fingerprint.
     ///
     /// # Errors
     /// [`Malformed`].
@@ -165,7 +165,7 @@ impl Key {
         }
     }
 
-    /// The key of a text.
+    /// Parses a key from text.
     ///
     /// # Errors
     /// [`KeyError::Malformed`], which names `path`, or [`KeyError::Unusable`].
@@ -179,7 +179,7 @@ impl Key {
     /// Reads a key file.
     ///
     /// # Errors
-    /// [`KeyError`]; one that others may read is refused.
+    /// [`KeyError`]; a file readable by others is refused.
     pub fn read(path: &Path) -> Result<Self, KeyError> {
         let tried = |source| KeyError::Io { action: "read", path: path.into(), source };
         let file = File::open(path).map_err(tried)?;
@@ -192,7 +192,7 @@ impl Key {
         Self::from_text(&String::from_utf8_lossy(&bytes), path)
     }
 
-    /// Writes a file that only its owner can read; one that is there stays as it is.
+    /// Writes a file that only its owner can read; an existing file is not changed.
     ///
     /// # Errors
     /// [`KeyError`]; nothing is left behind then.
@@ -203,7 +203,7 @@ impl Key {
             _ => KeyError::Io { action: "create", path: path.into(), source },
         })?;
         file.write_all(self.to_text().as_bytes()).and_then(|()| file.sync_all()).map_err(|source| {
-            // Half a key is of no use; if it cannot be removed, the first error is the one to tell.
+            // A partial key is useless; if it cannot be removed, the first error is the one to report.
             let _ = std::fs::remove_file(path);
             KeyError::Io { action: "write", path: path.into(), source }
         })
@@ -232,8 +232,8 @@ mod tests {
         Key::from_seed([7; 32]).expect("any seed is a key")
     }
 
-    /// The seed, the public key and so the fingerprint are fixed by RFC 8032: the third is the SHA-256 of its first test's
-    /// public key, taken with sha256sum.
+    /// The seed, the public key and so the fingerprint follow from RFC 8032: the third is the SHA-256 of its first test's
+    /// public key, computed with sha256sum.
     #[test]
     fn fingerprint_is_hash_of_public_key() {
         let digits = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";

@@ -1,17 +1,17 @@
-//! Keys, and connections that both ends vouch for.
+//! Keys, and mutually authenticated connections.
 //!
-//! A room of its own because `pool` and `net` both need it and must not know each other.
+//! A separate crate because `pool` and `net` both need it and must not depend on each other.
 //!
-//! A [`Key`] is a small file that every end has a copy of. With it, a connection is TLS 1.3 in which both ends present a
-//! certificate of that one key and accept no other: there is no authority, no name and no date in it, so a device whose clock
-//! stands at 1970 is let in, and a stranger is not, whoever vouches for him. Without a key a connection is what it was;
-//! whether that is allowed is for the program to ask its user.
+//! A [`Key`] is a small file that every end has a copy of. With it, a connection uses TLS 1.3 in which both ends present a
+//! certificate of that key and accept no other: there is no authority, no name and no date in it, so a device whose clock
+//! is at 1970 is accepted, and a stranger is not, whatever certificates it has. Without a key a connection is unencrypted;
+//! the program decides with its user whether that is allowed.
 //!
-//! [`PendingConnections`] keep those who have connected and not yet shown who they are apart from those who are served.
+//! [`PendingConnections`] keeps unauthenticated connections apart from those being served.
 //!
-//! Over a stream that is not encrypted, the protocols of this program begin with a capital F, so that an end with a key can tell
-//! one without from something else altogether. The other way round, [`stranger`] reads the first bytes of TLS, and
-//! [`KEYLESS`] is the answer to it that the other end understands.
+//! On an unencrypted stream, the protocols of this program begin with a capital F, so that an end with a key can
+//! distinguish a peer without one from other protocols. In the other direction, [`stranger`] recognises the first bytes of
+//! TLS, and [`KEYLESS`] is the response that the other end understands.
 
 mod address;
 mod key;

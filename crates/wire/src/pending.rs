@@ -1,13 +1,12 @@
-//! Connections that nobody has let in yet.
+//! Connections that are not authenticated yet.
 //!
-//! Whoever listens has room for so many that it serves, and must not let strangers take it: one that connects and says nothing
-//! would keep out those who have the key. So a connection counts among the served only when it has shown who it is, and until then
-//! it is **pending**. Pending connections have a bound of their own. When it is reached the one that has waited longest is closed:
-//! a peer that knows what to say needs some round trips, so who has been here for long is idle, and who comes now may not be.
-//! And none stays for longer than a timeout.
+//! A server has a limited number of connections to serve, and must not let strangers use them up: an idle connection would
+//! lock out peers with a key. So a connection counts as served only after it is authenticated, and until then it is
+//! **pending**. Pending connections have a separate limit. When it is reached the oldest one is closed: a legitimate peer
+//! needs only a few round trips, so the oldest is idle, while the newest may not be. In addition, each has a timeout.
 //!
-//! What it cannot do: somebody who opens connections faster than that bound in the time of a handshake keeps everybody out.
-//! That takes a thousand connections a second and more, without an end, which is for a firewall.
+//! Limitation: an attacker who opens more connections than that limit within the duration of a handshake locks out
+//! everyone. That takes a thousand or more connections per second, continuously, which is a task for a firewall.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -18,21 +17,21 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-/// More than there may be are reported once in this time.
+/// Exceeding the limit is reported at most once in this time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Why a pending connection was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotAdmitted {
-    /// Too many came after it.
+    /// Too many newer connections arrived.
     #[error("closed to make room for {0} newer unauthenticated connections")]
     Overflow(usize),
-    /// It took too long.
+    /// The timeout expired.
     #[error("not authenticated within {} s", .0.as_secs())]
     Slow(Duration),
 }
 
-/// Those who have connected and were not let in yet. Copies share one; they may be in several threads.
+/// The unauthenticated connections. Clones share them, also across threads.
 #[derive(Debug, Clone)]
 pub struct PendingConnections {
     inner: Arc<Mutex<Inner>>,
@@ -42,13 +41,13 @@ pub struct PendingConnections {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// In the order in which they came, and how each is closed.
+    /// In order of arrival, with the channel that closes each.
     connections: VecDeque<(u64, oneshot::Sender<()>)>,
     next: u64,
     reported: Option<Instant>,
 }
 
-/// One of them, until it is dropped.
+/// One pending connection, until it is dropped.
 #[derive(Debug)]
 pub struct PendingConnection {
     pending: PendingConnections,
@@ -59,12 +58,12 @@ pub struct PendingConnection {
 }
 
 impl PendingConnections {
-    /// For so many (at least one), none of whom may take longer than `timeout`.
+    /// Creates a set of at most `most` connections (at least one), each with this timeout.
     pub fn new(most: usize, timeout: Duration) -> Self {
         Self { inner: Arc::default(), most: most.max(1), timeout }
     }
 
-    /// Somebody has connected. If there are as many as there may be, the one that has waited longest is closed.
+    /// Adds a new connection. If the limit is reached, the oldest one is closed.
     pub fn add(&self) -> PendingConnection {
         let (close, go) = oneshot::channel();
         let now = Instant::now();
@@ -73,7 +72,7 @@ impl PendingConnections {
         while inner.connections.len() >= self.most
             && let Some((_, close)) = inner.connections.pop_front()
         {
-            // It may be going by itself.
+            // It may be closing by itself.
             let _ = close.send(());
             overflow |= inner.reported.is_none_or(|reported| now.saturating_duration_since(reported) > REPORT_INTERVAL);
             inner.reported = if overflow { Some(now) } else { inner.reported };
@@ -84,12 +83,12 @@ impl PendingConnections {
         PendingConnection { pending: self.clone(), number, until: now + self.timeout, go, overflow }
     }
 
-    /// How many are there.
+    /// The number of pending connections.
     pub fn len(&self) -> usize {
         self.lock().connections.len()
     }
 
-    /// Whether nobody is.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -100,16 +99,16 @@ impl PendingConnections {
 }
 
 impl PendingConnection {
-    /// What is worth a line on the terminal: others had to go for this one, for the first time in a minute.
+    /// A message to report: others were closed for this one, for the first time in a minute.
     pub fn overflow(&self) -> Option<String> {
         let most = self.pending.most;
         self.overflow.then(|| format!("more than {most} unauthenticated connections; closing the oldest"))
     }
 
-    /// Does what shows who it is, unless it has to go before.
+    /// Runs `work`, which authenticates the connection, unless it is closed before.
     ///
     /// # Errors
-    /// [`NotAdmitted`]; `work` was given up.
+    /// [`NotAdmitted`]; `work` was cancelled.
     pub async fn authenticate<T>(&mut self, work: impl Future<Output = T>) -> Result<T, NotAdmitted> {
         let (mut work, mut late) = (pin!(work), pin!(sleep_until(self.until)));
         poll_fn(|cx| {
@@ -143,7 +142,7 @@ mod tests {
         let waiting = PendingConnections::new(3, TIMEOUT);
         let mut first: Vec<PendingConnection> = (0..3).map(|_| waiting.add()).collect();
         assert_eq!(first[1].authenticate(ready(7)).await, Ok(7));
-        // It is let in.
+        // It is authenticated.
         drop(first.remove(1));
         let mut fourth = waiting.add();
         assert!(fourth.overflow().is_none() && waiting.len() == 3);

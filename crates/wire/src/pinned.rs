@@ -1,11 +1,11 @@
-//! TLS 1.3 in which the only certificate that counts is the one of our own key.
+//! TLS 1.3 that accepts only the certificate of our own key.
 //!
-//! The certificate is a wrapper that TLS wants around a public key. It is made of the key alone, the same on every device;
-//! what is compared is the public key in it and nothing else, so neither its dates nor its names can lock anyone out, and a
-//! later release may wrap it otherwise. That the other end has the private key too is shown by its signature of the
-//! handshake, which TLS 1.3 makes different for either end, so that nobody can hold our own up to us.
+//! The certificate is only the wrapper that TLS requires around a public key. It is derived from the key alone, and is the
+//! same on every device; only the public key in it is compared, so neither its dates nor its names can lock anyone out, and
+//! a later release may change the wrapper. The peer proves possession of the private key with its signature of the
+//! handshake, which TLS 1.3 makes different for either end, so that our own cannot be replayed to us.
 //!
-//! Sessions are never resumed: a handshake costs a millisecond, and each is a proof of its own.
+//! Sessions are never resumed: a handshake takes a millisecond, and each one is a separate proof.
 
 use ring::digest::{SHA256, digest};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
@@ -27,20 +27,20 @@ const PKCS8: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4
 /// DER up to the 32 bytes of an Ed25519 public key (RFC 8410, section 4).
 const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
 
-/// What both ends of a connection need.
+/// The TLS configurations of both ends of a connection.
 #[derive(Clone)]
 pub struct Configs {
     pub client: Arc<ClientConfig>,
     pub server: Arc<ServerConfig>,
 }
 
-/// A certificate that is not ours.
+/// Why a certificate is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum NotOurs {
-    /// Of the same make.
+    /// It is of another Fathom key.
     #[error("another key, {0}")]
     AnotherKey(String),
-    /// Of something else.
+    /// It was not made by Fathom.
     #[error("a certificate that was not made by Fathom")]
     Stranger,
 }
@@ -53,10 +53,10 @@ pub fn fingerprint(public: &[u8]) -> String {
     groups.join("-")
 }
 
-/// Makes them of a seed.
+/// Creates the configurations from a seed.
 ///
 /// # Errors
-/// What the cryptography says; of 32 bytes none is known.
+/// A cryptographic error; none is known to occur for 32 bytes.
 pub fn configs(seed: &[u8; 32]) -> Result<Configs, Error> {
     let other = |what: &dyn std::fmt::Display| Error::General(what.to_string());
     let pair = Ed25519KeyPair::from_seed_unchecked(seed).map_err(|e| other(&e))?;
@@ -83,7 +83,7 @@ pub fn configs(seed: &[u8; 32]) -> Result<Configs, Error> {
     Ok(Configs { client: Arc::new(client), server: Arc::new(server) })
 }
 
-/// AES first where the processor has instructions for it, ChaCha20 first where it has not, as on old phones.
+/// AES first where the CPU has instructions for it, otherwise ChaCha20 first, as on old phones.
 fn provider() -> CryptoProvider {
     use primitives::cipher_suite::{TLS13_AES_128_GCM_SHA256 as AES, TLS13_CHACHA20_POLY1305_SHA256 as CHACHA};
     let cipher_suites = if has_aes() { vec![AES, CHACHA] } else { vec![CHACHA, AES] };
@@ -102,7 +102,7 @@ fn has_aes() -> bool {
 /// Accepts one public key.
 #[derive(Debug)]
 struct Pinned {
-    /// As it stands in a certificate, in DER.
+    /// The key in DER, as contained in a certificate.
     public: Vec<u8>,
     provider: Arc<CryptoProvider>,
 }
@@ -122,10 +122,10 @@ impl Pinned {
     }
 }
 
-/// How the other end proves that it has the private key: the same at both ends, for which rustls has a trait each.
+/// Verifies that the other end has the private key: the same at both ends, for which rustls has separate traits.
 macro_rules! signatures {
     () => {
-        /// No end of ours speaks TLS 1.2.
+        /// Neither end supports TLS 1.2.
         fn verify_tls12_signature(
             &self,
             _: &[u8],
@@ -182,7 +182,7 @@ impl ClientCertVerifier for Pinned {
     signatures!();
 }
 
-/// A caller that shows the key of `shown`, and accepts that of `accepted`.
+/// A client that presents the key of `shown`, and accepts that of `accepted`.
 #[cfg(test)]
 pub fn tests_only_accepting(shown: &[u8; 32], accepted: &[u8; 32]) -> Arc<ClientConfig> {
     let (forged, accepted) = (configs(shown).expect("a key"), configs(accepted).expect("a key"));
@@ -191,7 +191,7 @@ pub fn tests_only_accepting(shown: &[u8; 32], accepted: &[u8; 32]) -> Arc<Client
     Arc::new(client)
 }
 
-/// A caller that shows no key.
+/// A client that presents no key.
 #[cfg(test)]
 pub fn tests_only_bare(accepted: &[u8; 32]) -> Arc<ClientConfig> {
     let public = Ed25519KeyPair::from_seed_unchecked(accepted).expect("a key").public_key().as_ref().to_vec();
@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// The certificate is the same wherever it is made, and whatever the clock says.
+    /// The certificate is the same wherever it is created, and whatever the clock.
     #[test]
     fn key_has_one_certificate() {
         let chain = |seed| {

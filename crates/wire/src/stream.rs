@@ -1,4 +1,4 @@
-//! Connections: plain, or encrypted and vouched for by both ends.
+//! Connections: plain, or encrypted and mutually authenticated.
 
 use crate::key::Key;
 use crate::pinned::NotOurs;
@@ -11,76 +11,76 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
-/// The other end has so long to show who it is.
+/// The timeout of authentication.
 pub const LIMIT: Duration = Duration::from_secs(10);
-/// What an end without a key answers when the other begins with TLS: a record with the fatal alert
-/// `unknown_psk_identity`, which nothing else here sends.
+/// The response of an end without a key to TLS: a record with the fatal alert `unknown_psk_identity`, which is not used for
+/// anything else here.
 pub const KEYLESS: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 115];
-/// Bytes that are read at once: TLS asks for 4 KiB at a time, and each would be a system call.
+/// Bytes read at once: TLS reads 4 KiB at a time, each of which would be a system call.
 const READ_BYTES: usize = 64 << 10;
-/// Bytes at the beginning that are remembered, to tell who spoke.
+/// The number of first bytes remembered, to identify the peer's protocol.
 const REMEMBERED: usize = 8;
 
-/// Why there is no connection.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// It broke.
     #[error("the connection failed: {0}")]
     Connection(#[from] io::Error),
-    /// It was closed before both had shown who they are.
+    /// It was closed before both ends were authenticated.
     #[error("the peer closed the connection before it was authenticated")]
     Closed,
-    /// Nothing came.
+    /// No data arrived.
     #[error("the peer did not authenticate within {} s", LIMIT.as_secs())]
     Silent,
-    /// It has a key, and not ours.
+    /// The peer has another key.
     #[error("the peer's key ({theirs}) differs from this end's ({ours}); copy one key file to both")]
     AnotherKey {
-        /// Fingerprint.
+        /// Its fingerprint.
         theirs: String,
-        /// Fingerprint.
+        /// The fingerprint of this end.
         ours: String,
     },
-    /// It does not accept our key.
+    /// The peer does not accept our key.
     #[error(
         "the peer's key differs from this end's ({ours}), and it refused the connection; copy one key file to \
         both"
     )]
     NotAccepted {
-        /// Fingerprint.
+        /// The fingerprint of this end.
         ours: String,
     },
-    /// It encrypts, and gave no key.
+    /// The peer encrypts, but presented no key.
     #[error("no key: the peer uses encryption but presented no key")]
     NoKey,
-    /// It speaks one of our protocols, without a key.
+    /// The peer uses one of our protocols, without a key.
     #[error("no key: the peer was started without a key, and this end has one; give both the same key file")]
     Keyless,
-    /// It wants a key, and we have none.
+    /// The peer requires a key, and we have none.
     #[error("no key: the peer has a key, and this end was started without a key; give --key FILE")]
     KeyWanted,
-    /// It encrypts, with a certificate of another kind.
+    /// The peer encrypts, with another kind of certificate.
     #[error("not a Fathom peer: its certificate was not made by Fathom")]
     Stranger,
-    /// It speaks something else.
+    /// The peer uses an unknown protocol.
     #[error("unknown protocol: the peer's first bytes are {0}")]
     NotOurProtocol(String),
-    /// Keys or signatures do not work out.
+    /// The verification of keys or signatures failed.
     #[error("the TLS handshake with the peer failed: {0}")]
     Encryption(String),
 }
 
-/// A connection. Writes may stay in it until it is flushed.
+/// A connection. Written data may be buffered until it is flushed.
 #[derive(Debug)]
 pub enum Stream<S> {
-    /// As it came.
+    /// Unencrypted.
     Plain(S),
     /// Encrypted.
     Sealed(Box<TlsStream<Remembering<S>>>),
 }
 
 impl<S: AsyncRead> Stream<S> {
-    /// Whether it is encrypted, and so whether what was written needs a flush to leave.
+    /// Whether it is encrypted, so that written data needs a flush.
     pub fn sealed(&self) -> bool {
         matches!(self, Self::Sealed(_))
     }
@@ -94,7 +94,7 @@ impl<S: AsyncRead> Stream<S> {
     }
 }
 
-/// As the end that called: with a key, encrypts and lets both show that they have it; without one, changes nothing.
+/// Connects as the client: with a key, encrypts and authenticates both ends; without one, changes nothing.
 ///
 /// # Errors
 /// [`Refused`].
@@ -103,7 +103,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let Some(key) = key else { return Ok(Stream::Plain(stream)) };
-    // No name is sent or looked at; TLS wants one.
+    // No name is sent or checked; the TLS library requires one.
     let name = ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
     let handshake = TlsConnector::from(key.configs.client.clone()).connect(name, Remembering::new(stream));
     match tokio::time::timeout(LIMIT, handshake.into_fallible()).await {
@@ -113,7 +113,7 @@ where
     }
 }
 
-/// As the end that was called; see [`connect`].
+/// Accepts as the server; see [`connect`].
 ///
 /// # Errors
 /// [`Refused`].
@@ -130,11 +130,11 @@ where
     }
 }
 
-/// What an end without a key makes of first bytes that are not of its protocol: [`Refused::KeyWanted`] if the other end
-/// begins or answers with TLS, and then it is to be sent [`KEYLESS`].
+/// Classifies unknown first bytes at an end without a key: [`Refused::KeyWanted`] if the other end begins or responds with
+/// TLS, and then [`KEYLESS`] is to be sent.
 pub fn stranger(first: &[u8]) -> Refused {
     match first {
-        // A record of TLS: a greeting, or an alert.
+        // A record of TLS: a hello, or an alert.
         [0x16 | 0x15, 3, ..] => Refused::KeyWanted,
         _ => Refused::NotOurProtocol(shown(first)),
     }
@@ -149,13 +149,13 @@ fn shown(first: &[u8]) -> String {
     format!("the bytes {}", digits.join(" "))
 }
 
-/// What went wrong, from what TLS says and how the other end began.
+/// The reason of a failure, from the TLS error and the first bytes of the other end.
 fn judge(error: io::Error, first: &[u8], key: &Key) -> Refused {
     use AlertDescription as A;
     let ours = || key.fingerprint().to_string();
     let plain = match first {
         [] | [0x14..=0x17, ..] => None,
-        // The protocols of this program begin so.
+        // All protocols of this program begin with this.
         [b'F', b'A'..=b'Z', ..] => Some(Refused::Keyless),
         _ => Some(Refused::NotOurProtocol(shown(first))),
     };
@@ -175,13 +175,13 @@ fn judge(error: io::Error, first: &[u8], key: &Key) -> Refused {
         Error::NoCertificatesPresented => Refused::NoKey,
         Error::AlertReceived(A::CertificateUnknown) => Refused::NotAccepted { ours: ours() },
         Error::AlertReceived(A::UnknownPSKIdentity) => Refused::Keyless,
-        // Whoever encrypts, but cannot agree with us on how, is not of our make.
+        // A TLS peer without a common configuration is not a Fathom peer.
         Error::AlertReceived(_) | Error::PeerIncompatible(_) => Refused::Stranger,
         _ => plain.unwrap_or_else(|| Refused::Encryption(reason.to_string())),
     }
 }
 
-/// A stream that remembers how the other end began, and reads much at once.
+/// A stream that remembers the first bytes, and reads large blocks.
 #[derive(Debug)]
 pub struct Remembering<S> {
     stream: BufReader<S>,
@@ -240,8 +240,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Remembering<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
-    /// The end of a sealed stream is an end also when it comes without TLS's goodbye, as that of a process that was killed:
-    /// our messages say how long they are, so one that was cut short is noticed by its reader.
+    /// The end of an encrypted stream is accepted without TLS's close_notify, as after a process is killed: our messages
+    /// contain their length, so a reader detects a truncated one.
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
@@ -305,13 +305,13 @@ mod tests {
 
     type Joined = Result<Stream<DuplexStream>, Refused>;
 
-    /// Both ends, with these keys.
+    /// Connects both ends, with these keys.
     async fn meet(caller: Option<&Key>, called: Option<&Key>) -> (Joined, Joined) {
         let (one, other) = duplex(1 << 16);
         tokio::join!(connect(caller, one), accept(called, other))
     }
 
-    /// What an end with a key says to a peer that says `first` and then listens, or leaves.
+    /// The result of an end with a key and its output, for a peer that sends `first` and then listens, or closes.
     async fn says(first: &[u8], stays: bool) -> (String, Vec<u8>) {
         let (one, mut other) = duplex(1 << 16);
         let ours = key(1);
@@ -372,7 +372,7 @@ mod tests {
         assert!(matches!(&called, Refused::NotAccepted { ours } if *ours == two), "{called}");
     }
 
-    /// A client that verifies nothing and shows another key is detected by the server.
+    /// A client that verifies nothing and presents another key is detected by the server.
     #[tokio::test]
     async fn client_that_does_not_verify_is_refused() {
         let forged = crate::pinned::tests_only_accepting(&[2; 32], &[1; 32]);

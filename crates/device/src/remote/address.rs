@@ -1,14 +1,14 @@
-//! The name of a device.
+//! The address of a device.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A text that names no device.
+/// A text that is not a device address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is not a device: {FORMS}")]
 pub struct NotADevice(pub String);
 
-/// Where something can run.
+/// A place where something can run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DeviceAddress {
     /// This machine.
@@ -16,17 +16,17 @@ pub enum DeviceAddress {
     Local,
     /// A network namespace of this machine, as `ip netns` lists it.
     Netns(String),
-    /// A host that ssh reaches: user, host as ssh knows it, port.
+    /// A host reached by ssh: user, host in ssh's syntax, port.
     Ssh(Option<String>, String, Option<u16>),
-    /// A device that adb lists, by its serial number; the only one there is if none is named.
+    /// A device listed by adb, by its serial number; if omitted, the only device.
     Adb(Option<String>),
-    /// A guest of the lab, booted for what is done on it: a scenario's name or file, with settings behind it (`scsi-ext4,fs=f2fs`), which
-    /// are the lab's to read.
+    /// A guest of the lab, booted for a task: a scenario's name or file, followed by settings (`scsi-ext4,fs=f2fs`), which
+    /// the lab parses.
     Lab(String),
 }
 
 impl DeviceAddress {
-    /// The names in a list with commas. One within a guest's name separates its settings, unless a device follows.
+    /// Splits a list at commas. A comma within a guest's name separates its settings, unless a device follows.
     pub fn names(list: &str) -> Vec<&str> {
         let (mut names, mut from) = (Vec::new(), 0);
         for (at, _) in list.match_indices(',') {
@@ -40,14 +40,14 @@ impl DeviceAddress {
     }
 }
 
-/// Whether a list goes on with a device's name, or `all` of them.
+/// Whether a list continues with a device's name, or `all`.
 fn begins_device(text: &str) -> bool {
     let word = text.split(',').next().unwrap_or_default();
     let kind = word.split_once(':').map(|(kind, _)| kind);
     ["local", "adb", "all"].contains(&word) || kind.is_some_and(|k| ["ssh", "adb", "lab", "netns"].contains(&k))
 }
 
-/// How a device may be called.
+/// The accepted syntax.
 const FORMS: &str = "expected local, ssh:[USER@]HOST[:PORT], adb:SERIAL (or adb, if there is only one), \
     lab:SCENARIO[,KEY=VALUE…] (see `fathom lab list`), or netns:NAME";
 
@@ -56,12 +56,12 @@ impl FromStr for DeviceAddress {
 
     fn from_str(text: &str) -> Result<Self, NotADevice> {
         let (kind, rest) = text.split_once(':').map_or((text, None), |(kind, rest)| (kind, Some(rest)));
-        // A word with a dash in front would be taken for an option of the program that gets it.
+        // A word with a leading dash would be parsed as an option of the program that receives it.
         let named = rest.filter(|r| !r.is_empty() && !r.starts_with('-') && r.chars().all(|c| c.is_ascii_graphic()));
         match (kind, rest, named) {
             ("local", None, _) => Ok(Self::Local),
             ("adb", None, _) => Ok(Self::Adb(None)),
-            // One with a comma could be named in no list; here it is a list where one device is meant.
+            // A serial number with a comma could not be used in lists; here it means a list where one device is expected.
             ("adb", _, Some(serial)) if !serial.contains(',') => Ok(Self::Adb(Some(serial.into()))),
             ("lab", _, Some(name)) => Ok(Self::Lab(name.into())),
             ("netns", _, Some(name)) if !name.contains('/') && name != "." && name != ".." => {
@@ -74,7 +74,7 @@ impl FromStr for DeviceAddress {
 }
 
 impl DeviceAddress {
-    /// Its name as a file's.
+    /// The address as a file name.
     pub fn file_name(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
         self.to_string().chars().map(plain).collect()
@@ -111,7 +111,7 @@ impl fmt::Display for DeviceAddress {
                 match port {
                     Some(port) if host.contains(':') => write!(f, "[{host}]:{port}"),
                     Some(port) => write!(f, "{host}:{port}"),
-                    // Its end would be taken for a port.
+                    // Its last part would be parsed as a port.
                     None if host.matches(':').count() == 1 => write!(f, "[{host}]"),
                     None => f.write_str(host),
                 }

@@ -1,5 +1,5 @@
-//! The far side: started on a device by [`super::Link`], it does what the frames on its input say, and ends, with all that it
-//! started and its folder, when they end.
+//! The device side: started on a device by [`super::Link`], it executes the frames on its input, and exits, together with
+//! all its child processes and its folder, when the input ends.
 
 use super::detached::{self, Place, Shelf, State, undo_notes};
 use super::follow::Follower;
@@ -15,33 +15,33 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Beats that may be missed. Counted, not timed: a machine that slept wakes to an old clock and missed nothing.
+/// The number of beats that may be missed. Counted, not timed: a suspended machine wakes to an old clock and has missed nothing.
 const MISSED: u32 = 6;
-/// How long a command may take to end when asked to.
+/// How long a command may take to exit after SIGTERM.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// How often a followed folder is polled.
 const LOOK: Duration = Duration::from_millis(300);
-/// How long a keeper may take to say that it has started its command.
+/// How long a keeper may take to report that it has started its command.
 const START: Duration = Duration::from_secs(10);
-/// In [`Frame::Exit`]: a detached command ended, and its status was not stored.
+/// In [`Frame::Exit`]: a detached command ended without storing its status.
 pub(super) const VANISHED: i32 = i32::MIN;
 
-/// What the agent waits for.
+/// The events that the agent waits for.
 enum Heard {
     Frame(Frame),
-    /// There will be no more.
+    /// The end of the frames.
     Silence,
-    /// The command's output ended.
+    /// The end of the command's output.
     Quiet,
 }
 
-/// Takes part in the conversation until it ends; `folder` is where its own folder is made.
+/// Runs the agent until its input ends; its own folder is created in `folder`.
 ///
 /// # Errors
-/// Its folder cannot be made.
+/// Its folder cannot be created.
 pub fn run(from: impl Read + Send + 'static, to: impl Write + Send + 'static, folder: &Path) -> io::Result<()> {
-    // What was killed before it could put settings back.
+    // Settings left changed by killed processes.
     let _ = crate::knobs::put_back_left_over(&undo_notes(folder));
     let within = folder.to_path_buf();
     let folder = Folder::make(folder)?;
@@ -75,33 +75,33 @@ fn say(to: &Voice, frame: &Frame) -> bool {
 }
 
 struct Agent {
-    /// Where its folder is.
+    /// The parent of its folder.
     within: PathBuf,
     folder: Folder,
     to: Voice,
     hear: Sender<Heard>,
     command: Option<Child>,
-    /// Of its outputs, how many are open.
+    /// The number of open output streams of the command.
     streams: u32,
-    /// What is followed; the thread looks at it until it is taken.
+    /// The followed folder; a thread reads it until it is taken.
     follower: Option<Following>,
-    /// The detached command that this conversation is about, if it is about one.
+    /// The detached command of this connection, if any.
     attached: Option<Attached>,
 }
 
-/// A detached command, and what of it the near side has.
+/// A detached command, and the parts of its output that the host has.
 struct Attached {
     place: Place,
     lease_s: u64,
-    /// Bytes of its output and its complaints.
+    /// Bytes of its output and error output.
     heard: [u64; 2],
     /// Files: name, length and hash.
     has: Vec<(String, u64, String)>,
-    /// Its keeper and its first process, once it runs.
+    /// Its keeper and its first process, once it is running.
     processes: Option<(u32, u32)>,
 }
 
-/// A folder that is followed, shared with the thread that does.
+/// A followed folder, shared with the thread that follows it.
 type Following = Arc<Mutex<Option<Follower>>>;
 
 impl Agent {
@@ -129,7 +129,7 @@ impl Agent {
         }
     }
 
-    /// Says whether to go on.
+    /// Handles a frame; returns whether to continue.
     fn answer(&mut self, frame: Frame) -> bool {
         match frame {
             Frame::Part(name, bytes) => match self.keep(&name, &bytes) {
@@ -165,7 +165,7 @@ impl Agent {
                 }
                 say(&self.to, &Frame::Answer(answer))
             }
-            // These are ours to say.
+            // Only the agent sends these.
             Frame::Out(_)
             | Frame::Err(_)
             | Frame::Exit(_)
@@ -181,12 +181,12 @@ impl Agent {
         OpenOptions::new().append(true).create(true).mode(0o600).open(path)?.write_all(bytes)
     }
 
-    /// The folder of the command.
+    /// The current folder of the command.
     fn base(&self) -> PathBuf {
         self.attached.as_ref().map_or_else(|| self.folder.0.clone(), |attached| attached.place.work())
     }
 
-    /// Questions about a detached command; none if it is another question.
+    /// Answers requests about a detached command; `None` for any other request.
     fn about_detached(&mut self, question: &[String]) -> Option<Result<String, String>> {
         let words: Vec<&str> = question.iter().map(String::as_str).collect();
         let shelf = Shelf::within(&self.within);
@@ -227,7 +227,7 @@ impl Agent {
         }
         let state = place.state();
         if state == State::Prepared {
-            // Files may have come in part; all of them come again.
+            // Files may be incomplete; all of them are sent again.
             fs::remove_dir_all(place.work()).and_then(|()| fs::create_dir(place.work())).map_err(|e| e.to_string())?;
         }
         let processes = place.about().map_err(|e| e.to_string())?.map(|about| (about.keeper, about.command));
@@ -239,7 +239,7 @@ impl Agent {
         Ok(state.name().into())
     }
 
-    /// Has a keeper start the command, and reports the result.
+    /// Starts a keeper, which starts the command, and reports the result.
     fn start_detached(&mut self, argv: &[String]) -> io::Result<()> {
         let Some(attached) = &mut self.attached else { return Ok(()) };
         let mut command = Command::new(std::env::current_exe()?);
@@ -250,7 +250,7 @@ impl Agent {
             .args(argv);
         command.env(detached::FOLDER, &self.within).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // SAFETY: between fork and exec only a system call without pointers.
+        // SAFETY: between fork and exec there is only a system call without pointers.
         unsafe {
             command.pre_exec(|| match libc::setsid() {
                 -1 => Err(io::Error::last_os_error()),
@@ -262,7 +262,7 @@ impl Agent {
         while begun.elapsed() < START {
             if let Ok(Some(about)) = attached.place.about() {
                 attached.processes = Some((about.keeper, about.command));
-                // It is waited for, so that its number is free as soon as it has ended.
+                // Waited for, so that its number is free as soon as it has exited.
                 std::thread::spawn(move || keeper.wait());
                 self.watch();
                 return Ok(());
@@ -277,7 +277,7 @@ impl Agent {
         Err(io::Error::other("its keeper does not start it"))
     }
 
-    /// Tells what the detached command says and writes, until it has ended.
+    /// Sends the output and files of the detached command, until it has ended.
     fn watch(&mut self) {
         let Some(attached) = &self.attached else { return };
         let (to, place, mut heard) = (self.to.clone(), attached.place.clone(), attached.heard);
@@ -287,7 +287,7 @@ impl Agent {
         }
         std::thread::spawn(move || {
             loop {
-                // First how it is, then what there is: of one that has ended all is there.
+                // The state is read before the data: so once it has ended, all data is seen.
                 let state = place.state();
                 let sent = follower.as_mut().is_none_or(|follower| follower.look(&mut |frame| say(&to, frame)))
                     && tail(&place, "out", &mut heard[0], Frame::Out, &to)
@@ -317,11 +317,11 @@ impl Agent {
         }
         let (program, words) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
-        // Android has no /tmp; and what a command leaves there is to go with it.
+        // Android has no /tmp; and the command's temporary files are removed with the folder.
         command.args(words).current_dir(&self.folder.0).env("TMPDIR", &self.folder.0).process_group(0);
         command.env(detached::FOLDER, &self.within);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // SAFETY: between fork and exec only a system call without pointers.
+        // SAFETY: between fork and exec there is only a system call without pointers.
         unsafe {
             command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
                 0 => Ok(()),
@@ -343,7 +343,7 @@ impl Agent {
         let following: Following = Arc::new(Mutex::new(Follower::new(&self.base(), words)));
         self.follower = Some(following.clone());
         if let Some(attached) = &self.attached {
-            // One that is not started yet is followed once it is.
+            // A command that has not started yet is followed later.
             if attached.place.state() != State::Prepared {
                 self.watch();
             }
@@ -361,7 +361,7 @@ impl Agent {
         });
     }
 
-    /// Its outputs are closed: reports its end.
+    /// The command's outputs are closed: reports its end.
     fn ended(&mut self) -> bool {
         let Some(mut child) = self.command.take() else { return true };
         let status = child.wait();
@@ -369,7 +369,7 @@ impl Agent {
         if let Some(mut last) = last {
             last.look(&mut |frame| say(&self.to, frame));
         }
-        // Processes that it left have no connection any more.
+        // Its remaining processes have no connection any more.
         signal_group(&child, libc::SIGKILL);
         say(&self.to, &Frame::Exit(status.map_or(127, |s| status_of(&s))))
     }
@@ -384,13 +384,13 @@ impl Agent {
     }
 
     fn end(&mut self) {
-        // A detached command goes on; one that was never started is removed.
+        // A detached command continues; one that was never started is removed.
         if let Some(attached) = self.attached.take().filter(|a| a.place.state() == State::Prepared) {
             let _ = fs::remove_dir_all(attached.place.path());
         }
         let Some(mut child) = self.command.take() else { return };
         signal_group(&child, libc::SIGTERM);
-        // Its end is looked at below.
+        // The result is checked below.
         let _ = child::wait_timeout(&mut child, LAST_WORDS);
         signal_group(&child, libc::SIGKILL);
         let _ = child.wait();
@@ -428,10 +428,10 @@ fn status_of(status: &ExitStatus) -> i32 {
     status.code().or(status.signal().map(|s| -s)).unwrap_or(127)
 }
 
-/// The command is the first of its group.
+/// Sends a signal to the command's process group, whose leader is the command.
 fn signal_group(child: &Child, number: i32) {
     let Ok(group) = i32::try_from(child.id()) else { return };
-    // SAFETY: a plain system call; the group is one that this process made, and a number that is none is refused.
+    // SAFETY: a plain system call; the group was created by this process, and an invalid number is rejected.
     unsafe { libc::kill(-group, number) };
 }
 
@@ -442,7 +442,7 @@ pub(super) fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The answer of this machine.
+/// Answers a request about this machine.
 fn reply(question: &[String]) -> Result<String, String> {
     let words: Vec<&str> = question.iter().map(String::as_str).collect();
     match words[..] {
@@ -457,8 +457,8 @@ fn reply(question: &[String]) -> Result<String, String> {
     }
 }
 
-/// The agent's own folder, only its user's, which goes with it. It is locked (flock) as benchmarks lock theirs: a run that is given
-/// the folder around it removes what killed runs left there, which is what has such a name and no lock.
+/// The agent's own folder, accessible only to its user, and removed with it. It is locked (flock) like the folders of
+/// benchmarks: a run in the parent folder removes the leftovers of killed runs, which are unlocked folders with such names.
 struct Folder(PathBuf, #[expect(dead_code, reason = "held until the end")] Option<fs::File>);
 
 impl Folder {
@@ -467,10 +467,10 @@ impl Folder {
             sweep(&entry.path());
         }
         let path = within.join(format!("fathom-run-{}", std::process::id()));
-        // One of that name is of a process that is gone.
+        // A folder of that name belongs to a process that no longer exists.
         let _ = fs::remove_dir_all(&path);
         fs::DirBuilder::new().mode(0o700).create(&path)?;
-        // A file system without such locks has none, and there nothing is removed either.
+        // On a file system without such locks it is not locked, but there nothing is removed either.
         let lock = fs::File::open(&path).ok().filter(|lock| lock.try_lock().is_ok());
         Ok(Self(path, lock))
     }
@@ -482,7 +482,7 @@ impl Drop for Folder {
     }
 }
 
-/// Removes the folder of an agent that was killed and could not.
+/// Removes the folder of an agent that was killed.
 fn sweep(path: &Path) {
     let name = path.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_prefix("fathom-run-"));
     let Some(id) = name.and_then(|id| id.parse::<u32>().ok()) else { return };
@@ -495,7 +495,7 @@ fn sweep(path: &Path) {
 mod tests {
     use super::*;
 
-    /// Benchmarks remove what is called so and is not locked (`experiment`'s scratch folders), in whatever folder they measure.
+    /// Benchmarks remove unlocked folders with such names (`experiment`'s scratch folders), in any folder that they measure.
     #[test]
     fn agent_folder_is_locked_until_removed() {
         let within = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What is known of a device: of this one at once, of another by this program there, in one command; over a slow transport a hundred questions
-//! would take a hundred times as long.
+//! Facts about a device: read directly on this machine, and by this program on another one, with a single command; over a
+//! slow transport a hundred requests would take a hundred times as long.
 
 use super::{DeviceAddress, Ended, Job, Note, Unreachable, run};
 use crate::{Local, about, nvme, own_sqlite};
@@ -7,29 +7,29 @@ use model::{Context, Environment};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// More than facts need, bytes.
+/// The maximum size of the facts, bytes.
 const MOST: usize = 4 << 20;
-/// More of what it complains of is not kept, bytes.
+/// The maximum error output that is kept, bytes.
 const COMPLAINT: usize = 1000;
 
-/// What `fathom device info --json` prints.
+/// The output of `fathom device info --json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Document {
-    /// Of this format.
+    /// The version of this format.
     pub version: u32,
-    /// The device, by its full name.
+    /// The device's full name.
     pub device: String,
-    /// What is known of it.
+    /// Its facts.
     pub facts: Environment,
 }
 
-/// Why nothing is known.
+/// Why the facts are unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It was not reached, or lost.
+    /// The device was unreachable, or lost.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
-    /// Somebody asked for an end.
+    /// The user interrupted.
     #[error("interrupted")]
     Interrupted,
     /// The program there failed.
@@ -39,23 +39,23 @@ pub enum Error {
         place: DeviceAddress,
         /// The program's status.
         status: u8,
-        /// What it complained of.
+        /// Its error output.
         why: String,
     },
-    /// What it says is something else.
+    /// Its output is invalid.
     #[error("{place}: its facts cannot be read: {source}")]
     Unreadable {
         /// The device.
         place: DeviceAddress,
-        /// Why not.
+        /// The error.
         source: serde_json::Error,
     },
 }
 
-/// Asks; `tell` gets sentences of this side.
+/// Reads the facts of a device; `tell` receives messages of the host.
 ///
 /// # Errors
-/// Nothing is known.
+/// The facts are unavailable.
 pub fn facts(
     place: &DeviceAddress,
     binaries: &[PathBuf],
@@ -72,14 +72,14 @@ pub fn facts(
     let (place, said) = printed(place, binaries, &words, context, tell)?;
     let document: Document =
         serde_json::from_slice(&said).map_err(|source| Error::Unreadable { place: place.clone(), source })?;
-    // Who was asked is known here by its full name; there it is `local`.
+    // The host uses the device's full name; on the device it is `local`.
     Ok(Document { device: place.to_string(), ..document })
 }
 
-/// What `fathom WORDS…` prints there, and the device's full name; `tell` gets sentences of this side.
+/// The output of `fathom WORDS…` on the device, and the device's full name; `tell` receives messages of the host.
 ///
 /// # Errors
-/// It was not reached, or the program there failed.
+/// The device was unreachable, or the program there failed.
 pub fn printed(
     place: &DeviceAddress,
     binaries: &[PathBuf],
@@ -107,7 +107,7 @@ pub fn printed(
         Ended::Lost(why) => Err(why.into()),
         Ended::Exit(_) if context.cancelled() => Err(Error::Interrupted),
         Ended::Exit(status) => {
-            // Its name stands before what is printed here already.
+            // The program's name is already added to messages here.
             let why = complaints.trim().trim_start_matches("fathom: ").into();
             Err(Error::Failed { place: done.place, status, why })
         }

@@ -1,17 +1,17 @@
-//! Selects devices where several are possible: a list, or all that adb lists. A phone that is connected twice, by USB and by Wi-Fi, is one
-//! device: two runs on it at the same time would measure each other.
+//! Selects devices from a list, or all that adb lists. A phone that is connected twice, by USB and by Wi-Fi, is one device:
+//! two simultaneous runs on it would disturb each other.
 
 use super::adb::AdbServer;
 use super::{DeviceAddress, NotADevice, adb, transport, usable};
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
-/// A device, or all of them.
+/// A device, or all devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OneOrAll {
-    /// This one.
+    /// A single device.
     One(DeviceAddress),
-    /// All that adb lists and that can be worked on.
+    /// All usable devices that adb lists.
     All,
 }
 
@@ -23,7 +23,7 @@ impl FromStr for OneOrAll {
     }
 }
 
-/// Devices in a list with commas.
+/// Devices in a comma-separated list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceNames(pub Vec<OneOrAll>);
 
@@ -39,35 +39,36 @@ impl FromStr for DeviceNames {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoneMeant {
-    /// The adb server.
+    /// The adb server failed.
     #[error(transparent)]
     Adb(#[from] adb::Failure),
-    /// All of none.
+    /// All devices were requested, but there are none.
     #[error("adb lists no usable device; `fathom device list` shows why")]
     NoUsable,
 }
 
-/// Devices, each once.
+/// Distinct devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
-    /// In the order of their names.
+    /// Their addresses, in the order given.
     pub places: Vec<DeviceAddress>,
-    /// Further names of one of them, and which.
+    /// Further addresses of a device, and its first address.
     pub again: Vec<(DeviceAddress, DeviceAddress)>,
 }
 
 impl Chosen {
-    /// The only one, if no more were named.
+    /// The only device, if no others were named.
     pub fn alone(&self) -> Option<&DeviceAddress> {
         self.places.first().filter(|_| self.places.len() == 1 && self.again.is_empty())
     }
 }
 
 impl OneOrAll {
-    /// The devices, each once. Of several Android devices each is asked who it is; who does not answer is another one.
+    /// Selects distinct devices. If there are several Android devices, each is queried for its identity; a device that does
+    /// not respond counts as distinct.
     ///
     /// # Errors
-    /// All were meant, and there is none.
+    /// All devices were requested, and there are none.
     pub fn choose<'a>(meant: impl IntoIterator<Item = &'a Self>) -> Result<Chosen, NoneMeant> {
         let all = Self::expand(meant)?;
         let phones = all.iter().filter(|place| matches!(place, DeviceAddress::Adb(_))).count();
@@ -84,7 +85,7 @@ impl OneOrAll {
                     let ready = listed.iter().filter(|device| usable(&device.state).is_ok());
                     let before = all.len();
                     all.extend(ready.map(|device| {
-                        // Where a number is not one device's, its port is.
+                        // If several devices have the same serial number, their ports are used.
                         let shared = listed.iter().filter(|other| other.serial == device.serial).count() > 1;
                         let port = device.get("usb").filter(|_| shared).map(|port| format!("usb:{port}"));
                         DeviceAddress::Adb(Some(port.unwrap_or_else(|| device.serial.clone())))
@@ -101,7 +102,7 @@ impl OneOrAll {
     }
 }
 
-/// Keeps the first name of each.
+/// Keeps the first address of each device.
 fn once(all: Vec<DeviceAddress>, identity: impl Fn(&DeviceAddress) -> Option<String>) -> Chosen {
     let mut known = BTreeMap::<String, DeviceAddress>::new();
     let (mut places, mut again) = (Vec::new(), Vec::new());
@@ -120,7 +121,8 @@ fn once(all: Vec<DeviceAddress>, identity: impl Fn(&DeviceAddress) -> Option<Str
     Chosen { places, again }
 }
 
-/// Which device it is, by its serial number and its boot: cheap models share the number, and a boot is no second device's.
+/// The identity of a device, from its serial number and its boot id: cheap models share the number, but no two devices have
+/// the same boot id.
 fn identity(place: &DeviceAddress) -> Option<String> {
     let DeviceAddress::Adb(_) = place else { return None };
     let place = transport::there(place).ok()?;
@@ -147,7 +149,7 @@ mod tests {
         assert_eq!(chosen.again.len(), 1);
         assert_eq!(names(&[chosen.again[0].0.clone(), chosen.again[0].1.clone()]), "adb:192.0.2.3:5555 adb:R5");
         assert_eq!(chosen.alone(), None);
-        // Two names of one make a folder, as two devices do.
+        // Two addresses of one device create a folder, as two devices do.
         let both = once(all[..3].iter().step_by(2).cloned().collect(), |_| Some("one".into()));
         assert!(both.places.len() == 1 && both.alone().is_none());
     }

@@ -1,8 +1,8 @@
-//! The far side's look at a folder that grows: what its files have is sent as they get it, so that what was measured is at the near side
-//! when the cable is pulled.
+//! Follows a growing folder on the device: sends the contents of its files as they grow, so that the measurements have
+//! already reached the host when the cable is pulled.
 //!
-//! A file is known by its inode. One that was replaced, or became shorter, is sent again. A file that is changed in its middle is not seen to
-//! be: archives' logs only grow, and everything else in an archive is replaced as a whole.
+//! A file is identified by its inode. One that was replaced, or became shorter, is sent again. Changes in the middle of a
+//! file are not detected: logs of archives only grow, and everything else in an archive is replaced as a whole.
 
 use super::frame::{Frame, MOST};
 use sha2::{Digest as _, Sha256};
@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 
 /// Maximum depth of folders.
 const DEEPEST: usize = 6;
-/// How much of a file one frame takes.
+/// The maximum part of a file per frame.
 const CHUNK: usize = MOST / 4;
 
-/// A folder, and what of it was sent.
+/// A folder, and the parts of it that were sent.
 pub struct Follower {
     base: PathBuf,
     folder: String,
@@ -26,14 +26,14 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// `words`: the folder's name below `base`, then what names begin or end with that are left out.
+    /// `words`: the folder's name below `base`, then prefixes or suffixes of names to skip.
     pub fn new(base: &Path, words: &[String]) -> Option<Self> {
         let (folder, leave) = words.split_first()?;
         super::frame::below(base, folder)?;
         Some(Self { base: base.into(), folder: folder.clone(), leave: leave.to_vec(), sent: BTreeMap::new() })
     }
 
-    /// The near side has these files: name, length, SHA-256. What they were is not sent again, if it still stands here.
+    /// Marks files that the host already has: name, length, SHA-256. They are not sent again, if they are unchanged here.
     pub fn has(&mut self, files: &[(String, u64, String)]) {
         for (name, length, hash) in files {
             let inside = name.strip_prefix(self.folder.as_str()).is_some_and(|rest| rest.starts_with('/'));
@@ -46,11 +46,11 @@ impl Follower {
         }
     }
 
-    /// Sends what is new; false if the connection is closed.
+    /// Sends new data; false if the connection is closed.
     pub fn look(&mut self, say: &mut dyn FnMut(&Frame) -> bool) -> bool {
         let mut names = Vec::new();
         self.list(&self.folder.clone(), 0, &mut names);
-        // A file that vanishes or cannot be read meanwhile is one that is replaced; the next look sees the other.
+        // A file that vanishes or becomes unreadable meanwhile is being replaced; the next call sends the new one.
         names.iter().all(|name| self.file(name, say).unwrap_or(true))
     }
 
@@ -82,7 +82,7 @@ impl Follower {
         let (fresh, mut at) = known.map_or((true, 0), |(_, at)| (false, *at));
         file.seek(SeekFrom::Start(at))?;
         let mut left = about.len() - at;
-        // An empty one is sent too.
+        // An empty file is sent too.
         let mut first = fresh;
         while left > 0 || first {
             let mut bytes = Vec::new();
@@ -103,7 +103,7 @@ impl Follower {
     }
 }
 
-/// The SHA-256 of a file's first bytes.
+/// The SHA-256 of the first `length` bytes of a file.
 ///
 /// # Errors
 /// It cannot be read, or is shorter.

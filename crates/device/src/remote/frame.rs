@@ -1,47 +1,48 @@
-//! What goes through the pipe between this program and its agent on a device: frames of a kind, a length (4 bytes, the least
-//! first) and so many bytes. What comes from a device is not trusted: a frame is at most [`MOST`] long, and the name
-//! of a file leads nowhere but below the folder that it is for.
+//! The frames between this program and its agent on a device: a kind, a length (4 bytes, little-endian) and that many
+//! bytes. Data from a device is not trusted: a frame has at most [`MOST`] bytes, and the name of a file cannot lead outside
+//! its folder.
 
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-/// The longest content of a frame, bytes.
+/// The maximum content of a frame, bytes.
 pub const MOST: usize = 1 << 20;
-/// What an agent says first. What stands before it comes from a login shell.
+/// The first line of an agent. Anything before it comes from a login shell.
 pub const GREETING: &str = "FATHOM-AGENT 3\n";
-/// The near side says something at least this often.
+/// The host sends a frame at least this often.
 pub(super) const BEAT: Duration = Duration::from_secs(5);
 
-/// What is meant.
+/// The message of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// To the agent: more bytes of a file, by its name below the agent's folder. Failures are reported by [`Frame::Done`].
+    /// To the agent: further bytes of a file, by its name below the agent's folder. Failures are reported by [`Frame::Done`].
     Part(String, Vec<u8>),
     /// To the agent: start this command.
     Start(Vec<String>),
-    /// To the agent: send its command, and all that it started, this signal.
+    /// To the agent: send this signal to its command and all its child processes.
     Signal(u8),
-    /// To the agent: send what this folder's files have, as they grow, as [`Frame::Piece`]s; those are left out whose names begin or end
-    /// with one of the other words. What is there when the command has ended is sent before [`Frame::Exit`].
+    /// To the agent: send the contents of this folder's files, as they grow, as [`Frame::Piece`]s, except files whose names
+    /// begin or end with one of the other words. Everything present when the command has ended is sent before
+    /// [`Frame::Exit`].
     Follow(Vec<String>),
-    /// To the agent: answer. The number comes back.
+    /// To the agent: request for a response. The number is returned.
     Ping(u64),
-    /// To the agent: a question of a [`crate::Reader`], which is the first word.
+    /// To the agent: a request of a [`crate::Reader`], named by the first word.
     Ask(Vec<String>),
-    /// Of a folder that is followed: a file, by its name below the agent's folder, has these bytes from this offset on. At 0 it starts over.
+    /// Part of a followed folder: a file, by its name below the agent's folder, has these bytes at this offset. Offset 0 starts over.
     Piece(String, u64, Vec<u8>),
-    /// The command printed this.
+    /// Output of the command.
     Out(Vec<u8>),
-    /// The command complained.
+    /// Error output of the command.
     Err(Vec<u8>),
-    /// The command ended: its exit status, or a signal's number below zero.
+    /// The command ended: its exit status, or a negated signal number.
     Exit(i32),
-    /// Why a [`Frame::Part`] could not be kept.
+    /// Why a [`Frame::Part`] could not be stored.
     Done(Result<(), String>),
-    /// The number of a [`Frame::Ping`], and CLOCK_BOOTTIME there, ns.
+    /// The number of a [`Frame::Ping`], and the device's CLOCK_BOOTTIME, ns.
     Pong(u64, u64),
-    /// The answer to a [`Frame::Ask`].
+    /// The response to a [`Frame::Ask`].
     Answer(Result<String, String>),
 }
 
@@ -116,7 +117,7 @@ impl Frame {
         })
     }
 
-    /// Writes it, and sees that it goes.
+    /// Writes the frame, and flushes.
     ///
     /// # Errors
     /// The pipe broke, or the frame is too long.
@@ -133,10 +134,10 @@ impl Frame {
         to.flush()
     }
 
-    /// The next one; `None` at the end.
+    /// Reads the next frame; `None` at the end.
     ///
     /// # Errors
-    /// The pipe broke, or what came is none.
+    /// The pipe broke, or the data is not a valid frame.
     pub fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
         let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_string());
         let mut head = [0; 5];
@@ -157,7 +158,7 @@ impl Frame {
     }
 }
 
-/// Where a file of this name is below `folder`; `None` if it would be elsewhere.
+/// The path of a file with this name below `folder`; `None` if it would be outside.
 pub fn below(folder: &Path, name: &str) -> Option<PathBuf> {
     let path = Path::new(name);
     let plain = path.components().all(|c| matches!(c, Component::Normal(_)));
@@ -196,7 +197,7 @@ mod tests {
             assert_eq!(Frame::read(&mut from).unwrap().as_ref(), Some(frame));
         }
         assert_eq!(Frame::read(&mut from).unwrap(), None);
-        // Truncated anywhere inside, it is an error, not EOF.
+        // Truncated anywhere inside a frame, it is an error, not EOF.
         assert!(Frame::read(&mut &bytes[..3]).is_err() && Frame::read(&mut &bytes[..7]).is_err());
         assert!(Frame::Out(vec![0; MOST + 1]).write(&mut Vec::new()).is_err());
     }

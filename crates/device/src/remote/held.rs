@@ -1,5 +1,5 @@
-//! A command of this program on a device that serves as long as somebody here holds it: it prints a line when it is ready, and ends,
-//! with all that it started, when it is dropped, when this program dies, or when the connection does.
+//! A command of this program on a device that serves until it is dropped here: it prints a line when it is ready, and ends,
+//! with all its child processes, when it is dropped, when this program dies, or when the connection breaks.
 
 use super::{AgentLink, DeviceAddress, Event, Remark, Unreachable, program};
 use model::Context;
@@ -7,47 +7,47 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether somebody asked for an end.
+/// How often to check for an interrupt.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long it may take to be ready.
+/// The timeout for being ready.
 const READY: Duration = Duration::from_secs(30);
-/// More of a line, or of complaints, is not kept, bytes.
+/// The maximum length of a line, or of the error output, that is kept, bytes.
 const MOST: usize = 1 << 16;
 
-/// Why nothing is held.
+/// Why the command is not running.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotHeld {
-    /// The device, or the way to it.
+    /// The device, or the connection to it, failed.
     #[error(transparent)]
     Device(#[from] Unreachable),
-    /// This program's own file, or the way to the agent.
+    /// This program's own file is missing, or the connection to the agent failed.
     #[error("{place}: {source}")]
     Io {
         /// The device.
         place: DeviceAddress,
-        /// Why not.
+        /// The error.
         source: std::io::Error,
     },
-    /// It ended before it was ready.
+    /// The command ended before it was ready.
     #[error("{place}: it ended with status {status}: {said}")]
     Ended {
         /// The device.
         place: DeviceAddress,
-        /// Its exit status, or a signal's number below zero.
+        /// Its exit status, or a negated signal number.
         status: i32,
-        /// What it complained of.
+        /// Its error output.
         said: String,
     },
-    /// It says nothing.
+    /// It does not report that it is ready.
     #[error("{0}: what was started there does not say that it is ready")]
     Silent(DeviceAddress),
-    /// Somebody asked for an end.
+    /// The user interrupted.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// A command that runs there. Dropped, it ends.
+/// A command running there. Dropping it ends it.
 #[derive(Debug)]
 pub struct Held {
     link: AgentLink,
@@ -56,7 +56,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Starts `fathom WORDS…` there, and waits for its first line; `tell` gets sentences of this side.
+    /// Starts `fathom WORDS…` there, and waits for its first line; `tell` receives messages of the host.
     ///
     /// # Errors
     /// See [`NotHeld`].
@@ -83,7 +83,7 @@ impl Held {
         &self.ready
     }
 
-    /// Whether it has ended by itself, or was lost: then why. To be asked when nothing is expected of it any more.
+    /// Why it has ended by itself, or was lost; `None` if neither. Called when no further events are expected.
     pub fn trouble(&self) -> Option<String> {
         self.events.try_iter().find_map(|event| match event {
             Event::Gone(why) => Some(why.to_string()),
@@ -92,7 +92,7 @@ impl Held {
         })
     }
 
-    /// Ends it, and waits until the device is clean; says whether it is.
+    /// Ends it, and waits until the agent has cleaned up; returns whether it has.
     pub fn close(self) -> bool {
         self.link.close()
     }

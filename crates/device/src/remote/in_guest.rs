@@ -1,5 +1,4 @@
-//! A service in a guest of the lab, which lives as long as its command does: so it is in the foreground, and an end that is asked for ends
-//! both.
+//! A service in a guest of the lab, which lives as long as its command: it runs in the foreground, and an interrupt ends both.
 
 use model::Context;
 use model::text::ShownPath as _;
@@ -9,33 +8,33 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How often the guest is checked for its end.
+/// How often to check whether the guest has exited.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Why there is no guest.
+/// Why the guest did not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoGuest {
-    /// The folder that it shares.
+    /// Its shared folder cannot be created.
     #[error("cannot create a folder: {0}")]
     Folder(io::Error),
-    /// A file for it.
+    /// A file for it cannot be written.
     #[error("cannot write {}: {}", .0.shown(), .1)]
     File(PathBuf, io::Error),
-    /// The process.
+    /// The process cannot be started.
     #[error("cannot start fathom lab exec: {0}")]
     Start(io::Error),
-    /// Nobody knows how it is.
+    /// The process cannot be waited for.
     #[error("cannot wait for fathom lab exec: {0}")]
     Wait(io::Error),
 }
 
-/// Boots the guest `name` and runs this program there with `words`, `files` being in its folder; its exit status.
+/// Boots the guest `name` and runs this program there with `words`, and with `files` in its folder; returns its exit status.
 ///
 /// # Errors
 /// It cannot be started.
 pub fn serve(name: &str, files: &[(String, Vec<u8>)], words: &[String], context: &Context) -> Result<u8, NoGuest> {
-    // The guest's /share; only this user may enter it.
+    // The guest's /share; accessible only to this user.
     let share = tempfile::tempdir().map_err(NoGuest::Folder)?;
     for (name, bytes) in files {
         let file = share.path().join(name);
@@ -44,7 +43,7 @@ pub fn serve(name: &str, files: &[(String, Vec<u8>)], words: &[String], context:
     let mut guest = Command::new(std::env::current_exe().map_err(NoGuest::Start)?);
     guest.args(["lab", "exec", name, "-o"]).arg(share.path());
     guest.args(["--", "sh", "-c", "cd /share && exec fathom \"$@\"", "fathom"]).args(words);
-    // Signals are ours to hand on: the folder goes when the guest has ended.
+    // Signals are forwarded by this process: the folder is removed when the guest has exited.
     guest.process_group(0).stdin(Stdio::null());
     let mut guest = child::end_with_us(&mut guest).spawn().map_err(NoGuest::Start)?;
     let mut stopping = false;
@@ -54,7 +53,7 @@ pub fn serve(name: &str, files: &[(String, Vec<u8>)], words: &[String], context:
         }
         if context.cancelled() && !stopping {
             stopping = true;
-            // SAFETY: a signal to a child of ours that has not been waited for.
+            // SAFETY: a signal to a child of this process that has not been waited for.
             unsafe { libc::kill(guest.id() as libc::pid_t, libc::SIGTERM) };
         }
     };

@@ -1,6 +1,7 @@
-//! A command of this program on a device whose result is a folder: it is brought here while it is written, so that what was measured is
-//! here when the device is lost. What the folder means is the caller's business. A command that is detached goes on there meanwhile, and is
-//! taken up again when the device is back: a file continues where its bytes here end, if they are still the first of it there.
+//! A command of this program on a device whose result is a folder: it is transferred while it is written, so that the
+//! measurements are here if the device is lost. The caller interprets the folder. A detached command continues there
+//! meanwhile, and is reattached when the device is back: the transfer of a file continues after its bytes that are here, if
+//! they still match the beginning of the file there.
 
 use super::adb::AdbServer;
 use super::agent::VANISHED;
@@ -20,53 +21,53 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// The word that stands for this program's file there, as in a design.
+/// The placeholder for the path of this program there, as in a design.
 pub const PROGRAM: &str = "{fathom}";
 
 /// How often cancellation is checked.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often a disconnected device is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How long a connection that adb calls `offline` is given before it is opened again: a slow handshake looks the same.
+/// How long an `offline` adb connection may last before it is reopened: a slow handshake looks the same.
 const STALE: Duration = Duration::from_secs(15);
-/// More than this is not taken from a device, bytes.
+/// The maximum size accepted from a device, bytes.
 const MOST: u64 = 64 << 30;
-/// More files than any result has.
+/// The maximum number of files in a result.
 const MOST_FILES: usize = 10_000;
 
-/// What is to be done.
+/// A command to run on a device.
 #[derive(Debug)]
 pub struct Job<'a> {
-    /// Where.
+    /// The device.
     pub place: &'a DeviceAddress,
-    /// This program for devices of other processors.
+    /// This program's binaries for devices of other architectures.
     pub binaries: &'a [PathBuf],
-    /// Files that it reads, by their names in its folder.
+    /// Its input files, by their names in its folder.
     pub files: &'a [(String, Vec<u8>)],
     /// The words after the program's name.
     pub words: &'a [String],
-    /// The folder that it makes, in its own, and what names of it begin or end with that stay there.
+    /// Its result folder, inside its own, and prefixes or suffixes of names that are not transferred.
     pub brings: Option<(&'a str, &'a [&'a str])>,
-    /// Where its files are put here.
+    /// The folder here for its files.
     pub into: &'a Path,
-    /// Whether it outlives the connection, which is then made again.
+    /// Set if it outlives the connection, which is then re-established.
     pub detached: Option<Detached<'a>>,
 }
 
 /// Progress of a job.
 #[derive(Debug)]
 pub enum Note<'a> {
-    /// A sentence of this side.
+    /// A message of the host.
     Said(Remark),
-    /// The command printed this.
+    /// Output of the command.
     Out(&'a [u8]),
-    /// The command complained.
+    /// Error output of the command.
     Err(&'a [u8]),
-    /// So many bytes of the folder are here.
+    /// The number of bytes of the folder received so far.
     Brought(u64),
 }
 
-/// How it ended.
+/// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
     /// With this exit status.
@@ -75,18 +76,18 @@ pub enum Ended {
     Lost(Unreachable),
 }
 
-/// What came of it.
+/// The outcome of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Done {
-    /// The device, by its full name.
+    /// The device's full name.
     pub place: DeviceAddress,
     /// How it ended.
     pub ended: Ended,
-    /// How its clock related to this machine's when the command was started, if known.
+    /// The offset of its clock to this machine's when the command was started, if known.
     pub skew: Option<Skew>,
-    /// And when it had ended.
+    /// The same after it had ended.
     pub skew_last: Option<Skew>,
-    /// Bytes that were brought.
+    /// Bytes transferred.
     pub brought: u64,
 }
 
@@ -95,49 +96,49 @@ pub struct Done {
 pub struct Detached<'a> {
     /// Its name there.
     pub name: &'a str,
-    /// Whether it is started, or was.
+    /// Whether to start it, or to reattach it.
     pub begin: Begin,
-    /// How long a device is waited for that went. The command there ends by itself [`SLACK`] later.
+    /// How long to wait for a lost device. The command there ends by itself [`SLACK`] later.
     pub patience: Duration,
 }
 
-/// Where a detached command stands.
+/// The beginning of a detached command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begin {
-    /// It is started.
+    /// Start it.
     Start,
-    /// It was, by somebody before, and what it made is fetched.
+    /// It was started earlier; fetch its results.
     Fetch,
 }
 
-/// How much longer than its host waits for the device a command there waits for its host.
+/// How much longer a command waits for its host than the host waits for the device.
 pub const SLACK: Duration = Duration::from_secs(30);
 
-/// Why a command is not taken up, or not followed any more.
+/// Why a command cannot be reattached, or is no longer followed.
 #[derive(Debug, thiserror::Error)]
 enum Stopped {
-    /// The connection.
+    /// The connection broke.
     #[error(transparent)]
     Broke(#[from] Broke),
-    /// The agent.
+    /// The agent did not respond.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
-    /// There is a folder for it, and nothing in it.
+    /// Its folder exists, but is empty.
     #[error("`{0}` was never started on the device")]
     NeverStarted(String),
-    /// The device's word why a file could not be kept there.
+    /// The device could not store a file, and why.
     #[error("{0}")]
     NotKept(String),
-    /// What came cannot be kept here.
+    /// Received data cannot be stored here.
     #[error(transparent)]
     Refused(#[from] NotTaken),
-    /// The thread that listens has ended.
+    /// The receiving thread has ended.
     #[error("the device is gone")]
     Gone,
 }
 
 impl Stopped {
-    /// Whether it may go on with a new connection.
+    /// Whether a new connection may help.
     fn is_connection(&self) -> bool {
         matches!(self, Self::Broke(Broke::Connection(_)) | Self::Unanswered(Unanswered::Silent(_)) | Self::Gone)
     }
@@ -149,16 +150,16 @@ impl From<io::Error> for Stopped {
     }
 }
 
-/// Why a piece of a file is not taken from a device.
+/// Why a piece of a file is not accepted from a device.
 #[derive(Debug, thiserror::Error)]
 enum NotTaken {
-    /// It leads out of the folder.
+    /// Its name leads outside the folder.
     #[error("the device sent a file with an invalid name")]
     Name,
-    /// Something before it is missing.
+    /// The data before it is missing.
     #[error("the device sent part of a file without the part before it")]
     Gap,
-    /// It would fill the disk.
+    /// It exceeds the size limit.
     #[error("the device sent more data than any result has")]
     TooMuch,
     /// It cannot be written.
@@ -166,10 +167,10 @@ enum NotTaken {
     Write(PathBuf, io::Error),
 }
 
-/// Does it. When `context` asks for an end the command gets SIGINT, and finishes.
+/// Runs the job. When `context` is cancelled the command gets SIGINT, and finishes.
 ///
 /// # Errors
-/// It was not started, or what it made cannot be kept here.
+/// It was not started, or its results cannot be stored here.
 pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> Result<Done, Unreachable> {
     let fail = |why: Stopped| Unreachable::new(job.place, why.to_string());
     let deployment = deployed(job.place, job.binaries, context, tell)?;
@@ -197,14 +198,14 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
             break ended;
         }
         let why = why.clone();
-        // What is left of the old connection is ended first.
+        // The remains of the old connection are closed first.
         drop(link.take());
         match reconnected(job, detached, &deployment, &folder, &heard, &why, context, tell) {
             Ok((again, fresh)) => (link, events) = (Some(again), fresh),
             Err(why) => break Ok(Ended::Lost(why)),
         }
     };
-    // What can be taken no further, since the disk here is full, is kept as far as it came.
+    // If the disk here is full, everything received so far is kept.
     let ended = ended.unwrap_or_else(|why| {
         let on = job.detached.as_ref().map_or(String::new(), |d| format!("; {}", goes_on(&deployment.place, d)));
         Ended::Lost(Unreachable::new(&deployment.place, format!("{why}{on}")))
@@ -223,7 +224,7 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
     Ok(Done { place: deployment.place, ended, skew, skew_last, brought: folder.all })
 }
 
-/// What becomes of a detached command that nobody takes anything from any more, and what to do.
+/// What happens to a detached command that is no longer followed, and what the user can do.
 fn goes_on(place: &DeviceAddress, detached: &Detached<'_>) -> String {
     format!(
         "what runs there goes on for {} s at most; `fathom device fetch {place} {}` brings what it measured, `fathom device stop {place}` \
@@ -264,18 +265,18 @@ fn start(link: &AgentLink, job: &Job<'_>, deployment: &Deployment) -> io::Result
     link.start(&argv)
 }
 
-/// What of a detached command was received already, so that it is not shown again.
+/// How much of a detached command's output was received already, so that it is not shown again.
 #[derive(Debug, Default)]
 struct Heard {
-    /// Bytes.
+    /// Bytes of output.
     out: u64,
-    /// Bytes.
+    /// Bytes of error output.
     err: u64,
-    /// It ended without a status, and all its files are here.
+    /// Whether it ended without a status, and all its files are here.
     vanished: bool,
 }
 
-/// Takes up a detached command where this side stands; how it is there.
+/// Reattaches a detached command at the received position; returns its state.
 fn reattach(
     link: &AgentLink,
     job: &Job<'_>,
@@ -288,7 +289,7 @@ fn reattach(
     let lease = lease(detached.patience);
     let state = link.ask(&["reattach", detached.name, &lease, &heard.out.to_string(), &heard.err.to_string()]);
     let state = match state {
-        // The link broke before the command was started.
+        // The connection broke before the command was started.
         Err(_) if nothing => link.ask(&["attach", detached.name, &lease])?,
         state => state?,
     };
@@ -305,7 +306,7 @@ fn reattach(
     Ok(link.follow(name, leave)?)
 }
 
-/// Waits for the device, and takes up the command again.
+/// Waits for the device, and reattaches the command.
 #[expect(clippy::too_many_arguments, reason = "what `run` has; a struct of it would be used here only")]
 fn reconnected(
     job: &Job<'_>,
@@ -350,7 +351,7 @@ fn reconnected(
             }
             AdbServer::of_environment().reconnect(serial, stale);
         }
-        // The program is checked again: the device may have been reset.
+        // The program is checked again, since the device may have been reset.
         let quiet: &mut dyn FnMut(Note<'_>) = &mut |_| {};
         let opened = deployed(place, job.binaries, context, quiet).and_then(|deployment| {
             let (link, events) = linked(&deployment)?;
@@ -390,7 +391,7 @@ fn follow(
     loop {
         if context.cancelled() && !asked {
             asked = true;
-            // If it cannot be sent, the next event says why.
+            // If it cannot be sent, the next event contains the reason.
             let _ = link.signal(libc::SIGINT as u8);
         }
         match events.recv_timeout(LOOK) {
@@ -411,7 +412,7 @@ fn follow(
                 let why = "the device restarted, or the command was killed there";
                 return Ok(Ended::Lost(Unreachable::new(&link.deployment().place, why)));
             }
-            // A command that a signal ended.
+            // A command killed by a signal.
             Ok(Event::Exit(status)) => {
                 let status = if status < 0 { 128_i32.saturating_sub(status) } else { status };
                 return Ok(Ended::Exit(u8::try_from(status).unwrap_or(1)));
@@ -427,28 +428,28 @@ fn follow(
 /// A command that serves until it is stopped.
 #[derive(Debug)]
 pub struct Service<'a> {
-    /// Where.
+    /// The device.
     pub place: &'a DeviceAddress,
-    /// This program for devices of other processors.
+    /// This program's binaries for devices of other architectures.
     pub binaries: &'a [PathBuf],
     /// Its name there.
     pub name: &'a str,
-    /// Files that it reads, by their names in its folder. They stay as long as it runs.
+    /// Its input files, by their names in its folder. They are kept as long as it runs.
     pub files: &'a [(String, Vec<u8>)],
     /// The words after the program's name.
     pub words: &'a [String],
 }
 
-/// A service that runs, or has ended already.
+/// A service that is running, or has already ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// The device, by its full name.
+    /// The device's full name.
     pub place: DeviceAddress,
-    /// Its first line of output; nothing if it ended before, with this status.
+    /// Its first line of output; or its exit status if it ended before.
     pub ready: Result<String, u8>,
 }
 
-/// Starts a service, and leaves it there when it has printed a line.
+/// Starts a service, and detaches from it when it has printed a line.
 ///
 /// # Errors
 /// It was not started.
@@ -483,7 +484,7 @@ pub fn serve(service: &Service<'_>, context: &Context, tell: &mut dyn FnMut(Note
             Err(RecvTimeoutError::Disconnected) => return Err(fail(Stopped::Gone)),
         }
     };
-    // What it said with that line.
+    // Error output printed together with that line.
     while let Ok(Event::Err(bytes)) = events.recv_timeout(4 * LOOK) {
         tell(Note::Err(&bytes));
     }
@@ -491,7 +492,7 @@ pub fn serve(service: &Service<'_>, context: &Context, tell: &mut dyn FnMut(Note
     Ok(Started { place: deployment.place, ready })
 }
 
-/// A folder that comes from a device: only below `into`, only from where it has come so far, and not more than there may be.
+/// A folder received from a device: only below `into`, only contiguous data, and only up to the size limit.
 struct Incoming<'a> {
     into: &'a Path,
     lengths: HashMap<String, u64>,
@@ -499,7 +500,7 @@ struct Incoming<'a> {
 }
 
 impl Incoming<'_> {
-    /// What is here: name, length and hash of each file, one after the other. What was changed here meanwhile is fetched again.
+    /// The files that are here: name, length and hash of each, as a flat list. A file that was changed here meanwhile is fetched again.
     fn has(&self) -> Vec<String> {
         let one = |(name, length): (&String, &u64)| {
             let path = name.split_once('/').and_then(|(_, rest)| below(self.into, rest))?;
@@ -510,7 +511,7 @@ impl Incoming<'_> {
     }
 
     fn take(&mut self, name: &str, at: u64, bytes: &[u8]) -> Result<(), NotTaken> {
-        // Without the name of the folder there.
+        // Without the name of the folder on the device.
         let inside = name.split_once('/').map(|(_, rest)| rest).filter(|rest| !rest.is_empty());
         let path = inside.and_then(|rest| below(self.into, rest)).ok_or(NotTaken::Name)?;
         let known = self.lengths.get(name).copied();

@@ -1,4 +1,4 @@
-//! The near side: an agent on a device, and the pipe to it.
+//! The host side: an agent on a device, and the pipe to it.
 
 use super::agent::now_ns;
 use super::frame::{BEAT, Frame, GREETING, MOST};
@@ -13,74 +13,74 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long an agent may take to greet.
+/// How long an agent may take to send its greeting.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long where it is part of a machine that boots, once its kernel was downloaded.
+/// The same for an agent in a machine that is booting, after its kernel was downloaded.
 const BOOT: Duration = Duration::from_secs(900);
-/// How long it may take to clean up and go: a little longer than it gives its command.
+/// How long it may take to clean up and exit: a little longer than it gives its command.
 const FAREWELL: Duration = Duration::from_secs(6);
-/// How long the last complaints are waited for once the pipe has ended; a process that lives on keeps them open.
+/// How long to wait for the last error output after the end of the pipe; a surviving process keeps it open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Beats without an answer after which a device counts as gone.
+/// Beats without a response after which a device is regarded as lost.
 const MISSED: u32 = 6;
-/// Lines before the greeting that a login may say.
+/// The maximum number of lines before the greeting, printed by a login.
 const PREAMBLE: usize = 1000;
-/// Exchanges that compare the clocks.
+/// The number of clock exchanges.
 const EXCHANGES: u64 = 12;
 
-/// What a device says.
+/// A message from a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The command printed this.
+    /// Output of the command.
     Out(Vec<u8>),
-    /// The command complained.
+    /// Error output of the command.
     Err(Vec<u8>),
-    /// The command ended: its exit status, or a signal's number below zero.
+    /// The command ended: its exit status, or a negated signal number.
     Exit(i32),
-    /// Of a folder that is followed: a file has these bytes from this offset on. At 0 it starts over.
+    /// Part of a followed folder: a file has these bytes at this offset. Offset 0 starts over.
     Piece(String, u64, Vec<u8>),
-    /// Why a file that was sent could not be kept.
+    /// Why a sent file could not be stored.
     Done(Result<(), String>),
     /// The device, or the connection to it, is gone.
     Gone(Unreachable),
 }
 
-/// Why a question to a device has no answer.
+/// Why a request to a device has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unanswered {
-    /// Nothing came: the device, or the connection to it, may be gone.
+    /// No response: the device, or the connection to it, may be lost.
     #[error("{0} does not answer")]
     Silent(super::DeviceAddress),
-    /// The device's own words, why not.
+    /// The device returned an error.
     #[error("{0}")]
     Refused(String),
 }
 
-/// How a device's CLOCK_BOOTTIME relates to this machine's.
+/// The relation of a device's CLOCK_BOOTTIME to this machine's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Skew {
-    /// When it answered, by its own clock, ns.
+    /// The time of the response, by the device's clock, ns.
     pub at_ns: u64,
     /// How far it is ahead, ns.
     pub ahead_ns: i64,
-    /// The offset is wrong by no more than this, ns: half the quickest exchange.
+    /// The error bound of the offset, ns: half the fastest exchange.
     pub error_ns: u64,
 }
 
-/// An agent on a device. When it is dropped, all that it started ends.
+/// An agent on a device. Dropping it ends all processes that it started.
 pub struct AgentLink {
     deployment: Deployment,
     life: Alive,
     to: Input,
-    /// Answers to what this side waits for.
+    /// Responses to requests of the host.
     answers: Mutex<Receiver<Frame>>,
     closing: Arc<AtomicBool>,
-    /// Dropped, it ends the beat.
+    /// Dropping it ends the beat.
     beating: Option<Sender<()>>,
 }
 
-/// The pipe's end that leads there; `None` when it was closed.
+/// The sending end of the pipe; `None` when closed.
 type Input = Arc<Mutex<Option<Box<dyn Write + Send>>>>;
 type Alive = Arc<Mutex<Box<dyn Life>>>;
 
@@ -91,17 +91,17 @@ impl std::fmt::Debug for AgentLink {
 }
 
 impl AgentLink {
-    /// Starts an agent. Everything that it sends unasked goes to `on_event`, from another thread.
+    /// Starts an agent. All its unsolicited frames are passed to `on_event`, from another thread.
     ///
     /// # Errors
-    /// It does not start; the sentence holds what ssh, adb or the device said.
+    /// It does not start; the message contains the output of ssh, adb or the device.
     pub fn open(deployment: &Deployment, on_event: impl Fn(Event) + Send + 'static) -> Result<Self, Unreachable> {
         let place = &deployment.place;
         let line =
             format!("exec {} agent {}", transport::quoted(&deployment.program), transport::quoted(&deployment.folder));
         let Pipe { to, from, complaints, life } = transport::open(place, &line)?;
         let said = Arc::new(Mutex::new(String::new()));
-        // Nothing is sent: the channel closes when all was overheard.
+        // Nothing is sent: the channel closes when all error output was read.
         let (overhearing, overheard) = channel();
         std::thread::spawn({
             let said = said.clone();
@@ -130,7 +130,7 @@ impl AgentLink {
         let patience = if matches!(place, super::DeviceAddress::Lab(_)) { BOOT } else { PATIENCE };
         match greeted.recv_timeout(patience) {
             Ok(Ok(())) => {
-                // Not before: a machine that boots does not answer.
+                // Not earlier: a booting machine does not respond.
                 let (to, life) = (link.to.clone(), link.life.clone());
                 std::thread::spawn(move || beat(&to, &stop, &unanswered, &life));
                 Ok(link)
@@ -140,7 +140,7 @@ impl AgentLink {
         }
     }
 
-    /// Where it is.
+    /// The device and the deployed program.
     pub fn deployment(&self) -> &Deployment {
         &self.deployment
     }
@@ -150,7 +150,7 @@ impl AgentLink {
         frame.write(to.as_mut().ok_or(io::ErrorKind::BrokenPipe)?)
     }
 
-    /// Writes a file into the agent's folder. If it cannot be kept, [`Event::Done`] tells.
+    /// Writes a file into the agent's folder. If it cannot be stored, [`Event::Done`] reports it.
     ///
     /// # Errors
     /// The pipe broke.
@@ -168,7 +168,7 @@ impl AgentLink {
         self.say(&Frame::Start(argv.to_vec()))
     }
 
-    /// Sends the command, and all that it started, a signal.
+    /// Sends a signal to the command and all its child processes.
     ///
     /// # Errors
     /// The pipe broke.
@@ -176,8 +176,8 @@ impl AgentLink {
         self.say(&Frame::Signal(number))
     }
 
-    /// Asks for what a folder of the agent's has and gets, as [`Event::Piece`]s; all of it has come before [`Event::Exit`]. Names that
-    /// begin or end with one of `leave` are left out.
+    /// Requests the current and future contents of a folder of the agent, as [`Event::Piece`]s; all of them arrive before
+    /// [`Event::Exit`]. Names that begin or end with one of `leave` are skipped.
     ///
     /// # Errors
     /// The pipe broke.
@@ -186,14 +186,14 @@ impl AgentLink {
     }
 
     fn wait(&self, ask: &Frame) -> Option<Frame> {
-        // One question at a time.
+        // One request at a time.
         let answers = self.answers.lock().ok()?;
         while answers.try_recv().is_ok() {}
         self.say(ask).ok()?;
         answers.recv_timeout(PATIENCE).ok()
     }
 
-    /// How the clocks relate, by the quickest of some exchanges; `None` if the device does not answer.
+    /// The clock offset, from the fastest of several exchanges; `None` if the device does not respond.
     pub fn skew(&self) -> Option<Skew> {
         let one = |number: u64| {
             let asked = now_ns();
@@ -205,7 +205,7 @@ impl AgentLink {
         (0..EXCHANGES).filter_map(one).min_by_key(|s| s.error_ns)
     }
 
-    /// Ends what was started there and waits until the agent has cleaned up; says whether it has.
+    /// Ends all processes started there and waits until the agent has cleaned up; returns whether it has.
     pub fn close(mut self) -> bool {
         self.part()
     }
@@ -213,7 +213,7 @@ impl AgentLink {
     fn part(&mut self) -> bool {
         self.closing.store(true, Ordering::Relaxed);
         drop(self.beating.take());
-        // A pipe that nobody reads may hold its lock; the process is then ended below.
+        // A blocked writer may hold the lock; the process is then killed below.
         if let Ok(mut to) = self.to.try_lock() {
             drop(to.take());
         }
@@ -234,7 +234,7 @@ impl Drop for AgentLink {
     }
 }
 
-/// By an exchange: what the device answered was true sometime between the question and the answer.
+/// The clock offset of one exchange: the device's time was read at some point between the request and the response.
 pub(super) fn skew(asked: u64, theirs: u64, back: u64) -> Skew {
     let middle = asked + back.saturating_sub(asked) / 2;
     Skew {
@@ -244,7 +244,7 @@ pub(super) fn skew(asked: u64, theirs: u64, back: u64) -> Skew {
     }
 }
 
-/// Keeps the last of what ssh or adb complain of.
+/// Keeps the last error output of ssh or adb.
 fn overhear(from: impl Read, said: &Mutex<String>) {
     let mut room = [0; 4096];
     let mut from = from;
@@ -258,7 +258,7 @@ fn overhear(from: impl Read, said: &Mutex<String>) {
     }
 }
 
-/// Lets the agent know that this side is there, and gives up on one that does not answer.
+/// Sends beats to the agent, and gives up on one that does not respond.
 fn beat(to: &Input, stop: &Receiver<()>, unanswered: &AtomicU32, life: &Alive) {
     while stop.recv_timeout(BEAT / 2) == Err(RecvTimeoutError::Timeout) {
         let missed = unanswered.fetch_add(1, Ordering::Relaxed);
@@ -269,7 +269,7 @@ fn beat(to: &Input, stop: &Receiver<()>, unanswered: &AtomicU32, life: &Alive) {
             }
             return;
         }
-        // One that is busy writing is heard anyway.
+        // If a writer is busy, its frames serve as a beat.
         if let Ok(mut to) = to.try_lock()
             && to.as_mut().is_none_or(|to| Frame::Ping(0).write(to).is_err())
         {
@@ -278,7 +278,7 @@ fn beat(to: &Input, stop: &Receiver<()>, unanswered: &AtomicU32, life: &Alive) {
     }
 }
 
-/// Hears what comes from the agent.
+/// Receives the frames of the agent.
 struct FrameReader {
     place: super::DeviceAddress,
     said: Arc<Mutex<String>>,
@@ -323,7 +323,7 @@ impl FrameReader {
                 Frame::Exit(status) => on_event(Event::Exit(status)),
                 Frame::Piece(name, at, bytes) => on_event(Event::Piece(name, at, bytes)),
                 Frame::Done(done) => on_event(Event::Done(done)),
-                // A beat's.
+                // The response to a beat.
                 Frame::Pong(0, _) => {}
                 Frame::Pong(..) | Frame::Answer(_) => drop(self.answer.send(frame)),
                 Frame::Part(..)
@@ -339,7 +339,7 @@ impl FrameReader {
     }
 
     fn gone(&self, overheard: &Receiver<()>, otherwise: &Broke) -> Unreachable {
-        // The last words come with the end of the pipe.
+        // The last error output arrives with the end of the pipe.
         let _ = overheard.recv_timeout(LAST_WORDS);
         let said = self.said.lock().map(|s| s.clone()).unwrap_or_default();
         Unreachable::new(&self.place, transport::explained(&said, otherwise))
@@ -358,7 +358,7 @@ fn greeting(from: &mut impl io::BufRead) -> bool {
 }
 
 impl AgentLink {
-    /// Asks the agent something; its answer, or why not.
+    /// Sends a request to the agent; returns its result, or why there is none.
     pub(super) fn ask(&self, words: &[&str]) -> Result<String, Unanswered> {
         match self.wait(&Frame::Ask(words.iter().map(ToString::to_string).collect())) {
             Some(Frame::Answer(answer)) => answer.map_err(Unanswered::Refused),
@@ -366,7 +366,7 @@ impl AgentLink {
         }
     }
 
-    /// The same where only the reason is shown.
+    /// The same, with the reason as text.
     fn fact(&self, words: &[&str]) -> Result<String, String> {
         self.ask(words).map_err(|why| why.to_string())
     }

@@ -1,14 +1,15 @@
-//! Devices that can be reached, and what runs there.
+//! Remote devices, and what runs there.
 //!
-//! A device has a name ([`DeviceAddress`]): `local`, `netns:NAME`, `ssh:HOST`, `adb:SERIAL`, `lab:SCENARIO`. To work on it, this program is put there
-//! ([`program`]) and started as an agent ([`agent`]), which starts commands, hands on what they read and print, keeps their files in a
-//! folder that goes when it does, and answers a [`crate::Reader`]. It carries bytes and knows nothing of what they mean: what is measured is
-//! the same program's business, in a process of its own. Its transport is one pipe into the system's own `ssh`, or one
-//! stream of the local adb server ([`transport`], [`adb`]); no port is opened.
+//! A device has a name ([`DeviceAddress`]): `local`, `netns:NAME`, `ssh:HOST`, `adb:SERIAL`, `lab:SCENARIO`. To work on it,
+//! this program is copied there ([`program`]) and started as an agent ([`agent`]), which starts commands, forwards their
+//! input and output, keeps their files in a folder that is removed with it, and serves a [`crate::Reader`]. It only
+//! transports bytes: the measurement is done by the same program, in a separate process. Its transport is one pipe into the
+//! system's own `ssh`, or one stream of the local adb server ([`transport`], [`adb`]); no port is opened.
 //!
-//! **Lifetime.** The agent ends what it started when its input ends, and when nothing was received for half a minute. So
-//! nothing is left running on a device when this program is killed, a cable is pulled or a network is lost. What shall outlive the
-//! connection ([`detached`]: a benchmark for as long as its lease, a node until it is stopped) is listed there.
+//! **Lifetime.** The agent ends all its child processes when its input ends, and when nothing was received for half a
+//! minute. So nothing is left running on a device when this program is killed, a cable is pulled or a network is lost.
+//! Commands that outlive the connection ([`detached`]: a benchmark for as long as its lease, a node until it is stopped)
+//! can be listed there.
 
 pub mod adb;
 mod address;
@@ -40,17 +41,17 @@ pub use remark::Remark;
 pub use transport::{Unusable, usable};
 pub use turns::Turns;
 
-/// Why a device could not be worked on, and what to do.
+/// Why a device could not be used, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {why}")]
 pub struct Unreachable {
     /// Its name.
     pub place: String,
-    /// A sentence.
+    /// The reason, as a sentence.
     pub why: String,
 }
 
-/// A name for a run on a device that no other host's has: in containers all have the same few process numbers.
+/// A name for a run on a device that is unique across hosts: in containers all have the same few process numbers.
 pub fn new_name(kind: &str) -> String {
     let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     format!("{kind}-{}-{:04x}", std::process::id(), time.subsec_nanos() >> 10 & 0xffff)

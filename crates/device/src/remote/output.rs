@@ -1,5 +1,5 @@
-//! What a line of shell on a device prints, as a stream: for whoever takes away what is there already, where no program of ours has to
-//! run. What the device has is enough: sh, and what the line calls.
+//! The output of a shell command on a device, as a stream: for fetching existing data, where no program of ours has to run.
+//! It only needs sh, and the commands it calls.
 
 use super::pipe::{Broke, Ending, Life, Pipe};
 use super::{DeviceAddress, Unreachable, transport};
@@ -7,12 +7,12 @@ use std::io::{self, Read};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long the end of a line is waited for whose output is closed.
+/// How long to wait for a command to exit after its output is closed.
 const END: Duration = Duration::from_secs(10);
-/// More complaints than anybody reads, bytes.
+/// The maximum error output that is kept, bytes.
 const COMPLAINTS: u64 = 1 << 16;
 
-/// A line of shell that runs on a device.
+/// A shell command running on a device.
 pub struct Output {
     place: DeviceAddress,
     from: Box<dyn Read + Send>,
@@ -20,15 +20,15 @@ pub struct Output {
     life: Box<dyn Life>,
 }
 
-/// The device, if it is there; an Android device by its serial number then.
+/// Looks up the device; an Android device is then identified by its serial number.
 ///
 /// # Errors
-/// It is not, or may not be used.
+/// It is not available, or may not be used.
 pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
     transport::there(place)
 }
 
-/// Starts a line of shell there, without input.
+/// Starts a shell command there, without input.
 ///
 /// # Errors
 /// It cannot be started.
@@ -38,14 +38,14 @@ pub fn stream(place: &DeviceAddress, line: &str) -> Result<Output, Unreachable> 
     let reader = std::thread::spawn(move || {
         let mut messages = Vec::new();
         let _ = complaints.by_ref().take(COMPLAINTS).read_to_end(&mut messages);
-        // Read to the end: a full pipe would keep it from exiting.
+        // Read to the end: a full pipe would keep the process from exiting.
         let _ = io::copy(&mut complaints, &mut io::sink());
         messages
     });
     Ok(Output { place: place.clone(), from, complaints: Some(reader), life })
 }
 
-/// A word for its shell.
+/// Quotes a word for the device's shell.
 pub fn quoted(word: &str) -> String {
     transport::quoted(word)
 }
@@ -57,7 +57,7 @@ impl Read for Output {
 }
 
 impl Output {
-    /// Waits for its end; nothing more is read.
+    /// Waits for its exit; nothing more is read.
     ///
     /// # Errors
     /// It failed, or the connection to it broke.

@@ -1,8 +1,9 @@
-//! An Android device's own Perfetto: what it is asked to record, and how its file is brought here. A shell may use it without root; its
-//! service reads ftrace with rights of its own, and the framework's atrace category `database` names SQL statements.
+//! An Android device's own Perfetto: configures it, and fetches its trace. A shell may use it without root; its service
+//! reads ftrace with its own permissions, and the framework's atrace category `database` contains SQL statements.
 //!
-//! The configuration goes in by standard input and the trace is written below /data/misc/perfetto-traces: SELinux lets the service and
-//! the shell meet there (perfetto.dev, "Android: using the cmdline"). Events that a kernel lacks are left out by the service without a word.
+//! The configuration is passed on standard input and the trace is written below /data/misc/perfetto-traces: SELinux lets
+//! both the service and the shell access it (perfetto.dev, "Android: using the cmdline"). The service silently omits events
+//! that a kernel lacks.
 
 use super::adb::{AdbServer, AdbSync};
 use super::agent::now_ns;
@@ -19,36 +20,37 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Where the service may write and a shell may read.
+/// A folder that the service may write and a shell may read.
 const FOLDER: &str = "/data/misc/perfetto-traces";
-/// No trace is taken that is longer, bytes.
+/// The maximum size of a trace, bytes.
 const MOST: u64 = 4 << 30;
-/// Whether it can record at all, before it is waited for. What the property is without the service only init knows: then it is tried.
+/// Checks whether it can record at all, before waiting for it. Without the service the property is unknown except to init:
+/// then it is tried.
 const ASK: &str = "command -v perfetto >/dev/null || { echo 'no perfetto on this device: Android 9 or newer has it' >&2; exit 1; }; \
     case $(getprop init.svc.traced 2>/dev/null) in stopped|stopping) \
     echo 'the tracing service of its Perfetto is stopped: adb shell setprop persist.traced.enable 1' >&2; exit 1;; esac";
-/// How long the service may take beyond the recording: it starts atrace, and flushes at the end.
+/// How long the service may take in addition to the recording: it starts atrace, and flushes at the end.
 const BEYOND: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
-/// Exchanges that compare the clocks.
+/// The number of clock exchanges.
 const EXCHANGES: usize = 4;
-/// What /proc/uptime counts in.
+/// The resolution of /proc/uptime.
 const HUNDREDTH_NS: u64 = 10_000_000;
-/// More of what it says nobody reads, bytes.
+/// The maximum output that is kept, bytes.
 const SAID: usize = 8192;
 
-/// What is recorded.
+/// What to record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// The trace's name there, which no other host's has meanwhile.
+    /// The trace's name there, unique across hosts.
     pub name: String,
-    /// How long.
+    /// The duration.
     pub duration: Duration,
     /// The trace ends at this size, bytes.
     pub max_bytes: Option<u64>,
 }
 
-/// Events of the layers that the importer knows. The service takes whole groups by `*`.
+/// Events of the layers supported by the importer. The service expands groups with `*`.
 const EVENTS: &[&str] = &[
     "block/*",
     "ext4/*",
@@ -67,7 +69,7 @@ const EVENTS: &[&str] = &[
 ];
 
 impl Config {
-    /// As the text form of TraceConfig (protos/perfetto/config/trace_config.proto).
+    /// Formats the text form of TraceConfig (protos/perfetto/config/trace_config.proto).
     pub fn text(&self) -> String {
         let mut text = format!(
             "duration_ms: {}\nwrite_into_file: true\nfile_write_period_ms: 2500\nflush_period_ms: 5000\nmax_file_size_bytes: {}\n\
@@ -88,19 +90,19 @@ impl Config {
     }
 }
 
-/// A trace that was brought here.
+/// A fetched trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trace {
-    /// How many there are.
+    /// Its size.
     pub bytes: u64,
-    /// How the device's clock related to this machine's when the recording began, and when it had ended.
+    /// The offset of the device's clock to this machine's at the beginning of the recording, and after its end.
     pub clocks: [Option<Skew>; 2],
 }
 
-/// Records on a device into a file here, until the time is over or `context` asks for an end. The trace does not stay on the device.
+/// Records on a device into a file here, until the time is over or `context` is cancelled. The trace is removed from the device.
 ///
 /// # Errors
-/// The device, its perfetto, or the file here: a sentence that says what to do.
+/// The device, its perfetto, or the file here failed: a sentence that suggests a remedy.
 pub fn record(
     place: &DeviceAddress,
     config: &Config,
@@ -125,13 +127,13 @@ pub fn record(
     let last = clock(place);
     let pulled = recorded.and_then(|()| pull(place, serial, &there, out, [&part, file]).map_err(|why| (why, true)));
     match pulled {
-        // What was recorded is not thrown away where it cannot be kept here.
+        // A recorded trace is not discarded if it cannot be stored here.
         Err((why, true)) => {
             let pull = format!("adb -s {serial} pull {there}");
             Err(fail(format!("{}; the trace is still on the device: `{pull}` fetches it", why.why)))
         }
         done => {
-            // As far as the device can still be reached.
+            // If the device is still reachable.
             if let Err(error) = transport::run(place, &format!("rm -f {}", transport::quoted(&there)), None) {
                 told(format!("{there} could not be removed from the device: {error}"));
             }
@@ -140,7 +142,7 @@ pub fn record(
     }
 }
 
-/// How its clock relates to this machine's, by its /proc/uptime, which is CLOCK_BOOTTIME: nothing of ours is there to answer more exactly.
+/// Its clock offset, from its /proc/uptime, which is CLOCK_BOOTTIME: no program of ours is there to respond with a higher precision.
 fn clock(place: &DeviceAddress) -> Option<Skew> {
     let one = |_| {
         let asked = now_ns();
@@ -151,14 +153,14 @@ fn clock(place: &DeviceAddress) -> Option<Skew> {
     (0..EXCHANGES).filter_map(one).min_by_key(|exchange| exchange.error_ns)
 }
 
-/// The middle of the hundredth of a second that /proc/uptime shows, ns.
+/// The middle of the hundredth of a second shown by /proc/uptime, ns.
 fn uptime(said: &[u8]) -> Option<u64> {
     let (seconds, hundredths) = std::str::from_utf8(said).ok()?.split_whitespace().next()?.split_once('.')?;
     let (seconds, hundredths): (u64, u64) = (seconds.parse().ok()?, hundredths.parse().ok().filter(|h| *h < 100)?);
     seconds.checked_mul(100)?.checked_add(hundredths)?.checked_mul(HUNDREDTH_NS)?.checked_add(HUNDREDTH_NS / 2)
 }
 
-/// Brings the trace beside its place, and there when it is whole; what stood there is kept until then.
+/// Fetches the trace into a temporary file, and renames it when it is complete; an existing file is kept until then.
 fn pull(
     place: &DeviceAddress,
     serial: &str,
@@ -183,7 +185,7 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
     let mut number = String::new();
     (&mut from).take(100).read_line(&mut number).map_err(broken)?;
     let number: Option<u32> = number.trim().parse().ok();
-    // Neither fills the memory, nor is a full pipe left to it, in whatever order it writes to both.
+    // Both are read concurrently: neither fills the memory, nor can a full pipe block it.
     let (out, err) = (heard(from), heard(complaints));
     let (begun, mut asked) = (Instant::now(), None::<Instant>);
     let ending = loop {
@@ -218,10 +220,11 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
     }
 }
 
-/// The line for the device's shell. The number of its perfetto comes first, so that it can be ended: a shell's stream carries no
-/// signals. The shell's input is empty, and ends with the connection or with this program: then nobody fetches the trace, so perfetto is
-/// ended (it takes SIGTERM as Ctrl-C; in the background a shell has it ignore SIGINT), and what it wrote until its end is removed.
-/// The configuration is no here-document, for which Android's shell needs a folder for temporary files.
+/// The command line for the device's shell. It first prints the PID of perfetto, so that it can be stopped: a shell's
+/// stream carries no signals. The shell's input is empty, and ends with the connection or with this program: then the trace
+/// will not be fetched, so perfetto is stopped (it treats SIGTERM like Ctrl-C; in the background a shell makes it ignore
+/// SIGINT), and its output file is removed. The configuration is not a here-document, which needs a folder for temporary
+/// files on Android.
 fn line(config: &Config, there: &str) -> String {
     let (config, there, most) = (transport::quoted(&config.text()), transport::quoted(there), BEYOND.as_secs());
     format!(
@@ -232,7 +235,7 @@ fn line(config: &Config, there: &str) -> String {
     )
 }
 
-/// Keeps the last of what it says, where the reason is, and takes all of it.
+/// Reads all output, and keeps the last part, which contains the reason.
 fn heard(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let (mut said, mut room) = (Vec::new(), [0; 4096]);

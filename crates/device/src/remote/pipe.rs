@@ -1,38 +1,38 @@
-//! A command on a device, as seen from here: three streams, and a process that can be waited for and killed. Behind them is a process of
-//! this machine (`sh`, `ip netns exec`, `ssh`) or a connection to the adb server.
+//! A command on a device, as used by the host: three streams, and a process that can be waited for and killed. It is
+//! implemented by a process of this machine (`sh`, `ip netns exec`, `ssh`) or a connection to the adb server.
 
 use std::io::{Read, Write};
 use std::process::Child;
 use std::time::Duration;
 
-/// A command that was started.
+/// A running command.
 pub(super) struct Pipe {
-    /// Its input; dropping it ends it.
+    /// Its input; dropping it closes it.
     pub to: Box<dyn Write + Send>,
     /// Its output.
     pub from: Box<dyn Read + Send>,
-    /// Its complaints, and those of the transport.
+    /// Its error output, and that of the transport.
     pub complaints: Box<dyn Read + Send>,
-    /// How it is.
+    /// Its process.
     pub life: Box<dyn Life>,
 }
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// By itself, or by a signal (128 and its number).
+    /// It exited, or was killed by a signal (128 plus its number).
     Exit(i32),
-    /// The transport broke: why.
+    /// The transport broke, and why.
     Lost(Broke),
 }
 
-/// Why a command, or what leads to it, is no more.
+/// Why a command, or the connection to it, has ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Broke {
-    /// The connection to the device ended, or failed so.
+    /// The connection to the device ended, or failed with this error.
     #[error("the connection to the device broke{}", .0.as_ref().map_or_else(String::new, |why| format!(": {why}")))]
     Connection(Option<String>),
-    /// The command ended with this status.
+    /// The command exited with this status.
     #[error("exit status {0}")]
     Status(i32),
     /// Something else.
@@ -41,17 +41,17 @@ pub(super) enum Broke {
 }
 
 impl Broke {
-    /// An error of the connection.
+    /// Converts an error of the connection.
     pub fn by(error: &std::io::Error) -> Self {
         Self::Connection(Some(error.to_string()))
     }
 }
 
-/// A command's life.
+/// The process of a command.
 pub(super) trait Life: Send {
-    /// Waits for its end, at most `limit`.
+    /// Waits for its exit, at most `limit`.
     fn wait(&mut self, limit: Duration) -> Option<Ending>;
-    /// Ends it, or at least the connection to it.
+    /// Kills it, or at least closes the connection to it.
     fn kill(&mut self);
 }
 

@@ -1,5 +1,6 @@
-//! This program on a device: its own static file, under a name that holds its hash, in a folder of its user's. It is put there
-//! once, and checked before each use: one with other content is replaced, those of other versions are removed.
+//! This program on a device: its own static file, under a name that contains its hash, in a folder of the user. It is
+//! copied there once, and verified before each use: one with other content is replaced, those of other versions are
+//! removed.
 
 use super::adb::{AdbServer, AdbSync};
 use super::transport::{self, quoted};
@@ -12,29 +13,29 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Where things are on a device.
+/// The deployed program on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deployment {
-    /// The device, by its full name.
+    /// The device's full name.
     pub place: DeviceAddress,
-    /// The program.
+    /// The path of the program.
     pub program: String,
-    /// The folder in which agents make theirs.
+    /// The folder in which agents create theirs.
     pub folder: String,
 }
 
-/// A program that could be put on a device.
+/// A program file that could be copied to a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Binary {
     path: PathBuf,
     bytes: u64,
     hash: String,
     machine: &'static str,
-    /// It needs a linker that is not in it.
+    /// Whether it is dynamically linked.
     linked: bool,
 }
 
-/// ELF's numbers of processors, and what `uname -m` says on them. The kernel may be of 64 bits below a user of 32.
+/// ELF machine numbers, and the corresponding output of `uname -m`. A 64-bit kernel may have a 32-bit user space.
 const MACHINES: &[(u16, &str)] =
     &[(62, "x86_64"), (183, "aarch64"), (243, "riscv64"), (40, "armv7l"), (3, "i686"), (22, "s390x"), (21, "ppc64le")];
 
@@ -74,7 +75,7 @@ impl Binary {
         let Some((_, machine)) = machine.filter(|_| elf) else {
             return Err(NoBinary::Foreign(path.into()));
         };
-        // Program headers of 64 bits: where, how long, how many; 3 is the name of the linker.
+        // Program headers of 64-bit files: offset, size, count; type 3 is the dynamic linker.
         let headers = || Some((number(32, 8)? as usize, number(54, 2)? as usize, number(56, 2)? as usize));
         let linked = bytes.get(4) == Some(&2)
             && headers().is_some_and(|(at, size, count)| {
@@ -84,7 +85,7 @@ impl Binary {
         Ok(Self { path: path.into(), bytes: bytes.len() as u64, hash, machine, linked })
     }
 
-    /// Whether it is for a processor that `uname -m` calls so.
+    /// Whether it runs on the machine with this `uname -m`.
     fn runs_on(&self, machine: &str) -> bool {
         match machine {
             "armv8l" | "armv6l" => self.machine == "armv7l",
@@ -94,9 +95,9 @@ impl Binary {
     }
 }
 
-/// This program for another processor, if none was given: next to ours as `fathom-MACHINE`, or built by the source tree.
+/// This program for another architecture, if none was given: beside this one as `fathom-MACHINE`, or built in the source tree.
 fn beside(ours: &Path, machine: &str) -> Result<Option<Binary>, NoBinary> {
-    // What a device calls its processor becomes a part of paths.
+    // The device's machine name becomes a part of paths, so it is validated.
     let Some((_, machine)) = MACHINES.iter().find(|(_, name)| *name == machine) else { return Ok(None) };
     let runs = |path: &Path| Binary::read(path).is_ok_and(|binary| binary.runs_on(machine));
     match build(ours, machine, runs, |path| std::fs::read(path).ok()) {
@@ -106,10 +107,11 @@ fn beside(ours: &Path, machine: &str) -> Result<Option<Binary>, NoBinary> {
     }
 }
 
-/// Sees that the program is there: `ours`, or of `others` the one that is for its processor. `notify` gets a remark when it is sent.
+/// Makes sure that the program is on the device: `ours`, or the one of `others` for its architecture. `notify` receives a
+/// remark when it is copied.
 ///
 /// # Errors
-/// A sentence that says what to do.
+/// A sentence that suggests a remedy.
 pub fn put(
     place: &DeviceAddress,
     ours: &Path,
@@ -120,13 +122,13 @@ pub fn put(
     let place = &transport::there(place)?;
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
         let program = ours.to_string_lossy().into_owned();
-        // What is measured here is measured on this folder's storage, as without a device: /tmp is in memory on many systems.
+        // The measurement uses this folder's storage, as without a device: /tmp is in memory on many systems.
         let here = std::env::current_dir().ok().filter(|d| *place == DeviceAddress::Local && writable(d));
         let folder = here.unwrap_or_else(std::env::temp_dir).to_string_lossy().into_owned();
         return Ok(Deployment { place: place.clone(), program, folder });
     }
     if let DeviceAddress::Lab(_) = place {
-        // A guest is booted with the program in it; its own folder is in memory, so that the disk has only what is measured.
+        // The guest's image contains the program; its own folder is in memory, so that the disk only contains the measured data.
         notify(Remark::Booting(place.clone()));
         return Ok(Deployment { place: place.clone(), program: "/bin/fathom".into(), folder: "/tmp".into() });
     }
@@ -134,13 +136,13 @@ pub fn put(
     let all = others.iter().map(PathBuf::as_path).chain([ours]).map(Binary::read).collect::<Result<Vec<_>, _>>();
     let mut all = all.map_err(|e| fail(e.to_string()))?;
     let home = folder(place);
-    // What a tool that fails says stands in its line.
+    // A failing tool's message replaces its line.
     let look = format!(
         "echo fathom-look; s=$(uname -sm 2>&1); echo $s; d={home}; echo \"$d\"; sha256sum \"$d\"/fathom-* 2>/dev/null; true"
     );
     let seen = transport::run(place, &look, None)?;
     let seen = String::from_utf8_lossy(&seen).replace('\r', "");
-    // A login shell may have greeted first.
+    // A login shell may have printed a greeting first.
     let mut lines = seen.split_once("fathom-look\n").map_or("", |(_, answer)| answer).lines();
     let (system, folder) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
     let machine = match system.split_once(' ') {
@@ -167,20 +169,20 @@ pub fn put(
 
 fn writable(folder: &Path) -> bool {
     let name = std::ffi::CString::new(folder.as_os_str().as_encoded_bytes());
-    // SAFETY: the name is a string with an end, and is only read.
+    // SAFETY: the name is a C string, and is only read.
     name.is_ok_and(|name| unsafe { libc::access(name.as_ptr(), libc::W_OK | libc::X_OK) } == 0)
 }
 
-/// Removes it from a device, if nothing there is left that needs it; whether it is gone.
+/// Removes it from a device, unless something there still needs it; returns whether it is gone.
 ///
 /// # Errors
-/// The device cannot be reached.
+/// The device is unreachable.
 pub fn remove(place: &DeviceAddress) -> Result<bool, Unreachable> {
     let place = &transport::there(place)?;
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
         return Ok(true);
     }
-    // A folder that something else is in stays.
+    // A non-empty folder is kept.
     let line = format!(
         "d={}; ls -d \"$d\"/detached-*/* \"$d\"/fathom-run-* >/dev/null 2>&1 && exit 0; rm -f \"$d\"/fathom-?* \"$d\"/part-?*; rmdir \"$d\" 2>/dev/null; [ -d \"$d\" ] || echo gone",
         folder(place)
@@ -188,10 +190,10 @@ pub fn remove(place: &DeviceAddress) -> Result<bool, Unreachable> {
     Ok(String::from_utf8_lossy(&transport::run(place, &line, None)?).lines().any(|l| l.trim() == "gone"))
 }
 
-/// Where on the device, for its shell.
+/// The folder on the device, for its shell.
 fn folder(place: &DeviceAddress) -> &'static str {
     match place {
-        // What a shell may write and execute on Android.
+        // A folder that a shell may write to and execute from on Android.
         DeviceAddress::Adb(_) => "/data/local/tmp/fathom",
         _ => "\"${XDG_CACHE_HOME:-$HOME/.cache}/fathom\"",
     }
@@ -208,7 +210,7 @@ fn choose<'a>(all: &'a [Binary], machine: &str) -> Result<&'a Binary, NoBinary> 
     Ok(binary)
 }
 
-/// Puts it there under a name of this moment, and gives it its own name when it is whole.
+/// Copies it under a temporary name, and renames it when it is complete.
 fn send(
     place: &DeviceAddress,
     binary: &Binary,
@@ -217,7 +219,7 @@ fn send(
     context: &Context,
 ) -> Result<(), Unreachable> {
     let fail = |why: String| Unreachable::new(place, why);
-    // Another host's, in a container of the same process number, has another program or the same bytes.
+    // A file of another host, in a container with the same process number, has another hash or the same bytes.
     let hash = binary.hash.get(..8).unwrap_or_default();
     let part = format!("{folder}/part-{hash}-{}", std::process::id());
     let run = |line: &str| transport::run(place, line, None);
@@ -236,7 +238,7 @@ fn send(
         _ => transport::run(place, &format!("{make} && cat >{}", quoted(&part)), Some(Box::new(open()?))).map(drop),
     };
     let kept = sent.and_then(|_| {
-        // Its own is not among the old ones, though its time is this machine's, and the device's clock any.
+        // The own file is not deleted as old, though its time is this machine's, and the device's clock may differ.
         let (part, folder) = (quoted(&part), quoted(folder));
         run(
             &format!(
@@ -248,13 +250,13 @@ fn send(
     });
     context.clear_progress();
     kept.map(|_| ()).map_err(|error| {
-        // As far as the device can still be reached.
+        // If the device is still reachable.
         let _ = run(&format!("rm -f {}", quoted(&part)));
         if context.cancelled() { fail("interrupted".into()) } else { error }
     })
 }
 
-/// The program's file while it is sent: reports progress, and stops when cancelled.
+/// The program's file while it is copied: reports progress, and stops when cancelled.
 struct Progress {
     file: File,
     sent: u64,
@@ -308,13 +310,13 @@ mod tests {
         assert_eq!(beside("aarch64").unwrap(), None);
         let built = elf("target/aarch64-unknown-linux-musl/release/fathom", 183);
         assert_eq!(beside("aarch64").unwrap(), Some(built.clone()));
-        // One for something else is skipped, whatever its name.
+        // A file for another architecture is skipped, whatever its name.
         elf("target/release/fathom-aarch64", 62);
         assert_eq!(beside("aarch64").unwrap(), Some(built));
         let named = elf("target/release/fathom-aarch64", 183);
         assert_eq!(beside("aarch64").unwrap(), Some(named.clone()));
         assert_eq!(beside("../../aarch64").unwrap(), None);
-        // One of other sources measures something else.
+        // A program built of other sources would measure something else.
         let own = std::fs::read(&ours).unwrap();
         std::fs::write(&ours, [&own[..], SOURCES.as_bytes(), &[b'a'; 64]].concat()).unwrap();
         let why = beside("aarch64").unwrap_err().to_string();

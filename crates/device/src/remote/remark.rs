@@ -1,43 +1,43 @@
-//! What this side says while it works on a device: values, so that whoever shows them can choose among them; the sentences are made here.
+//! Messages of the host while it works on a device: values, so that the caller can select among them; the sentences are made here.
 
 use super::{DeviceAddress, Unreachable};
 use std::fmt;
 use std::time::Duration;
 
-/// It.
+/// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remark {
-    /// A guest boots.
+    /// A guest is booting.
     Booting(DeviceAddress),
-    /// This program is sent.
+    /// This program is being copied.
     Copying {
         /// The device.
         place: DeviceAddress,
         /// The program's size.
         bytes: u64,
     },
-    /// What was fetched could not be removed there.
+    /// Fetched results could not be removed from the device.
     NotDiscarded {
         /// The device.
         place: DeviceAddress,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The agent did not say that it has cleaned up.
+    /// The agent did not confirm that it has cleaned up.
     NotCleaned(DeviceAddress),
-    /// The device is gone, and is waited for.
+    /// The device is lost, and is waited for.
     Waiting {
-        /// Why it is gone.
+        /// Why it is lost.
         why: Unreachable,
-        /// How long.
+        /// The maximum wait.
         patience: Duration,
     },
-    /// It is back.
+    /// The device is back.
     Back {
         /// The device.
         place: DeviceAddress,
-        /// How long it was gone.
+        /// How long it was lost.
         after: Duration,
     },
 }

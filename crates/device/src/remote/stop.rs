@@ -1,4 +1,4 @@
-//! What was left on a device, listed and stopped: here at once, elsewhere by this program there.
+//! Lists and stops commands left on a device: directly on this machine, otherwise with this program on the device.
 
 use super::detached::{self, Action, Left, Shelf, Wanted};
 use super::{DeviceAddress, Unreachable, ask, program};
@@ -6,44 +6,44 @@ use model::Context;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What `fathom device stop --json` prints.
+/// The output of `fathom device stop --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
-    /// Of this format.
+    /// The version of this format.
     pub version: u32,
-    /// The device, by its full name.
+    /// The device's full name.
     pub device: String,
-    /// What was there, and what became of it.
+    /// The commands found, and the actions taken.
     pub left: Vec<Left>,
     /// Whether the program itself was removed; `None` if that was not requested.
     pub program_removed: Option<bool>,
 }
 
-/// Why nothing is known of what was left.
+/// Why the commands left there are unknown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The device was not asked.
+    /// The device could not be queried.
     #[error(transparent)]
     Ask(#[from] ask::Error),
-    /// This machine's folder, or a name that is not there.
+    /// This machine's folder is unreadable, or a name does not exist.
     #[error(transparent)]
     Here(#[from] detached::Error),
-    /// It was lost before the program was removed.
+    /// The device was lost before the program was removed.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
-    /// What it says is something else.
+    /// The output is invalid.
     #[error("{place}: unreadable answer")]
     Unreadable {
         /// The device.
         place: DeviceAddress,
-        /// Why not.
+        /// The error.
         source: serde_json::Error,
     },
 }
 
-/// Lists what was left on a device, and stops what is wanted. With `remove_program` the program goes, too, if nothing needs it; `tell`
-/// gets sentences of this side.
+/// Lists the commands left on a device, and stops the requested ones. With `remove_program` the program is also removed, if
+/// nothing needs it; `tell` receives messages of the host.
 ///
 /// # Errors
 /// See [`Error`].
@@ -76,7 +76,7 @@ pub fn stop(
     Ok(document)
 }
 
-/// The same, asked of the program there.
+/// The arguments for the same request to the program there.
 fn words(wanted: &Wanted<'_>) -> Vec<String> {
     let mut words: Vec<String> = ["device", "stop", "local", "--json"].map(String::from).to_vec();
     words.extend(wanted.list.then(|| "--list".into()));
@@ -87,7 +87,7 @@ fn words(wanted: &Wanted<'_>) -> Vec<String> {
 }
 
 impl Document {
-    /// Whether all that was asked for was done.
+    /// Whether everything requested was done.
     pub fn succeeded(&self) -> bool {
         self.left.iter().all(|left| left.problem.is_none()) && self.program_removed != Some(false)
     }

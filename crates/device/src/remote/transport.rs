@@ -1,5 +1,6 @@
-//! The transport to a device: how a line of shell is run there, with its input, outputs and exit status, and what the words mean with which
-//! it fails. ssh is the system's own, with its user's settings; Android devices are reached through the local adb server ([`super::adb`]).
+//! The transport to a device: runs a shell command there, with its input, outputs and exit status, and explains its error
+//! messages. ssh is the system's own, with the user's settings; Android devices are reached through the local adb server
+//! ([`super::adb`]).
 
 use super::adb::wire::Listed;
 use super::adb::{AdbServer, Failure, shell};
@@ -11,12 +12,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// More than any answer has that is waited for here, bytes; a device shall not fill the memory.
+/// The maximum output of a command, bytes; a device must not exhaust the memory.
 const MOST: u64 = 1 << 20;
-/// How long the end of a command is waited for whose outputs are closed.
+/// How long to wait for a command to exit after its outputs are closed.
 const END: Duration = Duration::from_secs(10);
 
-/// Starts a line of shell there.
+/// Starts a shell command there.
 pub(super) fn open(place: &DeviceAddress, line: &str) -> Result<Pipe, Unreachable> {
     let mut command = match place {
         DeviceAddress::Adb(serial) => {
@@ -41,7 +42,7 @@ pub(super) fn open(place: &DeviceAddress, line: &str) -> Result<Pipe, Unreachabl
         }
         DeviceAddress::Ssh(user, host, port) => ssh(user.as_deref(), host, *port, line),
     };
-    // Ctrl-C is for this program to hear, and to hand on.
+    // Ctrl-C is handled and forwarded by this program.
     command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| cannot_start(place, &command, &e))?;
     match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
@@ -52,10 +53,10 @@ pub(super) fn open(place: &DeviceAddress, line: &str) -> Result<Pipe, Unreachabl
     }
 }
 
-/// ssh, for a line of shell there.
+/// The ssh command that runs a shell command there.
 fn ssh(user: Option<&str>, host: &str, port: Option<u16>, line: &str) -> Command {
     let mut command = Command::new("ssh");
-    // Nobody is there to type a password; a host that is gone is noticed; no port that its user's settings forward is opened.
+    // There is no terminal for a password; a lost host is detected; port forwardings of the user's settings are disabled.
     command.args(["-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ClearAllForwardings=yes"]);
     command.args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=6"]);
     if let Some(user) = user {
@@ -64,18 +65,18 @@ fn ssh(user: Option<&str>, host: &str, port: Option<u16>, line: &str) -> Command
     if let Some(port) = port {
         command.args(["-p", &port.to_string()]);
     }
-    // Its user's shell may be any.
+    // The remote user's shell may be any.
     command.args(["--", host, &format!("exec sh -c {}", quoted(line))]);
     command
 }
 
-/// A word for a shell.
+/// Quotes a word for a shell.
 pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// The device, if it is there: the namespace exists, or adb has one that may be used and is new enough; then with its serial
-/// number.
+/// Looks up the device: the namespace exists, or adb has one that may be used and is recent enough; an adb device is
+/// returned with its serial number.
 pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
     match place {
         DeviceAddress::Netns(name) if !Path::new("/run/netns").join(name).exists() => Err(Unreachable::new(
@@ -85,7 +86,7 @@ pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
         DeviceAddress::Adb(wanted) => {
             let server = AdbServer::of_environment();
             let list = server.devices().map_err(|e| failed(place, &e))?;
-            // adb's own variable, for those who name none.
+            // adb's own variable, used if no serial number is given.
             let usual = std::env::var("ANDROID_SERIAL").ok().filter(|serial| !serial.is_empty());
             let serial = choose(&list, wanted.as_deref().or(usual.as_deref()))
                 .map_err(|why| Unreachable::new(place, why.to_string()))?;
@@ -103,7 +104,7 @@ pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
     }
 }
 
-/// Why no device of adb is the one that is meant, and what to do.
+/// Why no device of adb was selected, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum NotChosen {
     #[error("several devices are connected: choose one of {0}")]
@@ -121,10 +122,10 @@ enum NotChosen {
     Unusable(#[from] Unusable),
 }
 
-/// The serial number that is meant, of what the adb server lists; or the USB port, where the number is not one device's.
+/// Selects a serial number from the list of the adb server; or the USB port, where several devices share the number.
 fn choose(devices: &[Listed], wanted: Option<&str>) -> Result<String, NotChosen> {
     let names = || devices.iter().map(|d| format!("adb:{}", printable(&d.serial))).collect::<Vec<_>>().join(", ");
-    // `adb -s` takes a port, such as usb:1-2, too.
+    // `adb -s` also accepts a port, such as usb:1-2.
     let port = |d: &Listed| d.get("usb").map(|port| format!("usb:{port}"));
     let found = match (wanted, devices) {
         (Some(wanted), all) => {
@@ -154,32 +155,32 @@ fn choose(devices: &[Listed], wanted: Option<&str>) -> Result<String, NotChosen>
     Ok(found.serial.clone())
 }
 
-/// Why a device that adb lists cannot be worked on, and what to do.
+/// Why a device listed by adb cannot be used, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unusable {
-    /// Its user did not allow this computer.
+    /// Its user has not authorized this computer.
     #[error(
         "it has not authorized this computer: unlock it and allow USB debugging when prompted (`adb reconnect` prompts again)"
     )]
     Unauthorized,
-    /// It is connected, and does not answer.
+    /// It is connected, but does not respond.
     #[error("it does not answer (adb says `offline`): unplug it and plug it in again, or `adb reconnect`")]
     Offline,
-    /// The adb server may not open it: its words.
+    /// The adb server has no permission to open it: its message.
     #[error(
         "adb has no permission to use it ({0}): Debian's package android-sdk-platform-tools-common has the udev rules"
     )]
     NoPermission(String),
-    /// Another state, such as a recovery's.
+    /// Another state, such as recovery.
     #[error("its adb state is `{0}`; a running Android is needed")]
     OtherState(String),
 }
 
-/// Whether a device in this state, as the adb server calls it, can be worked on.
+/// Checks whether a device in this state of the adb server can be used.
 ///
 /// # Errors
-/// Why not, and what to do.
+/// Why it cannot, and how to fix it.
 pub fn usable(state: &str) -> Result<(), Unusable> {
     match state {
         "device" => Ok(()),
@@ -190,7 +191,7 @@ pub fn usable(state: &str) -> Result<(), Unusable> {
     }
 }
 
-/// Runs a line of shell there to its end, with this as its input; what it prints.
+/// Runs a shell command there until it exits, with this input; returns its output.
 pub fn run(place: &DeviceAddress, line: &str, input: Option<Box<dyn Read + Send>>) -> Result<Vec<u8>, Unreachable> {
     let Pipe { mut to, from, complaints, mut life } = open(place, line)?;
     let writing = std::thread::spawn(move || input.is_none_or(|mut from| io::copy(&mut from, &mut to).is_ok()));
@@ -205,18 +206,18 @@ pub fn run(place: &DeviceAddress, line: &str, input: Option<Box<dyn Read + Send>
         life.kill();
         Ending::Lost(Broke::Other("it does not end".into()))
     });
-    // Whether all of it was read is for the command to say.
+    // The command's status tells whether it has read all of its input.
     let _ = writing.join();
     let status = match ending {
         Ending::Exit(0) => return Ok(out),
         Ending::Exit(status) => Broke::Status(status),
         Ending::Lost(why) => why,
     };
-    // Some tools of Android have failures on their output, too.
+    // Some tools of Android print errors to their output, too.
     Err(Unreachable::new(place, explained(&String::from_utf8_lossy(&[out, err].concat()), &status)))
 }
 
-/// Reads at most [`MOST`] bytes, and whether that is all.
+/// Reads at most [`MOST`] bytes, and returns whether that is everything.
 fn bounded(from: impl Read) -> (Vec<u8>, bool) {
     let mut all = Vec::new();
     let _ = from.take(MOST + 1).read_to_end(&mut all);
@@ -229,7 +230,7 @@ pub fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(400).collect()
 }
 
-/// Why adb refused, and what to do.
+/// Why adb refused, and how to fix it.
 pub fn failed(place: &DeviceAddress, error: &Failure) -> Unreachable {
     match error {
         Failure::Refused(why) => Unreachable::new(place, explained(why, &Broke::Other("adb refused".into()))),
@@ -257,7 +258,7 @@ pub fn cannot_start(place: &DeviceAddress, command: &Command, error: &io::Error)
     )
 }
 
-/// What ssh, adb or a shell complain of, and what to do. The first that fits counts.
+/// Error messages of ssh, adb or a shell, and their remedies. The first match is used.
 const ADVICE: &[(&str, &str)] = &[
     ("Could not resolve hostname", "check the name; `ssh -G NAME` shows what ssh makes of it"),
     ("Host key verification failed", "connect once with ssh, verify the host key and accept it"),
@@ -284,18 +285,18 @@ const ADVICE: &[(&str, &str)] = &[
     ("Operation not permitted", "entering a network namespace needs root"),
 ];
 
-/// Advice if the connection is lost without a message.
+/// The advice if the connection is lost without a message.
 const GONE: &str = "it was unplugged, restarted or left the network; `fathom device list` shows what is there";
 
 /// The last messages, with advice.
 pub(super) fn explained(said: &str, why: &Broke) -> String {
-    // The transport to a guest is this program itself: its name stands before what is printed here already.
+    // The transport to a guest is this program itself, whose name is already added to messages here.
     let lines = said.lines().map(|line| line.trim().trim_start_matches("fathom: "));
     let lines: Vec<&str> = lines.filter(|l| !l.is_empty()).collect();
     let last: Vec<&str> = lines.iter().rev().take(3).rev().copied().collect();
     let message = printable(&last.join("; "));
     let message = if message.is_empty() { why.to_string() } else { message };
-    // An error of a system call on the connection counts too.
+    // A system call's error on the connection is searched too.
     let others = [said, if let Broke::Connection(Some(error)) = why { error } else { "" }];
     let advice = ADVICE.iter().find(|(words, _)| others.iter().any(|other| other.contains(words))).map(|(_, a)| *a);
     match (advice, why) {
@@ -333,7 +334,7 @@ mod tests {
         );
         refused("R58\trecovery\n", None, "`recovery`");
         refused("R58\tdevice\nR581\tdevice\n", Some("R5"), "no device of that name");
-        // Cheap models have one number for all.
+        // All devices of a cheap model have the same number.
         let clones = "0123\tdevice usb:1-2 transport_id:1\n0123\toffline usb:1-3 transport_id:2\n";
         refused(clones, Some("0123"), "adb:usb:1-2 or adb:usb:1-3");
         refused(clones, Some("usb:1-3"), "plug it in again");

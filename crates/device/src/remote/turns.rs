@@ -1,20 +1,21 @@
-//! The same on several devices: at the same time where they share nothing, one after the other where they would measure each other.
+//! Runs the same task on several devices: concurrently where they share nothing, one after the other where they would
+//! disturb each other.
 
 use super::DeviceAddress;
 
-/// Which devices do not wait for each other.
+/// Which devices wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turns {
-    /// None of them waits.
+    /// None.
     Together,
-    /// Those that share this machine's processors take turns: itself and its guests.
+    /// Those that share this machine's CPUs: itself and its guests.
     ByMachine,
-    /// One after the other.
+    /// All: one after the other.
     Single,
 }
 
 impl Turns {
-    /// Does `one` of each device; what came of it, in the order of `places`. Nothing of one whose thread panicked.
+    /// Runs `one` for each device; returns the results in the order of `places`, and `None` if its thread panicked.
     pub fn each<'a, T: Send>(
         self,
         places: &'a [DeviceAddress],
@@ -37,7 +38,7 @@ impl Turns {
         places.iter().zip(done.into_iter().map(|(_, done)| done))
     }
 
-    /// The devices in chains: those of one chain take turns.
+    /// Groups the devices into chains: those of one chain run one after the other.
     fn chains(self, places: &[DeviceAddress]) -> Vec<Vec<(usize, &DeviceAddress)>> {
         let numbered = places.iter().enumerate();
         let ours = |place: &DeviceAddress| !matches!(place, DeviceAddress::Adb(_) | DeviceAddress::Ssh(..));

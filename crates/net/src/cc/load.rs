@@ -1,11 +1,12 @@
 //! Registers a congestion control with the kernel (BPF struct_ops, Linux 5.6).
 //!
-//! The kernel describes `struct tcp_congestion_ops` in its BTF. Each function of our object is loaded as the member of its
-//! name; a map of the kernel's type `bpf_struct_ops_tcp_congestion_ops` is filled with their descriptors and a name, and
-//! registering that map adds the name to net.ipv4.tcp_available_congestion_control.
+//! The kernel describes `struct tcp_congestion_ops` in its BTF. Each function of our object is loaded as the member of the
+//! same name; a map of the kernel's type `bpf_struct_ops_tcp_congestion_ops` is filled with their descriptors and a name,
+//! and registering that map adds the name to net.ipv4.tcp_available_congestion_control.
 //!
-//! From Linux 6.4 on the registration is a link: it ends with its descriptor, however this process ends. Before that it stays
-//! until the map's value is deleted, so a process that is killed leaves its algorithm behind; [`by_bpf`] finds those, and [`unregister`] takes them away.
+//! From Linux 6.4 on the registration is a link: it ends when its descriptor is closed, however this process exits. Before
+//! that it persists until the map's value is deleted, so a killed process leaves its algorithm behind; [`by_bpf`] finds
+//! those, and [`unregister`] removes them.
 
 use super::{Algorithm, Error};
 use aya_obj::Object;
@@ -16,15 +17,15 @@ use bpf::struct_ops;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// The kernel's struct, and the one that the map holds.
+/// The kernel's struct, and the map value that contains it.
 const OPS: &str = "tcp_congestion_ops";
 const VALUE: &str = "bpf_struct_ops_tcp_congestion_ops";
 /// Bytes of a name with its NUL (TCP_CA_NAME_MAX).
 pub const NAME_BYTES: usize = 16;
-/// Who may open a socket may choose it (TCP_CONG_NON_RESTRICTED): it is there because root asked for it.
+/// Any user may select it (TCP_CONG_NON_RESTRICTED): root has requested its registration.
 const NON_RESTRICTED: u32 = 1;
 
-/// A registered congestion control. Dropping it takes the name away; connections that use it keep it until they end.
+/// A registered congestion control. Dropping it removes the name; connections that use it keep it until they end.
 #[derive(Debug)]
 pub struct Registered {
     /// What a socket calls it.
@@ -37,7 +38,7 @@ pub struct Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         if self.link.is_none() {
-            // There is nobody to tell: the kernel refuses only what is already gone.
+            // An error cannot be reported here, and the kernel rejects only what is already gone.
             let _ = struct_ops::clear(&self.map);
         }
     }
@@ -46,7 +47,7 @@ impl Drop for Registered {
 /// Registers `algorithm` as `name`.
 ///
 /// # Errors
-/// What the kernel lacks or refuses, and what to do.
+/// What the kernel lacks or rejects, and how to fix it.
 pub fn register(algorithm: Algorithm, name: &str) -> Result<Registered, Error> {
     let (ops, value) = structs()?;
     let data = value.member("data").ok_or(Error::NoStructOps)?.1.offset;
@@ -71,7 +72,7 @@ pub fn register(algorithm: Algorithm, name: &str) -> Result<Registered, Error> {
             functions: None,
         })
         .map_err(|refused| Error::refused(&function.name, refused.error, refused.log))?;
-        // The map's value has a pointer there, and takes the program's descriptor in its place.
+        // The map's value has a pointer in this place; the program's descriptor is written there instead.
         put(&function.name, &(program.as_raw_fd() as u64).to_ne_bytes())?;
         programs.push(program);
     }
@@ -99,14 +100,14 @@ pub fn register(algorithm: Algorithm, name: &str) -> Result<Registered, Error> {
     Ok(Registered { name: name.to_string(), map, link })
 }
 
-/// The kernel's struct, and the one that the map holds.
+/// The kernel's struct, and the map value that contains it.
 fn structs() -> Result<(Structure, Structure), Error> {
     let blob = std::fs::read(VMLINUX).map_err(|_| Error::NoBtf)?;
     let structs = Structs::of(&blob, None).ok_or(Error::NoBtf)?;
     Ok((structs.get(OPS).ok_or(Error::NoBtf)?, structs.get(VALUE).ok_or(Error::NoStructOps)?))
 }
 
-/// The object of an algorithm, fitted to this kernel's structs.
+/// The object of an algorithm, relocated to this kernel's structs.
 fn relocated(algorithm: Algorithm) -> Result<Object, Error> {
     let broken = |e: &dyn std::fmt::Display| Error::Object { algorithm: algorithm.name(), why: e.to_string() };
     let mut object = Object::parse(algorithm.object()).map_err(|e| broken(&e))?;
@@ -123,7 +124,7 @@ fn any_types() -> Vec<u8> {
     types.to_bytes()
 }
 
-/// Whether this kernel can take an algorithm at all, without trying.
+/// Whether this kernel supports loading an algorithm, checked without loading one.
 ///
 /// # Errors
 /// Why it cannot.
@@ -142,10 +143,10 @@ pub fn by_bpf() -> Result<Vec<String>, Error> {
     Ok(maps()?.into_iter().map(|(name, _)| name).collect())
 }
 
-/// Takes a congestion control away that was registered through BPF without a link and left behind. `false`: there is none.
+/// Removes a congestion control that was registered through BPF without a link and left behind. `false`: there is none.
 ///
 /// # Errors
-/// `NotPermitted`, or what the kernel said.
+/// `NotPermitted`, or the kernel's error.
 pub fn unregister(name: &str) -> Result<bool, Error> {
     let Some((_, map)) = maps()?.into_iter().find(|(found, _)| found == name) else { return Ok(false) };
     struct_ops::clear(&map).map_err(Error::kernel)?;

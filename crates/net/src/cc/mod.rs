@@ -1,9 +1,9 @@
 //! Congestion controls: what this machine has, and those that Fathom supplies where the kernel lacks them.
 //!
-//! A socket names its congestion control, and the kernel must know it. Many kernels have reno, cubic and little else. Three
-//! that papers compare (BIC, H-TCP, Westwood+) are supplied here as BPF programs that the kernel runs in their place; the
-//! algorithms are in `bpf/*.h`, each with its source. How far they do what the kernel's modules of the same names do is
-//! measured in `docs/guide/congestion-controls.md`.
+//! A socket selects its congestion control by name, and the kernel must support it. Many kernels have reno, cubic and
+//! little else. Three algorithms that papers compare (BIC, H-TCP, Westwood+) are provided here as BPF programs; the
+//! algorithms are in `bpf/*.h`, each with its source. `docs/guide/congestion-controls.md` measures how closely they match
+//! the kernel modules of the same names.
 
 mod load;
 
@@ -14,12 +14,12 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 
-/// What the kernel can use at this moment.
+/// The congestion controls that the kernel can use now.
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-/// Put before a name to have ours even where the kernel has its own.
+/// Prefix of a name that selects Fathom's implementation even where the kernel has its own.
 pub const PREFIX: &str = "fathom_";
 
-/// A congestion control that Fathom supplies.
+/// A congestion control that Fathom provides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Algorithm {
     /// Binary increase (Xu, Harfoush, Rhee 2004).
@@ -30,7 +30,7 @@ pub enum Algorithm {
     Westwood,
 }
 
-/// An object's bytes, where the parser may read words.
+/// An object's bytes, aligned for the parser.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);
 
@@ -66,40 +66,40 @@ impl Algorithm {
     }
 }
 
-/// Why a congestion control cannot be had.
+/// Why a congestion control is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody has it.
+    /// Neither the kernel nor Fathom has it.
     #[error(
         "this kernel has no congestion control {name:?}, and Fathom does not provide it (the kernel has: {}; Fathom \
          provides bic, htcp, westwood)",
         available.join(", ")
     )]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The names that the kernel has.
         available: Vec<String>,
     },
-    /// The kernel does not describe its types.
+    /// The kernel provides no BTF.
     #[error(
         "loading a congestion control needs the kernel's BTF: /sys/kernel/btf/vmlinux is missing or not readable \
          (CONFIG_DEBUG_INFO_BTF)"
     )]
     NoBtf,
-    /// The kernel takes no congestion control as BPF.
+    /// The kernel does not support congestion controls in BPF.
     #[error(
         "this kernel does not support congestion controls in BPF; that needs Linux 5.6 with CONFIG_BPF_JIT and \
          CONFIG_BPF_SYSCALL"
     )]
     NoStructOps,
-    /// Another kernel's congestion controls have other parts.
+    /// The kernel's tcp_congestion_ops has no such member.
     #[error("this kernel's tcp_congestion_ops has no {0:?}; Fathom does not support this kernel yet")]
     NoMember(String),
-    /// No privilege.
+    /// Missing privileges.
     #[error("loading a congestion control needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")]
     NotPermitted,
-    /// The verifier found fault.
+    /// The verifier rejected a function.
     #[error("the kernel rejected {function} of a congestion control ({source}); end of the verifier's log:\n{log}")]
     Refused {
         /// Which function.
@@ -112,13 +112,13 @@ pub enum Error {
     /// The name is taken.
     #[error("this kernel already has a congestion control named {0:?}")]
     Exists(String),
-    /// Not a name of the kernel's.
+    /// Not a valid name.
     #[error("{0:?} is not a valid name for a congestion control: a name has 1 to 15 bytes")]
     BadName(String),
-    /// The embedded object does not fit.
+    /// The embedded object does not fit this kernel.
     #[error("the BPF program of {algorithm} does not fit this kernel: {why}")]
     Object {
-        /// Which.
+        /// Which algorithm.
         algorithm: &'static str,
         /// What did not fit.
         why: String,
@@ -149,33 +149,33 @@ impl Error {
     }
 }
 
-/// How a congestion control can be had here.
+/// Where a congestion control comes from on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// The kernel's own, in use or ready.
+    /// The kernel's own, built in or loaded.
     Kernel,
     /// Registered through BPF at this moment, by Fathom or by someone else.
     Bpf,
-    /// Ready, but only root can tell whether it is the kernel's own.
+    /// Available, but only root can determine whether it is the kernel's own.
     KernelOrBpf,
-    /// A module that the kernel loads when a socket of root's asks for it.
+    /// A module that the kernel loads when a socket of root requests it.
     Module,
-    /// Fathom supplies it when asked.
+    /// Fathom provides it on request.
     Supplied,
-    /// Not to be had, and why.
+    /// Not available, and why.
     Missing(String),
 }
 
-/// A congestion control and how it can be had.
+/// A congestion control and where it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CongestionControl {
-    /// What a socket calls it.
+    /// The name that a socket selects it by.
     pub name: String,
     /// Where it comes from.
     pub origin: Origin,
 }
 
-/// What the kernel can use at this moment.
+/// The congestion controls that the kernel can use now.
 ///
 /// # Errors
 /// `NoList` where /proc is not mounted.
@@ -184,7 +184,7 @@ pub fn available() -> Result<Vec<String>, Error> {
     Ok(text.split_whitespace().map(str::to_string).collect())
 }
 
-/// Every congestion control that can be had here or that Fathom knows, sorted by name.
+/// Every congestion control that is available here or that Fathom provides, sorted by name.
 ///
 /// # Errors
 /// `NoList` where /proc is not mounted.
@@ -208,11 +208,11 @@ pub fn list() -> Result<Vec<CongestionControl>, Error> {
     Ok(names.into_iter().map(|name| CongestionControl { origin: origin(&name), name }).collect())
 }
 
-/// Makes sure that a socket can choose `name`: it is there, or the kernel has a module, or Fathom registers its own for as
-/// long as the result is kept. `None`: the kernel has it. With [`PREFIX`] it is always Fathom's own.
+/// Makes sure that a socket can select `name`: it is available, or the kernel has a module, or Fathom registers its own for
+/// as long as the result is kept. `None`: the kernel has it. With [`PREFIX`] it is always Fathom's own.
 ///
 /// # Errors
-/// Why it cannot be had.
+/// Why it is not available.
 pub fn ensure(name: &str) -> Result<Option<Registered>, Error> {
     if available()?.iter().any(|a| a == name) || kernel_loads(name) {
         return Ok(None);
@@ -220,24 +220,24 @@ pub fn ensure(name: &str) -> Result<Option<Registered>, Error> {
     let algorithm = Algorithm::of(name)
         .ok_or_else(|| Error::Unknown { name: name.to_string(), available: available().unwrap_or_default() })?;
     match register(algorithm, name) {
-        // Someone else was quicker.
+        // Another process registered it first.
         Err(Error::Exists(_)) => Ok(None),
         other => other.map(Some),
     }
 }
 
-/// Asks the kernel for `name` on a socket, which loads the module if there is one and this process may.
+/// Selects `name` on a socket, which loads the kernel module if there is one and this process is allowed to.
 fn kernel_loads(name: &str) -> bool {
     let Ok(socket) = TcpListener::bind("127.0.0.1:0").or_else(|_| TcpListener::bind("[::1]:0")) else { return false };
     choose(&socket, name).is_ok()
 }
 
-/// Has a socket, or those accepted from it, use `name`.
+/// Sets the congestion control of a socket, and of those accepted from it.
 ///
 /// # Errors
 /// The kernel's: ENOENT if there is no such congestion control, EPERM if it is reserved for root.
 pub fn choose(socket: &impl AsRawFd, name: &str) -> io::Result<()> {
-    // SAFETY: the name is `name.len()` bytes long, and the kernel copies them.
+    // SAFETY: the name is `name.len()` bytes long, and the kernel copies it.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -250,7 +250,7 @@ pub fn choose(socket: &impl AsRawFd, name: &str) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Congestion controls that lie on the disk as modules of the running kernel.
+/// Congestion controls available on disk as modules of the running kernel.
 fn modules() -> BTreeSet<String> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let folder = format!("/lib/modules/{}/kernel/net/ipv4", release.trim());
@@ -265,7 +265,7 @@ fn module_name(file: &str) -> Option<String> {
     stem.strip_prefix("tcp_").filter(|name| *name != "diag").map(str::to_string)
 }
 
-/// Whether this process is root's, as far as /proc tells; the kernel has the last word.
+/// Whether this process has the capabilities, according to /proc; the kernel makes the final decision.
 fn may_supply() -> bool {
     /// CAP_SYS_ADMIN, or CAP_BPF with CAP_NET_ADMIN.
     const SETS: [u64; 2] = [1 << 21, 1 << 39 | 1 << 12];
@@ -274,7 +274,7 @@ fn may_supply() -> bool {
     held.is_some_and(|held| SETS.iter().any(|set| held & set == *set))
 }
 
-/// Kernels before 5.11 count BPF memory as locked; whoever may not raise the limit finds out when it does not suffice.
+/// Kernels before 5.11 count BPF memory as locked. If the limit cannot be raised, loading fails later where it is too low.
 fn raise_locked_memory() {
     let all = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: passes a whole rlimit, which the kernel reads.

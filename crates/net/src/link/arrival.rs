@@ -1,49 +1,51 @@
-//! When a packet can have come, and how long before an instant to wake. Pure: the emulator tells it of every look and every sleep.
+//! When a packet can have arrived, and how long before a deadline to wake. Pure: the emulator reports every poll and every sleep.
 //!
-//! **When it came.** A packet that is read now was not there at the last look that found the device empty. If the emulator slept since, it was woken by the
-//! first packet: the kernel made it ready then, and counts how long it waited for a processor after that (`schedstat`). So the first packet came before waking
-//! less that wait, and hardly earlier ([`WAKING_NS`]); its delay counts from there. Of the packets behind it only the earliest moment is known. Whoever slept longer than it had asked
-//! to was stopped, or its machine was, and then nothing is known but when it lay down.
+//! **Arrival.** A packet that is read now had not arrived at the last poll that found the device empty. If the emulator has
+//! slept since, the first packet woke it: the kernel made it runnable at that moment, and counts how long it then waited
+//! for a CPU (`schedstat`). So the first packet arrived at the wake-up minus that wait, and hardly earlier ([`WAKING_NS`]);
+//! its delay counts from there. For the packets behind it only the earliest arrival is known. A thread that slept longer
+//! than requested was stopped, or its machine was, and then only the start of the sleep is known.
 //!
-//! **How long before.** Waking takes a time that nobody can foresee, from microseconds on an idle machine to hundreds on a busy one. So it
-//! wakes early, by what 98 of 100 wakings take ([`WakeLead`]), and watches the clock for the rest. What that takes of a processor beyond the least ([`LEAST_NS`]) is kept within a
-//! budget ([`SHARE`]): the ends of the link need processors too.
+//! **Wake-up lead.** Wake-up latency cannot be predicted: it ranges from microseconds on an idle machine to hundreds on a
+//! busy one. So the emulator wakes early, by the latency that 98 of 100 wake-ups do not exceed ([`WakeLead`]), and
+//! busy-waits for the rest. The CPU time for that beyond the minimum ([`LEAST_NS`]) is kept within a budget ([`SHARE`]):
+//! the ends of the link need CPU time too.
 //!
-//! **Uncertainty.** Time in which a hypervisor did not run the processor that was to be woken is in nobody's account; it is no longer than a sleep, which
-//! is at most a millisecond while packets pass.
+//! **Uncertainty.** Time in which a hypervisor did not run the CPU to be woken is not accounted for anywhere; it is no
+//! longer than a sleep, which is at most a millisecond while packets pass.
 
-/// Between a packet's entry and its reader's being ready to run lies an interrupt of another processor at most, ns.
+/// Upper bound between a packet's arrival and its reader being runnable: an interrupt of another CPU, ns.
 const WAKING_NS: u64 = 20_000;
-/// A sleep that ends later than it was to by this was no sleep, ns.
+/// A sleep that exceeds its requested end by this means that the thread was stopped, ns.
 const OVERSLEPT_NS: u64 = 100_000;
-/// The clock is watched for at least so long, ns.
+/// The minimum time of busy-waiting, ns.
 pub const LEAST_NS: u64 = 40_000;
-/// And at most, ns.
+/// The maximum, ns.
 pub const MOST_NS: u64 = 400_000;
-/// How much of a processor watching the clock may take, beyond the least.
+/// The share of a CPU that busy-waiting may use, beyond the minimum.
 const SHARE: f64 = 0.15;
-/// What may be saved of it, ns.
+/// The most of this budget that can be saved up, ns.
 const SAVED_NS: f64 = 20e6;
-/// One waking in so many may be later than it was provided for.
+/// One wake-up in this many may be later than the lead covers.
 const RARE: f64 = 50.0;
-/// By how much a late waking moves it, ns.
+/// How much a late wake-up increases the lead, ns.
 const STEP_NS: f64 = 10_000.0;
 
-/// A sleep that is over.
+/// A completed sleep.
 #[derive(Debug, Clone, Copy)]
 pub struct Sleep {
     /// When it began.
     pub from: u64,
-    /// For how long at most it was to be.
+    /// Its requested maximum duration.
     pub asked_ns: u64,
-    /// When it was over.
+    /// When it ended.
     pub woke: u64,
-    /// How long the thread was ready and waited for a processor meanwhile; nothing if the kernel does not tell.
+    /// How long the thread was runnable and waited for a CPU meanwhile; `None` if the kernel does not report it.
     pub waited_ns: Option<u64>,
 }
 
 impl Sleep {
-    /// Of the first packet that ended it: the earliest and the latest moment at which it came.
+    /// The earliest and the latest arrival of the first packet that ended the sleep.
     fn first(&self) -> (u64, u64) {
         let overslept = self.woke.saturating_sub(self.from) > self.asked_ns.saturating_add(OVERSLEPT_NS);
         match self.waited_ns {
@@ -56,56 +58,56 @@ impl Sleep {
     }
 }
 
-/// What is known of one device.
+/// What is known about arrivals at one device.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ArrivalBounds {
-    /// Nothing that is read from now on came before this.
+    /// No packet that is read from now on arrived before this.
     not_before: u64,
-    /// The first packet that is read came at this moment or before.
+    /// The next packet that is read arrived at this moment or before.
     first_by: Option<u64>,
 }
 
 impl ArrivalBounds {
-    /// Nothing has come before this.
+    /// Creates bounds: nothing has arrived before `now`.
     pub fn since(now: u64) -> Self {
         Self { not_before: now, first_by: None }
     }
 
-    /// A look that began at `at` found the device empty.
+    /// A poll that began at `at` found the device empty.
     pub fn empty(&mut self, at: u64) {
         *self = Self::since(at.max(self.not_before));
     }
 
-    /// A sleep was ended by this device, and only by it if `alone`.
+    /// This device ended a sleep; `alone` if only this device did.
     pub fn woken(&mut self, slept: &Sleep, alone: bool) {
         let (earliest, latest) = slept.first();
         self.not_before = self.not_before.max(earliest);
         self.first_by = alone.then_some(latest);
     }
 
-    /// A packet was read at `now`: from when its delay counts, and how much earlier than that it may have come.
+    /// A packet was read at `now`: returns from when its delay counts, and how much earlier than that it may have arrived.
     pub fn came(&mut self, now: u64) -> (u64, u64) {
         let from = self.first_by.take().unwrap_or(now).clamp(self.not_before.min(now), now);
         (from, from.saturating_sub(self.not_before))
     }
 }
 
-/// How long before an instant to wake.
+/// How long before a deadline to wake.
 #[derive(Debug, Clone, Copy)]
 pub struct WakeLead {
     ahead_ns: f64,
-    /// What may be spent on watching the clock, ns.
+    /// The time left for busy-waiting, ns.
     saved_ns: f64,
     last: u64,
 }
 
 impl WakeLead {
-    /// At the beginning.
+    /// The initial state.
     pub fn new(now: u64) -> Self {
         Self { ahead_ns: LEAST_NS as f64, saved_ns: SAVED_NS, last: now }
     }
 
-    /// How long before an instant it wakes if it falls asleep `now`, ns.
+    /// The lead before a deadline for a sleep that begins `now`, ns.
     pub fn ns(&mut self, now: u64) -> u64 {
         let passed = now.saturating_sub(self.last) as f64;
         self.last = now;
@@ -114,12 +116,12 @@ impl WakeLead {
         LEAST_NS + more as u64
     }
 
-    /// It was to wake at `at`, `ahead_ns` before an instant, and woke at `woke`.
+    /// Records a wake-up at `woke` that was requested for `at`, `ahead_ns` before a deadline.
     pub fn woke(&mut self, at: u64, ahead_ns: u64, woke: u64) {
         let late = woke.saturating_sub(at);
-        // The clock is watched from now on.
+        // Busy-waiting starts now.
         self.saved_ns -= ahead_ns.saturating_sub(late).saturating_sub(LEAST_NS) as f64;
-        // The quantile to which one step up and RARE - 1 small ones down lead (Robbins and Monro).
+        // Converges to the quantile at which one step up balances RARE - 1 small steps down (Robbins and Monro).
         let step = if late as f64 > self.ahead_ns { STEP_NS } else { -STEP_NS / (RARE - 1.0) };
         self.ahead_ns = (self.ahead_ns + step).clamp(LEAST_NS as f64, MOST_NS as f64);
     }
@@ -144,12 +146,12 @@ mod tests {
 
     #[test]
     fn packets_during_stop_have_unknown_lateness() {
-        // Stopped: the wait for a processor is not counted then.
+        // Stopped: the wait for a CPU is not counted then.
         let slept = Sleep { from: 0, asked_ns: 1_000_000, woke: 30_000_000, waited_ns: Some(5_000) };
         let mut looks = ArrivalBounds::since(0);
         looks.woken(&slept, true);
         assert_eq!(looks.came(30_001_000), (30_000_000, 30_000_000));
-        // Likewise if the kernel counts no waits, or both devices are readable.
+        // The same applies if the kernel counts no waits, or both devices are readable.
         let mut looks = ArrivalBounds::since(0);
         looks.woken(&Sleep { waited_ns: None, woke: 900_000, ..slept }, true);
         assert_eq!(looks.came(901_000), (900_000, 900_000));
@@ -159,7 +161,7 @@ mod tests {
     }
 
     proptest! {
-        /// The assumed arrival of a packet is never before it can have arrived, nor after it was read.
+        /// The assumed arrival of a packet is never before its earliest possible arrival, nor after it was read.
         #[test]
         fn assumed_arrival_is_between_sleep_and_read(
             steps in prop::collection::vec((0_u64..3_000_000, prop::option::of(0_u64..3_000_000), 0_u8..4), 1..60),
@@ -180,7 +182,7 @@ mod tests {
             }
         }
 
-        /// For any maximum wake-up latency nearly all wake-ups are in time, and the budget is kept.
+        /// For any maximum wake-up latency nearly all wake-ups are in time, and the budget is respected.
         #[test]
         fn wake_up_lead_adapts_to_wake_latency(longest in 1_000_u64..300_000, seed: u64) {
             let mut random = stats::random::Random::new(seed);

@@ -1,44 +1,51 @@
-//! What the emulator's lateness did to a result. Pure.
+//! How the emulator's lateness affected a result. Pure.
 //!
-//! A packet that left late travelled longer. So a round trip over this link took longer than over the one that was asked for, by the lateness of
-//! both ways, and its mean lies between what is known and what is possible ([`super::lateness`]). What that changes:
+//! A packet that left late travelled longer. So a round trip over this link took longer than over the requested one, by the
+//! lateness of both directions, and its mean lies between the known and the possible lateness ([`super::lateness`]). The
+//! consequences:
 //!
-//! - **Round trips** (and times of transactions): longer by it.
-//! - **Rates.** A flow that waits for acknowledgements, by its window or one transaction after another, moves a window in a round trip: its rate is lower by the share that the round trip grew
-//!   by. That is the most that lateness takes: where the link's rate or the sender is the limit it takes nothing, since when a packet is due does not depend on how
-//!   late the one before it left. Only while the emulator was behind for long may a medium have been idle that had something to send: that share of the time is
-//!   added. And what was late at the beginning may count at the end: that gives at most the longest lateness as a share of the time.
-//! - **Retransmissions.** From [`TIMEOUT_NS`] on TCP takes a packet for lost, and what follows is another flow. Then there is no bound.
-//! - **What found the queue full.** Packets that were read at once after the emulator had not looked find it fuller than they would have: such drops are in doubt.
+//! - **Round trips** (and transaction times): longer by the lateness.
+//! - **Rates.** A flow that waits for acknowledgements, because of its window or between transactions, transfers one window
+//!   per round trip: its rate falls by the share by which the round trip grew. That is the maximum effect: where the link's
+//!   rate or the sender is the limit lateness has no effect, since the due time of a packet does not depend on how late the
+//!   previous one left. Only while the emulator was behind for long may a medium have been idle although packets waited:
+//!   that share of the time is added. And data that was late at the beginning may be counted at the end: that adds at most
+//!   the maximum lateness as a share of the time.
+//! - **Retransmissions.** From [`TIMEOUT_NS`] on TCP treats a packet as lost, and the flow changes. Then there is no bound.
+//! - **Queue drops.** Packets that are read in one batch after the emulator had not polled find the queue fuller than
+//!   otherwise: such drops are uncertain.
 //!
-//! **Uncertainty.** How a congestion control answers to round trips that vary is not in it: one that paces by delay (BBR, Vegas) may do something else altogether.
+//! **Uncertainty.** It does not cover how a congestion control responds to varying round trips: a delay-based one (BBR,
+//! Vegas) may behave differently.
 //!
-//! A result counts where that interval is narrow: no wider than the result's own interval, or than [`ALLOWED`] where that is more.
+//! A result is valid where that interval is narrow: no wider than the result's own confidence interval, or than [`ALLOWED`]
+//! where that is wider.
 
 use super::lateness::LatenessBounds;
 use super::schedule::{DOWN, UP};
 use super::spec::Spec;
 
-/// A rate that may be lowered by this share counts, however well the result is known.
+/// A rate that may be lower by this share is valid, however narrow its own confidence interval is.
 pub const ALLOWED: f64 = 0.05;
-/// Linux' TCP_RTO_MIN: no timer of retransmission is shorter than the round trip and this, ns.
+/// Linux' TCP_RTO_MIN: a retransmission timeout is never shorter than the round trip plus this, ns.
 pub const TIMEOUT_NS: u64 = 200_000_000;
-/// Against a shorter round trip lateness is not weighed, ns: the ends' own work takes some of it, and no program wakes to a microsecond.
+/// Lateness is not compared to a shorter round trip than this, ns: the ends themselves take some time, and no program wakes
+/// to a microsecond.
 const SHORTEST_NS: f64 = 2e6;
 
-/// Why a result over the link does not count.
+/// Why a result over the link is not valid.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum TooLate {
-    /// TCP took a packet for lost.
+    /// TCP may have treated a packet as lost.
     #[error(
         "a packet was up to {:.0} ms late; from {} ms on, TCP treats it as lost",
         *longest_ns as f64 / 1e6, TIMEOUT_NS / 1_000_000
     )]
     TakenForLost {
-        /// How late the latest packet was at most, ns.
+        /// Upper bound of the lateness of the latest packet, ns.
         longest_ns: u64,
     },
-    /// A rate may have been lower than the link's by more than is allowed.
+    /// Lateness may have lowered a rate by more than is allowed.
     #[error(
         "packets were late: mean round trips were {:.2} to {:.2} ms longer than {:.2} ms, which may have lowered \
          a rate by {:.1} %, and {}",
@@ -46,14 +53,14 @@ pub enum TooLate {
         difference(*own)
     )]
     RateLowered {
-        /// What lateness did.
+        /// The effect of the lateness.
         effect: Effect,
-        /// How far the result's own interval reaches to either side, as a share of it.
+        /// Half-width of the result's own confidence interval, as a share of the result.
         own: Option<f64>,
     },
 }
 
-/// What the lowering is held against.
+/// The limit that the effect is compared to.
 fn difference(own: Option<f64>) -> String {
     match own {
         Some(own) if own > ALLOWED => format!("the result's own interval is ± {:.1} %", 100.0 * own),
@@ -61,21 +68,21 @@ fn difference(own: Option<f64>) -> String {
     }
 }
 
-/// What lateness did.
+/// The effect of lateness.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effect {
-    /// The round trip that was asked for, ns: both delays and the sending of a packet; at least [`SHORTEST_NS`].
+    /// The requested round trip, ns: both delays and the transmission of a packet; at least [`SHORTEST_NS`].
     pub round_trip_ns: f64,
-    /// By which the mean round trip was longer, ns: at least and at most.
+    /// Increase of the mean round trip, ns: at least and at most.
     pub added_ns: [f64; 2],
-    /// The latest packet at most, ns.
+    /// Upper bound of the lateness of the latest packet, ns.
     pub longest_ns: u64,
-    /// A rate measured is the link's times 1 + something between these.
+    /// A measured rate is that of the requested link times 1 + a value between these.
     pub rate: [f64; 2],
 }
 
 impl Effect {
-    /// Of packets up and down, of an emulator that was behind for so long of the time in which packets passed.
+    /// The effect for packets up and down, of an emulator that was behind for `stalled_ns` of the `passing_ns` in which packets passed.
     pub fn of(spec: &Spec, late: &[LatenessBounds; 2], stalled_ns: u64, passing_ns: u64) -> Self {
         let full = f64::from(spec.mtu()) * 8e9;
         let sending = [&spec.up, &spec.down].map(|way| {
@@ -93,10 +100,11 @@ impl Effect {
         Self { round_trip_ns, added_ns, longest_ns, rate }
     }
 
-    /// Whether a result counts whose own interval reaches `own` to either side, as a share of it; nothing if it has none.
+    /// Whether a result is valid. `own` is the half-width of its own confidence interval, as a share of the result; `None`
+    /// if it has none.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it is not.
     pub fn verdict(&self, own: Option<f64>) -> Result<(), TooLate> {
         if self.longest_ns >= TIMEOUT_NS {
             return Err(TooLate::TakenForLost { longest_ns: self.longest_ns });
@@ -106,7 +114,7 @@ impl Effect {
         if -self.rate[0] <= allowed { Ok(()) } else { Err(TooLate::RateLowered { effect: *self, own }) }
     }
 
-    /// In a few words.
+    /// A short summary.
     pub fn text(&self) -> String {
         let ms = |ns: f64| ns / 1e6;
         let [low, high] = self.rate.map(|share| 100.0 * share);
@@ -179,7 +187,7 @@ mod tests {
         // Behind for a tenth of the time.
         let stalled = Effect::of(&Spec::default(), &Default::default(), 1_000_000_000, 10_000_000_000);
         assert!((stalled.rate[0] + 0.1).abs() < 1e-9 && stalled.verdict(None).is_err());
-        // What was allowed without a delay still is: 50 us each way.
+        // The lateness allowed without a delay: 50 us each way.
         assert_eq!(effect(0, 0, &[(50_000, 0); 9]).verdict(None), Ok(()));
     }
 }

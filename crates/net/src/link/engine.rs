@@ -1,14 +1,14 @@
-//! The loop of the emulator: reads packets from two TUN devices, holds them as [`schedule`](super::schedule) says, writes
-//! them to the other device when they are due, and notes how late each was.
+//! The loop of the emulator: reads packets from two TUN devices, holds them as [`schedule`](super::schedule) determines,
+//! writes them to the other device when they are due, and records how late each was.
 //!
-//! One thread does both directions, so that a half-duplex medium needs no lock. It sleeps until shortly before the next
-//! instant (`ppoll` with the timer slack at one nanosecond) and watches the clock for the rest; how long before, and from when a packet's delay counts that came
-//! while it slept, is [`arrival`](super::arrival)'. Where it is allowed it runs with SCHED_FIFO and its memory locked: an
-//! ordinary thread waits for the sender and the receiver that it stands between. Whether that was granted is in the
-//! outcome.
+//! One thread handles both directions, so that a half-duplex medium needs no lock. It sleeps until shortly before the next
+//! deadline (`ppoll` with the timer slack at one nanosecond) and busy-waits for the rest. [`arrival`](super::arrival)
+//! determines how long before, and from when the delay of a packet counts that arrived during a sleep. Where permitted, the
+//! thread runs with SCHED_FIFO and locked memory: an ordinary thread would compete with the sender and the receiver for CPU
+//! time. The outcome records whether that was granted.
 //!
-//! A TUN device drops what its queue cannot hold, before the emulator ever sees it. The queue is made long
-//! ([`TUN_QUEUE`]), and the kernel's own count of such drops is read at the end ([`super::test_bed`]).
+//! A TUN device drops packets that exceed its queue, before the emulator can read them. The queue is made long
+//! ([`TUN_QUEUE`]), and the kernel's count of such drops is read at the end ([`super::test_bed`]).
 
 use super::arrival::{ArrivalBounds, Sleep, WakeLead};
 use super::effect::Effect;
@@ -26,43 +26,44 @@ use std::thread::JoinHandle;
 
 /// Packets that a TUN device may hold for the emulator.
 pub const TUN_QUEUE: u32 = 10_000;
-/// Packets read from one side before the clock is looked at again.
+/// Packets read from one side before the clock is read again.
 const BATCH: usize = 32;
-/// The longest sleep, after which a wish to stop is noticed.
+/// The longest sleep, which bounds the response to a stop request.
 const NAP_NS: u64 = 20_000_000;
-/// And while packets pass: whoever is stopped for longer sees that it was.
+/// The longest sleep while packets pass, so that the emulator detects when it was stopped for longer.
 const SHORT_NAP_NS: u64 = 1_000_000;
 /// Packets pass if one was read within this.
 const PASSING_NS: u64 = 50_000_000;
-/// Who was behind for so long kept the link from whatever waited for it.
+/// Lateness above this counts as time in which the emulator blocked the link.
 const STALLED_NS: u64 = 1_000_000;
-/// A waking after so little sleep is dated by its beginning.
+/// After a sleep shorter than this, the CPU wait is not used to date arrivals.
 const SOON_NS: u64 = 30_000;
-/// Whoever did not look for so long did not run: the machine was stopped or suspended, or had no time at all.
+/// If the emulator did not poll for this long it was not running: the machine was stopped or suspended, or had no CPU time at all.
 const STILL_NS: u64 = 1_000_000_000;
-/// What a small piece of memory begins with.
+/// Initial capacity of a small buffer.
 const SMALL: usize = 2048;
-/// What is longer is kept where it was read, in a piece of [`LARGEST`]: so memory is at most twice what is counted.
+/// Longer packets stay in the buffer they were read into, of [`LARGEST`] bytes: so memory use is at most twice what is counted.
 const COPIED: usize = LARGEST / 2;
-/// Pieces of memory kept for the next packet.
+/// Free buffers kept for later packets.
 const SPARE: usize = 1024;
 
-/// What a run of the link gave.
+/// The result of a run of the link.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// Lateness of every packet delivered, up and down.
+    /// Lateness of every delivered packet, up and down.
     pub late: [LatenessBounds; 2],
-    /// Of those that found the queue full, how many were read after the emulator had not looked for longer than such a packet takes to be sent, up and down.
+    /// Of the packets that found the queue full, the number read after the emulator had not polled for longer than such a
+    /// packet takes to transmit, up and down.
     pub in_doubt: [u64; 2],
     /// For how long packets passed, ns.
     pub passing_ns: u64,
     /// Of this, for how long the emulator was behind by more than a millisecond, ns.
     pub stalled_ns: u64,
-    /// What became of the packets, up and down.
+    /// Packet counts by fate, up and down.
     pub counts: [Counts; 2],
-    /// What was no IP packet.
+    /// Frames that were not IP packets.
     pub unreadable: u64,
-    /// Packets that the kernel refused when they were due.
+    /// Packets that the kernel rejected when they were due.
     pub unwritten: u64,
     /// Packets that the TUN devices dropped before they were read.
     pub overrun: u64,
@@ -72,7 +73,7 @@ pub struct Outcome {
     pub realtime: bool,
     /// Whether large packets passed in one piece.
     pub large_packets: bool,
-    /// Why the emulator's thread ended by itself, or was not in the way.
+    /// Why the emulator's thread ended by itself, or was not in the path.
     pub failed: Option<String>,
 }
 
@@ -82,13 +83,13 @@ impl Outcome {
         self.late[UP].known.clone().with(&self.late[DOWN].known)
     }
 
-    /// What lateness did to a result.
+    /// How lateness affected a result.
     pub fn effect(&self, spec: &Spec) -> Effect {
         Effect::of(spec, &self.late, self.stalled_ns, self.passing_ns)
     }
 
-    /// Why a result is not the link's that was asked for; nothing if it is. `own`: how far the result's own interval reaches to either
-    /// side, as a share of it.
+    /// Why a result is not that of the requested link; empty if it is. `own`: half-width of the result's own confidence
+    /// interval, as a share of the result.
     pub fn invalid(&self, spec: &Spec, own: Option<f64>) -> Vec<String> {
         let refused = self.counts.iter().map(|c| c.refused).sum::<u64>();
         let counted = [
@@ -119,23 +120,23 @@ pub fn now_ns() -> u64 {
 /// A packet on the link.
 struct HeldPacket {
     frame: Vec<u8>,
-    /// It may have come so much earlier than its delay counts from, ns.
+    /// How much earlier than the start of its delay it may have arrived, ns.
     unseen_ns: u64,
 }
 
-/// The two ends of the link and what is between them.
+/// The two ends of the link and the link between them.
 pub struct Engine {
     /// The client's device and the server's.
     ends: [File; 2],
     link: EmulatedLink<HeldPacket>,
     looks: [ArrivalBounds; 2],
     ahead: WakeLead,
-    /// When a packet was read last.
+    /// When the last packet was read.
     passed: u64,
-    /// The kernel's account of this thread.
+    /// The kernel's CPU accounting of this thread.
     account: Option<File>,
     spec: Spec,
-    /// Where the next packet is read to.
+    /// The buffer for the next packet.
     room: Vec<u8>,
     small: Vec<Vec<u8>>,
     large: Vec<Vec<u8>>,
@@ -146,7 +147,7 @@ impl Engine {
     /// `client` and `server` are TUN devices with a vnet header.
     ///
     /// # Errors
-    /// They cannot be made not to block, or refuse offloads.
+    /// They cannot be made non-blocking, or reject offloads.
     pub fn new(client: OwnedFd, server: OwnedFd, spec: &Spec) -> Result<Self> {
         let ends = [File::from(client), File::from(server)];
         for end in &ends {
@@ -181,15 +182,15 @@ impl Engine {
         Ok(Emulator { thread: Some(thread), stop })
     }
 
-    /// Carries packets until `stop` is set. What is still under way then is not delivered.
+    /// Carries packets until `stop` is set. Packets in transit then are not delivered.
     fn run(mut self, stop: &AtomicBool) -> Outcome {
         self.outcome.realtime = hurry();
-        // Of this thread, so opened by it.
+        // It refers to the calling thread, so it is opened here.
         self.account = File::open("/proc/thread-self/schedstat").ok();
         let mut looked = now_ns();
         while !stop.load(Ordering::Relaxed) {
             let now = now_ns();
-            // No turn takes that long: the longest nap is a fiftieth of it.
+            // No iteration takes that long: the longest sleep is a fiftieth of it.
             self.outcome.still_ns += Some(now - looked).filter(|ns| *ns > STILL_NS).unwrap_or(0);
             looked = now;
             if let Err(error) = self.turn() {
@@ -201,7 +202,7 @@ impl Engine {
         self.outcome
     }
 
-    /// Writes what is due, reads what has come, and waits if there was neither.
+    /// Writes packets that are due, reads packets that have arrived, and sleeps if there were neither.
     fn turn(&mut self) -> Result<()> {
         let wrote = self.deliver()?;
         let mut read = false;
@@ -234,7 +235,7 @@ impl Engine {
                     late.record(departure.due, (begun, now_ns()), held.unseen_ns);
                     behind = behind.max(begun.saturating_sub(departure.due).saturating_add(held.unseen_ns));
                 }
-                // The device is gone: so is the link.
+                // The device is gone, and with it the link.
                 Err(e) if e.raw_os_error() == Some(libc::EBADFD) => return Err(e),
                 Err(_) => self.outcome.unwritten += 1,
             }
@@ -246,7 +247,7 @@ impl Engine {
 
     /// Reads what the device of one end holds, at most [`BATCH`] packets.
     fn take(&mut self, direction: usize) -> Result<bool> {
-        // Nothing that this look does not find came before it.
+        // Packets that this read does not find arrive after this moment.
         let mut looked = now_ns();
         for n in 0..BATCH {
             let length = match (&self.ends[direction]).read(&mut self.room) {
@@ -266,12 +267,12 @@ impl Engine {
             self.outcome.passing_ns += (now - self.passed).min(PASSING_NS);
             (looked, self.passed) = (now, now);
             let (from, unseen_ns) = self.looks[direction].came(now);
-            // Whoever is refused is counted there.
+            // The link counts rejected packets.
             if self.link.push(direction, HeldPacket { frame, unseen_ns }, size, from) == Err(Refused::Queue) {
                 let takes_ns = self.way(direction).takes_ns(size.bytes, size.packets);
                 self.outcome.in_doubt[direction] += if unseen_ns > takes_ns { u64::from(size.packets) } else { 0 };
             }
-            // Nobody who is due waits for the rest of the batch.
+            // A packet that is due does not wait for the rest of the batch.
             if self.link.next_event().is_some_and(|at| at <= now) {
                 return Ok(true);
             }
@@ -283,7 +284,7 @@ impl Engine {
         if direction == UP { &self.spec.up } else { &self.spec.down }
     }
 
-    /// The packet just read, in memory of its own.
+    /// Moves the packet just read into a buffer of its own.
     fn packed(&mut self, length: usize) -> Vec<u8> {
         if length <= COPIED {
             let mut packet = self.small.pop().unwrap_or_else(|| Vec::with_capacity(SMALL));
@@ -298,7 +299,7 @@ impl Engine {
         packet
     }
 
-    /// Keeps a piece of memory for the next packet.
+    /// Keeps a buffer for a later packet.
     fn keep(&mut self, packet: Vec<u8>) {
         let spare = if packet.capacity() >= LARGEST { &mut self.large } else { &mut self.small };
         if spare.len() < SPARE {
@@ -306,14 +307,14 @@ impl Engine {
         }
     }
 
-    /// How long this thread has been ready and waited for a processor so far, ns; nothing if the kernel does not tell.
+    /// How long this thread has been runnable and waited for a CPU so far, ns; `None` if the kernel does not report it.
     fn waited_ns(&self) -> Option<u64> {
         let mut text = [0; 96];
         let length = self.account.as_ref()?.read_at(&mut text, 0).ok()?;
         std::str::from_utf8(text.get(..length)?).ok()?.split_whitespace().nth(1)?.parse().ok()
     }
 
-    /// Sleeps for so long or until a packet comes. `ahead`: it is to wake so long before an instant.
+    /// Sleeps for `ns` or until a packet arrives. `ahead`: how long before a deadline the sleep is to end.
     fn sleep(&mut self, from: u64, ns: u64, ahead: Option<u64>) -> Result<()> {
         let mut fds = [&self.ends[0], &self.ends[1]].map(|end| libc::pollfd {
             fd: end.as_raw_fd(),
@@ -329,7 +330,8 @@ impl Engine {
             return if error.kind() == ErrorKind::Interrupted { Ok(()) } else { Err(error) };
         }
         if ready == 0 {
-            // The kernel looked at both devices once more when the time was over, and found nothing: what is read from now on came after that.
+            // The kernel checked both devices once more when the time was over, and found nothing: packets read from now on
+            // arrived after that.
             self.looks.iter_mut().for_each(|looks| looks.empty(from + ns));
             ahead.inspect(|ahead| self.ahead.woke(from + ns, *ahead, woke));
             return Ok(());
@@ -345,7 +347,7 @@ impl Engine {
     }
 }
 
-/// A running engine, whose end this is when it is dropped.
+/// A running engine, stopped when dropped.
 #[derive(Debug)]
 pub struct Emulator {
     thread: Option<JoinHandle<Outcome>>,
@@ -353,7 +355,7 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Ends it and returns its outcome; its devices are closed then.
+    /// Stops the engine and returns its outcome; its devices are closed then.
     pub fn halt(&mut self) -> Outcome {
         self.stop.store(true, Ordering::Relaxed);
         let Some(thread) = self.thread.take() else { return Outcome::default() };
@@ -367,7 +369,7 @@ impl Drop for Emulator {
     }
 }
 
-/// Makes a device not block, and lets the kernel leave checksums, and if `large` segmentation, undone.
+/// Makes a device non-blocking, and enables offloads of checksums and, if `large`, segmentation.
 fn prepare(device: &File, large: bool) -> Result<()> {
     const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
     const TUNSETVNETHDRSZ: libc::Ioctl = 0x4004_54d8;
@@ -390,15 +392,15 @@ fn prepare(device: &File, large: bool) -> Result<()> {
     Ok(())
 }
 
-/// Asks the kernel to wake this thread on time. Returns whether it may go before all ordinary threads.
+/// Requests timely wake-ups for this thread. Returns whether it runs ahead of all ordinary threads.
 fn hurry() -> bool {
-    // struct sched_param of the kernel. The call goes to the kernel directly: musl's function only says that it is absent.
+    // struct sched_param of the kernel. The system call is made directly: musl's function only returns an error.
     let priority: libc::c_int = 10;
-    // SAFETY: integer arguments, and an int of ours that is read. None of them can do harm by failing.
+    // SAFETY: integer arguments, and an int of ours that is read. A failure of any of these calls is harmless.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1);
         libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT);
-        // Of the calling thread; what it starts is ordinary again.
+        // Of the calling thread; its children are scheduled normally again.
         let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
         libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) == 0
     }

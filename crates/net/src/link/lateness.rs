@@ -1,22 +1,22 @@
-//! How late packets left: what is known of each, and the most that it can have been.
+//! How late packets left: the known lateness of each, and its upper bound.
 //!
-//! An emulated link is a program that must wake at the right time. Each packet has an instant at which it is due; what
-//! passes from there until it is handed to the kernel is **known** to be late. How long the kernel takes to take it is counted to **most**, since the packet may
-//! arrive at its beginning or at its end. When it came is not known as well: it entered the TUN device some time
-//! before the emulator read it. So of each packet the emulator keeps the earliest moment at which it can have come
-//! ([`super::arrival`]), and what lies between that and the moment from which its delay was counted is added to most too.
-//! The truth is between the two, for each packet and so for their mean.
+//! An emulated link is a program that must wake at the right time. Each packet has a due time; the time from there until it
+//! is passed to the kernel is **known** lateness. The duration of the kernel's write is added to the **upper bound**, since
+//! the packet may arrive at its beginning or at its end. The arrival of a packet is uncertain too: it entered the TUN
+//! device some time before the emulator read it. So the emulator records the earliest possible arrival of each packet
+//! ([`super::arrival`]), and the time between that and the moment from which its delay was counted is added to the upper
+//! bound too. The true lateness is between the two, for each packet and so for their mean.
 
 use hdrhistogram::Histogram;
 
-/// Times of packets, nanoseconds.
+/// A distribution of packet times, nanoseconds.
 #[derive(Debug, Clone)]
 pub struct Lateness {
     histogram: Histogram<u64>,
     sum_ns: u128,
 }
 
-/// The longest that is distinguished: what is later than a minute is a minute late.
+/// The largest value that is distinguished: anything later than a minute counts as a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 impl Default for Lateness {
@@ -27,14 +27,14 @@ impl Default for Lateness {
 }
 
 impl Lateness {
-    /// A packet was late by so much, ns.
+    /// Records a packet's lateness, ns.
     pub fn record(&mut self, late_ns: u64) {
         let late_ns = late_ns.clamp(1, LONGEST_NS);
         self.histogram.saturating_record(late_ns);
         self.sum_ns += u128::from(late_ns);
     }
 
-    /// Packets.
+    /// The number of packets.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
@@ -54,7 +54,7 @@ impl Lateness {
         self.histogram.max()
     }
 
-    /// Those of both.
+    /// Combines both distributions.
     pub fn with(mut self, other: &Self) -> Self {
         // Both have the same bounds.
         let _ = self.histogram.add(&other.histogram);
@@ -66,14 +66,15 @@ impl Lateness {
 /// The packets of one direction.
 #[derive(Debug, Clone, Default)]
 pub struct LatenessBounds {
-    /// By which each is known to have been late.
+    /// Known lateness of each packet.
     pub known: Lateness,
-    /// By which it was late at most.
+    /// Upper bound of its lateness.
     pub most: Lateness,
 }
 
 impl LatenessBounds {
-    /// A packet was due at `due`, and handed on between `begun` and `done`; it may have waited for `unseen_ns` before its delay was counted.
+    /// Records a packet that was due at `due` and written between `begun` and `done`; it may have waited for `unseen_ns`
+    /// before its delay was counted.
     pub fn record(&mut self, due: u64, (begun, done): (u64, u64), unseen_ns: u64) {
         self.known.record(begun.saturating_sub(due));
         self.most.record(done.saturating_sub(due).saturating_add(unseen_ns));

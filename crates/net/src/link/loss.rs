@@ -1,7 +1,8 @@
-//! Which packets are lost, from a seed, so that a run can be had again packet by packet.
+//! Selects the packets that are lost, from a seed, so that a run can be reproduced packet by packet.
 //!
-//! Two models: each packet by itself (Bernoulli), and bursts (Gilbert 1960, Elliott 1963): the link is in a good or a bad
-//! state, changes after each packet with given probabilities, and loses packets in each state with its own probability.
+//! Two models: independent losses (Bernoulli), and bursts (Gilbert 1960, Elliott 1963): the link is in a good or a bad
+//! state, changes state after each packet with given probabilities, and loses packets in each state with its own
+//! probability.
 
 use super::spec_error::QuantityError;
 use stats::random::Random;
@@ -9,16 +10,16 @@ use stats::random::Random;
 /// A model of loss. Probabilities are in 0..=1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Loss {
-    /// None.
+    /// No loss.
     #[default]
     None,
-    /// Each packet by itself, with this probability.
+    /// Independent losses with this probability.
     Each(f64),
     /// In bursts.
     Burst {
-        /// Of becoming bad, after a packet in the good state.
+        /// Of a transition to the bad state, after a packet in the good state.
         worsen: f64,
-        /// Of becoming good, after a packet in the bad state.
+        /// Of a transition to the good state, after a packet in the bad state.
         recover: f64,
         /// Of losing a packet in the bad state.
         bad: f64,
@@ -28,7 +29,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// The share of packets that is lost in the long run.
+    /// The mean share of lost packets in the long run.
     pub fn mean(self) -> f64 {
         match self {
             Self::None => 0.0,
@@ -38,11 +39,10 @@ impl Loss {
         }
     }
 
-    /// Reads `1%`, `0.01`, or `burst:WORSEN,RECOVER[,BAD[,GOOD]]` with probabilities of that form (BAD is 100 % and GOOD
-    /// 0 if not given).
+    /// Parses `1%`, `0.01`, or `burst:WORSEN,RECOVER[,BAD[,GOOD]]` with probabilities of that form (BAD defaults to 100 %, GOOD to 0).
     ///
     /// # Errors
-    /// What would be understood.
+    /// The accepted syntax.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         let Some(list) = text.strip_prefix("burst:") else {
             let p = probability(text)?;
@@ -64,7 +64,7 @@ fn probability(text: &str) -> Result<f64, QuantityError> {
     value.ok_or_else(|| QuantityError::Share(text.into()))
 }
 
-/// The model at work on one direction of a link.
+/// The state of the loss model for one direction of a link.
 #[derive(Debug, Clone)]
 pub struct Losses {
     model: Loss,

@@ -1,14 +1,14 @@
-//! An emulated link: delay, rate, cost of a packet, loss, jitter and a queue between two network namespaces, for kernels
-//! without netem and for everybody who wants to know how late each packet was.
+//! An emulated link: delay, rate, cost per packet, loss, jitter and a queue between two network namespaces, for kernels
+//! without netem and for anyone who needs to know how late each packet was.
 //!
-//! - [`spec`]: what a link is like, and the presets;
-//! - [`schedule`]: when which packet leaves, a pure struct: no clock, no I/O, no thread;
+//! - [`spec`]: the parameters of a link, and the presets;
+//! - [`schedule`]: when each packet leaves, a pure struct: no clock, no I/O, no thread;
 //! - [`loss`]: which packets are lost, from a seed;
-//! - [`packet`]: what a TUN device hands over, read without believing it;
-//! - [`arrival`]: when a packet can have come, and how long before an instant to wake; pure too;
-//! - [`lateness`]: how late packets were written; [`effect`]: what that did to a result, and whether it counts;
+//! - [`packet`]: parses the frames of a TUN device without trusting them;
+//! - [`arrival`]: when a packet can have arrived, and how long before a deadline to wake; pure too;
+//! - [`lateness`]: how late packets were written; [`effect`]: how that affected a result, and whether it is valid;
 //! - [`engine`]: the loop that reads, waits and writes;
-//! - [`linked`]: what the link did, beside what was measured over it;
+//! - [`linked`]: reports what the link did, beside the measurement over it;
 //! - [`test_bed`]: two namespaces with the link between them;
 //! - [`trial`]: a run from one namespace to the other;
 //! - [`between`]: two devices with the link between them.

@@ -1,34 +1,33 @@
-//! What a TUN device hands over: a `virtio_net_hdr` (VIRTIO 1.2, 5.1.6) and an IP packet, which may stand for many.
+//! Frames of a TUN device: a `virtio_net_hdr` (VIRTIO 1.2, 5.1.6) and an IP packet, which may stand for many.
 //!
-//! With segmentation left to the device, TCP hands down up to 64 KiB in one piece, to be cut into packets of `gso_size`
-//! bytes of payload, each with the headers of the first. The emulator never cuts: it hands the piece to the other side as
-//! it came. But a rate, a cost and a queue must count what a wire would carry, so the number of packets and their
-//! bytes are computed here.
+//! With segmentation offload, TCP passes down up to 64 KiB in one frame, to be split into packets of `gso_size` bytes of
+//! payload, each with the headers of the first. The emulator never splits: it passes the frame on unchanged. But a rate, a
+//! cost and a queue must count what a wire would carry, so the number of packets and their bytes are computed here.
 //!
-//! What stands in the packet was written by whoever sends into the link. Nothing of it is believed: whatever does not
-//! fit is counted as one packet of its own length.
+//! The sender controls the content of the packet, so it is not trusted: any inconsistent frame is counted as one packet of
+//! its own length.
 
 /// Bytes of the header before each packet.
 pub const HEADER: usize = 10;
-/// More than any packet: the header, and 64 KiB of IP.
+/// An upper bound of a frame: the header, and 64 KiB of IP.
 pub const LARGEST: usize = HEADER + 65_536;
 
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
-/// Congestion was experienced: a flag of the kind, not a kind.
+/// Congestion was experienced: a flag in the type, not a type.
 const GSO_ECN: u8 = 0x80;
 
-/// What a packet is on the wire.
+/// The size of a frame on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
     /// IP packets.
     pub packets: u32,
-    /// Their bytes, each with its headers.
+    /// Their bytes, including headers.
     pub bytes: u64,
 }
 
-/// What `frame`, a header and a packet, is on the wire; nothing if it is not even an IP packet's beginning.
+/// Returns the size on the wire of `frame`, a header and a packet; `None` if it is not an IP packet.
 pub fn measure(frame: &[u8]) -> Option<Size> {
     let (header, packet) = frame.split_at_checked(HEADER)?;
     let least = match packet.first()? >> 4 {
@@ -42,12 +41,12 @@ pub fn measure(frame: &[u8]) -> Option<Size> {
     Some(segments(header, packet).unwrap_or(Size { packets: 1, bytes: packet.len() as u64 }))
 }
 
-/// The packets that a large one stands for, if it is one and its header makes sense.
+/// The segments of a large packet, if it is one and its header is valid.
 fn segments(header: &[u8], packet: &[u8]) -> Option<Size> {
     let word = |at: usize| Some(usize::from(u16::from_ne_bytes([*header.get(at)?, *header.get(at + 1)?])));
     let (payload_each, transport) = (word(4)?, word(6)?);
     let headers = match header.get(1)? & !GSO_ECN {
-        // The length of TCP's header stands in the upper half of its 13th byte, in words of four.
+        // The TCP header length is in the upper half of its 13th byte, in words of four bytes.
         GSO_TCPV4 | GSO_TCPV6 => transport + usize::from(packet.get(transport + 12)? >> 4) * 4,
         GSO_UDP_L4 => transport + 8,
         _ => return None,

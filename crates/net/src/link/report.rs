@@ -1,7 +1,7 @@
-//! What an emulated link did, for whoever shows what was measured over it: as figures, as JSON, for people, and as a verdict. A link that
-//! was not the one asked for takes the result back, since the number is then nobody's.
+//! Reports what an emulated link did, beside the measurement over it: as metrics, as JSON, as text, and as a verdict. If
+//! the link differed from the requested one, the result is not valid, since it belongs to no defined link.
 //!
-//! `own`, wherever it is asked for: how far the interval of what was measured reaches to either side, as a share of it.
+//! The parameter `own` is the half-width of the result's own confidence interval, as a share of the result.
 
 use super::effect::Effect;
 use super::lateness::Lateness;
@@ -17,9 +17,9 @@ const VERSION: u64 = 1;
 /// A link and what it did.
 #[derive(Debug, Clone, Copy)]
 pub struct LinkReport<'a> {
-    /// What was asked for.
+    /// The requested link.
     pub spec: &'a Spec,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: &'a Outcome,
 }
 
@@ -40,18 +40,18 @@ impl LinkReport<'_> {
         all
     }
 
-    /// Why a result over it does not count, if so.
+    /// Why a result over the link is not valid, if so.
     pub fn objection(&self, own: Option<f64>) -> Option<String> {
         let invalid = self.outcome.invalid(self.spec, own);
         (!invalid.is_empty()).then(|| format!("the link differed from what was requested: {}", invalid.join("; ")))
     }
 
-    /// Why a run does not count: its own reason, and the link's.
+    /// Why a run is not valid: its own reason, and that of the link.
     pub fn failure(&self, of_run: Option<String>, own: Option<f64>) -> Option<String> {
         of_run.into_iter().chain(self.objection(own)).reduce(|run, link| format!("{run}; {link}"))
     }
 
-    /// Whether a run over it counts, and why, or why not.
+    /// Whether a run over the link is valid, and the reason.
     pub fn verdict(&self, run: &Summary) -> (bool, String) {
         match self.objection(run.within) {
             Some(objection) => (false, format!("{}; but {objection}", run.by)),
@@ -59,21 +59,21 @@ impl LinkReport<'_> {
         }
     }
 
-    /// How late packets were and what that did, in a few words.
+    /// A short summary of the lateness of packets and its effect.
     fn late(&self) -> String {
         let lateness = self.outcome.lateness();
         let us = |q| lateness.quantile(q) as f64 / 1e3;
         format!("p50 {:.0} us, p99 {:.0} us: {}", us(0.5), us(0.99), self.outcome.effect(self.spec).text())
     }
 
-    /// The lateness in two figures, as JSON.
+    /// The lateness as two percentiles, in JSON.
     pub fn lateness(&self) -> Value {
         let lateness = self.outcome.lateness();
         let us = |q| lateness.quantile(q) as f64 / 1e3;
         json!({"p50": us(0.5), "p99": us(0.99)})
     }
 
-    /// The figures as JSON; what is measured over a link is marked with the same. `status` is that of the command that ran over it.
+    /// The metrics as JSON; results measured over a link contain the same object. `status` is that of the command that ran over it.
     pub fn document(&self, own: Option<f64>, status: Option<i32>) -> Value {
         let Self { spec, outcome } = self;
         let invalid = outcome.invalid(spec, own);
@@ -112,7 +112,7 @@ impl LinkReport<'_> {
         })
     }
 
-    /// The figures for people.
+    /// The metrics as text.
     pub fn text(&self, own: Option<f64>) -> String {
         let Self { spec, outcome } = self;
         let mut text = String::from(
@@ -197,7 +197,7 @@ mod tests {
         // A late link matters little next to a wider confidence interval of the run itself.
         let wide = run(true, "7 counted", Some(0.1));
         assert!(verdict(&wide, 700_000).0 && !verdict(&wide, 7_000_000).0);
-        // Whatever the link did, a run of which nothing arrived has no result.
+        // Whatever the link did, a run in which nothing arrived has no result.
         assert!(!verdict(&run(false, "nothing arrived", None), 20_000).0);
     }
 

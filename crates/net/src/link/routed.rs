@@ -1,7 +1,7 @@
-//! The emulated link between two devices that this machine routes: what goes to an address, and what comes back, passes it.
+//! The emulated link between two devices, with this machine as the router: traffic to an address and back passes through the link.
 //!
-//! The devices stay where they are, and so does the rest of the machine ([`lab::router`]). The client of the link is whoever asks,
-//! the server is the address. The delay of the real ways comes on top of the link's.
+//! The devices keep their networks, and so does the rest of the machine ([`lab::router`]). The client of the link is the
+//! device that connects, the server is the address. The delay of the real path adds to that of the link.
 
 use super::engine::{Emulator, Engine, Outcome, TUN_QUEUE};
 use super::schedule::{DOWN, UP};
@@ -11,20 +11,20 @@ use lab::router::{DEVICES, Router};
 use std::io::{Error, Result};
 use std::net::SocketAddr;
 
-/// A link in the way; dropping it gives the way back.
+/// A link in the path; dropping it restores the original route.
 #[derive(Debug)]
 pub struct RoutedLink {
-    // The rules go before the devices to which they lead.
+    // The rules are removed before the devices that they refer to.
     detour: Router,
     emulator: Emulator,
     server: SocketAddr,
 }
 
 impl RoutedLink {
-    /// Leads what goes to `server` through an emulator.
+    /// Routes traffic to `server` through an emulator.
     ///
     /// # Errors
-    /// The link cannot be, or this machine does not let it; the text says what is missing.
+    /// The link is not possible, or this machine does not permit it; the text says what is missing.
     pub fn create(spec: &Spec, server: SocketAddr) -> Result<Self> {
         spec.check().map_err(Error::other)?;
         let (detour, [to, from]) = Router::create(server, spec.mtu(), TUN_QUEUE)?;
@@ -32,8 +32,8 @@ impl RoutedLink {
         Ok(Self { detour, emulator, server })
     }
 
-    /// Gives the way back and returns the outcome. A link that nothing passed is none, and of one whose devices have gone nobody knows what passed:
-    /// [`Outcome::failed`] then says so.
+    /// Restores the route and returns the outcome. If nothing passed the link, or its devices are gone so that the traffic
+    /// is unknown, [`Outcome::failed`] says so.
     pub fn finish(mut self) -> Outcome {
         let table = std::fs::read_to_string("/proc/self/net/dev");
         drop(self.detour);
@@ -51,7 +51,7 @@ impl RoutedLink {
     }
 }
 
-/// Why the link was not in the way of either direction, from the packets that came to it.
+/// Why a direction bypassed the link, derived from the packets offered to it.
 fn missed(server: SocketAddr, offered: [u64; 2]) -> Option<String> {
     match (offered[UP], offered[DOWN]) {
         (0, _) => Some(format!(

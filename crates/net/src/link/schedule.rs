@@ -1,17 +1,17 @@
-//! When which packet leaves the link: a queue, a medium and a line, per direction. Pure: the caller says what time it is.
+//! When each packet leaves the link: a queue, a medium and a line, per direction. Pure: the caller passes the time.
 //!
-//! Packets wait in a queue ([`DirectionSpec::queue_packets`]). The *medium* sends one packet at a time and is busy with
-//! it for as long as the packet's bytes and the cost per packet take. What it has sent then takes a constant time, any
-//! number of packets at once (the *line*: delay and jitter). On a half-duplex link both directions share one medium,
-//! which alternates while both have packets waiting.
+//! Packets wait in a queue ([`DirectionSpec::queue_packets`]). The *medium* sends one packet at a time and is busy with it
+//! for the transmission time of its bytes plus the cost per packet. After that the packet spends a constant time on the
+//! *line* (delay and jitter), which carries any number of packets at once. On a half-duplex link both directions share one
+//! medium, which alternates while both have packets waiting.
 //!
-//! There is no token bucket and no tick. The end of sending is computed exactly: a packet starts when it has arrived and
-//! the medium is free, whichever is later, and occupies it for bits / rate + cost; fractions of a nanosecond are carried
-//! from packet to packet while the medium stays busy, so that a thousand packets end when a thousand times their bits
-//! would, to the nanosecond. It does not matter when the caller looks: a late look changes when packets are handed out,
-//! never when they were due.
+//! There is no token bucket and no tick. The end of transmission is computed exactly: a packet starts when it has arrived
+//! and the medium is free, whichever is later, and occupies it for bits / rate + cost; fractions of a nanosecond are
+//! carried from packet to packet while the medium stays busy, so that a thousand packets end when a thousand times their
+//! bits would, to the nanosecond. The times at which the caller polls do not matter: a late poll changes when packets are
+//! returned, never when they were due.
 //!
-//! Times are nanoseconds of any one clock that does not go back.
+//! Times are nanoseconds of any one monotonic clock.
 
 use super::loss::Losses;
 use super::packet::Size;
@@ -20,7 +20,7 @@ use stats::random::Random;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// More than this under way in one direction is refused, so that memory is bounded: 10 Gb/s over 400 ms.
+/// The most bytes in flight in one direction, so that memory is bounded: 10 Gb/s over 400 ms.
 pub const IN_FLIGHT_BYTES: u64 = 512 << 20;
 
 /// A direction: [`UP`] or [`DOWN`].
@@ -30,38 +30,38 @@ pub const UP: Direction = 0;
 /// From the server to the client.
 pub const DOWN: Direction = 1;
 
-/// Why a packet was not taken.
+/// Why a packet was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// The queue is full: what a full queue of a router does.
+    /// The queue is full, as in a router with a full queue.
     Queue,
-    /// More is under way than the emulator can hold: the result is not the link's.
+    /// More is in flight than the emulator can hold: the result is not that of the link.
     Memory,
 }
 
-/// What became of one direction's packets.
+/// Packet counts of one direction by fate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets offered.
     pub offered: u64,
     /// Their bytes, as IP packets.
     pub offered_bytes: u64,
-    /// Packets handed out.
+    /// Packets returned.
     pub delivered: u64,
     /// Their bytes.
     pub delivered_bytes: u64,
-    /// Packets that the loss model took.
+    /// Packets lost by the loss model.
     pub lost: u64,
     /// Packets that found the queue full.
     pub dropped: u64,
-    /// Packets that did not fit into memory: if there are any, the result is not the link's.
+    /// Packets that did not fit into memory: if there are any, the result is not that of the link.
     pub refused: u64,
-    /// Most packets that ever waited.
+    /// The longest queue, packets.
     pub queue_max: u64,
 }
 
 impl Counts {
-    /// Packets of which nothing has become yet: they wait or are on the line. Those that were offered are these and the others.
+    /// Packets still in the queue or on the line: all offered packets that are in no other count.
     pub fn under_way(&self) -> u64 {
         self.offered.saturating_sub(self.delivered + self.lost + self.dropped + self.refused)
     }
@@ -70,11 +70,11 @@ impl Counts {
 /// A packet that leaves.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Departure<T> {
-    /// Where to.
+    /// Its direction.
     pub direction: Direction,
     /// When it should leave.
     pub due: u64,
-    /// What was pushed.
+    /// The pushed item.
     pub item: T,
 }
 
@@ -91,7 +91,7 @@ struct Flying<T> {
     item: T,
 }
 
-// The heap's greatest is what leaves first.
+// BinaryHeap is a max-heap, so the earliest packet compares greatest.
 impl<T> Ord for Flying<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.due, other.order).cmp(&(self.due, self.order))
@@ -125,17 +125,17 @@ struct HalfLink<T> {
     counts: Counts,
 }
 
-/// What sends: one packet at a time.
+/// The transmitter: one packet at a time.
 #[derive(Default, Clone, Copy)]
 struct Medium {
     free_at: u64,
-    /// The part of a nanosecond by which `free_at` is too early, in 1/rate.
+    /// The fraction of a nanosecond to add to `free_at`, in 1/rate.
     carry: u64,
     rate: u64,
     last: Direction,
 }
 
-/// A link with packets of type `T` on it.
+/// A link that carries packets of type `T`.
 pub struct EmulatedLink<T> {
     sides: [HalfLink<T>; 2],
     media: Vec<(Medium, Vec<Direction>)>,
@@ -166,10 +166,11 @@ impl<T> EmulatedLink<T> {
         Self { sides: [side(spec.up, 0), side(spec.down, 1)], media, order: 0 }
     }
 
-    /// A packet arrives at the link. `now` is not before that of any earlier call of this direction; of all calls only by how late the packet was found.
+    /// Adds a packet that arrives at the link. `now` is not before that of any earlier call of this direction; across both
+    /// directions only by how late the packet was found.
     ///
     /// # Errors
-    /// It was refused, and is counted as such.
+    /// The packet was rejected, and is counted as such.
     pub fn push(&mut self, direction: Direction, item: T, size: Size, now: u64) -> Result<(), Refused> {
         self.advance(now);
         let side = &mut self.sides[direction];
@@ -179,8 +180,8 @@ impl<T> EmulatedLink<T> {
         let way = &side.way;
         let full = side.waiting_packets + packets > way.queue_packets.max(packets)
             || way.queue_bytes > 0 && side.waiting_bytes + size.bytes > way.queue_bytes.max(size.bytes);
-        // Whoever can be sent at once does not wait, so that a queue of one is one packet besides that being sent; but also a
-        // way without a limit of its own waits for a medium that the other way occupies.
+        // A packet that can be sent at once does not use the queue, so a queue of one holds one packet besides the one
+        // being sent. A direction without a rate of its own also waits for a medium that the other direction occupies.
         if full {
             side.counts.dropped += packets;
             return Err(Refused::Queue);
@@ -198,7 +199,7 @@ impl<T> EmulatedLink<T> {
         Ok(())
     }
 
-    /// The next packet that is due, if one is.
+    /// Returns the next packet that is due, if any.
     pub fn pop(&mut self, now: u64) -> Option<Departure<T>> {
         self.advance(now);
         let direction = self.next_side().filter(|d| self.sides[*d].flying.peek().is_some_and(|f| f.due <= now))?;
@@ -210,13 +211,13 @@ impl<T> EmulatedLink<T> {
         Some(Departure { direction, due: flying.due, item: flying.item })
     }
 
-    /// When to look again: at the earliest due packet, or when the medium takes the next one.
+    /// When to poll again: when the earliest packet is due, or when the medium starts the next one.
     pub fn next_event(&self) -> Option<u64> {
         let due = self.next_side().and_then(|d| self.sides[d].flying.peek()).map(|f| f.due);
         self.media.iter().filter_map(|(medium, sides)| Some(self.next_start(medium, sides)?.0)).chain(due).min()
     }
 
-    /// What became of the packets of a direction.
+    /// Packet counts of a direction.
     pub fn counts(&self, direction: Direction) -> Counts {
         self.sides[direction].counts
     }
@@ -226,16 +227,16 @@ impl<T> EmulatedLink<T> {
         [first(UP), first(DOWN)].into_iter().flatten().min().map(|(_, _, d)| d)
     }
 
-    /// When the medium takes a packet next, and whose.
+    /// When the medium starts the next packet, and of which direction.
     fn next_start(&self, medium: &Medium, sides: &[Direction]) -> Option<(u64, Direction)> {
         let head = |d: Direction| self.sides[d].waiting.front().map(|w| (w.arrived.max(medium.free_at), d));
         let start = sides.iter().filter_map(|d| head(*d)).map(|(at, _)| at).min()?;
         let ready = sides.iter().filter_map(|d| head(*d)).filter(|(at, _)| *at == start);
-        // Those who were not served last go first.
+        // The direction that was not served last goes first.
         ready.min_by_key(|(_, d)| *d == medium.last)
     }
 
-    /// Lets the media send whatever they started until `now`.
+    /// Transmits all packets whose transmission starts until `now`.
     fn advance(&mut self, now: u64) {
         for m in 0..self.media.len() {
             while let Some((start, direction)) = {

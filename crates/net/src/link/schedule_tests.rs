@@ -8,7 +8,7 @@ fn size(bytes: u64) -> Size {
     Size { packets: 1, bytes }
 }
 
-/// Everything that leaves, polled at the link's own events: (direction, due, item).
+/// All departures, polled at the link's own events: (direction, due, item).
 fn drain(link: &mut EmulatedLink<u32>) -> Vec<(Direction, u64, u32)> {
     let mut out = Vec::new();
     while let Some(next) = link.next_event() {
@@ -73,7 +73,7 @@ fn half_duplex_directions_alternate_with_packet_cost() {
     link.push(DOWN, 11, size(1), 0).unwrap();
     let expected = [(UP, 100, 0), (DOWN, 200, 10), (UP, 300, 1), (DOWN, 400, 11), (UP, 500, 2)];
     assert_eq!(drain(&mut link), expected);
-    // A full-duplex link sends both ways at once.
+    // A full-duplex link sends in both directions at once.
     let mut link = EmulatedLink::new(&Spec::both(way));
     link.push(UP, 0, size(1), 0).unwrap();
     link.push(DOWN, 1, size(1), 0).unwrap();
@@ -175,8 +175,8 @@ fn way() -> impl Strategy<Value = DirectionSpec> {
 }
 
 proptest! {
-    /// For any input every packet is delivered, lost, dropped or refused; none leaves before its delay; the order is
-    /// kept unless asked; and the result does not depend on how often the link is looked at.
+    /// For any input every packet is delivered, lost, dropped or rejected; none leaves before its delay; the order is kept
+    /// unless reordering is requested; and the result does not depend on how often the link is polled.
     #[test]
     fn every_packet_is_accounted_for_and_in_order(
         up in way(),
@@ -219,7 +219,7 @@ proptest! {
                 prop_assert!(mine.windows(2).all(|w| w[0].2 < w[1].2 && w[0].1 <= w[1].1));
             }
         }
-        // Polling often shifts arrivals by the time of the polls; apart from that nothing changes.
+        // Frequent polling shifts arrivals by the times of the polls; apart from that nothing changes.
         let zeros = vec![0; looks.len()];
         let (often, _, same) = run(&zeros);
         let sorted = |mut v: Vec<(Direction, u64, u32)>| { v.sort_unstable(); v };
@@ -229,7 +229,7 @@ proptest! {
         prop_assert_eq!(moved[UP].offered, counts[UP].offered);
     }
 
-    /// A busy medium is never idle: n packets at once end after exactly the sum of their times.
+    /// A busy medium is never idle: n packets at once end after exactly the sum of their transmission times.
     #[test]
     fn busy_medium_is_never_idle(rate in 1_000..10_000_000_000_u64, sizes in prop::collection::vec(1..9000_u64, 1..50)) {
         let mut link = EmulatedLink::new(&Spec::both(DirectionSpec { rate_bps: rate, ..DirectionSpec::default() }));

@@ -1,7 +1,7 @@
-//! What a link is like, each direction by itself, and links that are known by a name.
+//! The parameters of a link, per direction, and the named presets.
 //!
-//! The presets are plain models with round numbers, not recordings: a cost of each packet, a rate, a delay, and whether
-//! both directions share the medium. Their arithmetic stands in docs/guide/net-link.md.
+//! The presets are simple models with round numbers, not recordings: a cost per packet, a rate, a delay, and whether both
+//! directions share the medium. docs/guide/net-link.md explains the numbers.
 
 use super::loss::Loss;
 pub use super::spec_error::{QuantityError, SpecError};
@@ -10,21 +10,21 @@ use model::quantity::Choices;
 /// One direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DirectionSpec {
-    /// From the end of sending to the arrival, nanoseconds.
+    /// Time from the end of transmission to the arrival, nanoseconds.
     pub delay_ns: u64,
     /// Bits of IP packets per second; 0: no limit.
     pub rate_bps: u64,
-    /// Time on the medium of each packet besides its bits, nanoseconds: preambles, gaps, acknowledgements.
+    /// Time on the medium per packet besides its bits, nanoseconds: preambles, gaps, acknowledgements.
     pub packet_ns: u64,
-    /// The delay varies by up to this much to either side, each value equally likely, nanoseconds.
+    /// The delay varies by up to this much in either direction, uniformly distributed, nanoseconds.
     pub jitter_ns: u64,
     /// Whether jitter may change the order of packets.
     pub reorder: bool,
-    /// Which packets are lost. A lost packet was sent: it took its time on the medium.
+    /// Which packets are lost. A lost packet was transmitted: it occupied the medium.
     pub loss: Loss,
-    /// Packets that may wait to be sent, besides the one being sent.
+    /// The maximum number of packets in the queue, besides the one being sent.
     pub queue_packets: u64,
-    /// Their bytes; 0: no limit.
+    /// The maximum number of bytes in the queue; 0: no limit.
     pub queue_bytes: u64,
 }
 
@@ -44,7 +44,7 @@ impl Default for DirectionSpec {
 }
 
 impl DirectionSpec {
-    /// How long the medium is taken by so many packets of so many bytes in all, nanoseconds.
+    /// How long `packets` packets of `bytes` bytes in total occupy the medium, nanoseconds.
     pub fn takes_ns(&self, bytes: u64, packets: u32) -> u64 {
         let bits = u128::from(bytes) * 8_000_000_000;
         let sending = bits.checked_div(u128::from(self.rate_bps)).unwrap_or(0);
@@ -57,20 +57,20 @@ impl DirectionSpec {
     }
 }
 
-/// Whether packets larger than the link's may pass through the emulator in one piece.
+/// Whether packets larger than the link's MTU may pass through the emulator in one piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Gso {
-    /// Where it changes nothing but speed: no loss, no rate or cost, no jitter.
+    /// Where it affects nothing but speed: no loss, no rate or cost, no jitter.
     #[default]
     Auto,
     /// Always: fast, but a burst of up to 64 KiB arrives at one instant.
     On,
-    /// Never: each packet for itself, as on a wire.
+    /// Never: each packet separately, as on a wire.
     Off,
 }
 
 impl Gso {
-    /// As `--gso` takes them.
+    /// The values of `--gso`.
     pub const CHOICES: Choices<Self, 3> = [
         ("auto", "Where it changes nothing but speed", Self::Auto),
         ("on", "Always", Self::On),
@@ -85,17 +85,17 @@ pub struct Spec {
     pub up: DirectionSpec,
     /// From the server to the client.
     pub down: DirectionSpec,
-    /// One medium for both directions, as on Wi-Fi: one packet at a time, the directions taking turns when both want.
+    /// One medium for both directions, as on Wi-Fi: one packet at a time, alternating while both directions have packets.
     pub half_duplex: bool,
     /// Largest IP packet, bytes; 0 stands for 1500.
     pub mtu: u32,
     /// Large packets.
     pub gso: Gso,
-    /// Of loss and jitter.
+    /// The seed of loss and jitter.
     pub seed: u64,
 }
 
-/// The names of [`Spec::preset`].
+/// The names accepted by [`Spec::preset`].
 pub const PRESETS: &[(&str, &str)] = &[
     ("wifi-g", "802.11g: 54 Mb/s, 165 us a packet, one medium"),
     ("wifi-n", "802.11n, one stream of 65 Mb/s, 20 us a packet when aggregated, one medium"),
@@ -105,12 +105,12 @@ pub const PRESETS: &[(&str, &str)] = &[
 ];
 
 impl Spec {
-    /// Both directions alike.
+    /// Uses the same parameters in both directions.
     pub fn both(way: DirectionSpec) -> Self {
         Self { up: way, down: way, ..Self::default() }
     }
 
-    /// A link that is known by a name.
+    /// The preset of this name.
     pub fn preset(name: &str) -> Option<Self> {
         let way = DirectionSpec::default();
         let shared = |way: DirectionSpec| Self { half_duplex: true, ..Self::both(way) };
@@ -146,7 +146,7 @@ impl Spec {
         if self.mtu == 0 { 1500 } else { self.mtu }
     }
 
-    /// Whether packets larger than the link's pass in one piece.
+    /// Whether packets larger than the link's MTU pass in one piece.
     pub fn large_packets(&self) -> bool {
         let plain = |w: &DirectionSpec| !w.is_slow() && w.loss == Loss::None && w.jitter_ns == 0;
         match self.gso {
@@ -156,10 +156,10 @@ impl Spec {
         }
     }
 
-    /// Whether the link can be made.
+    /// Checks whether the link is possible.
     ///
     /// # Errors
-    /// What cannot be.
+    /// Which parameter is not.
     pub fn check(&self) -> Result<(), SpecError> {
         for way in [&self.up, &self.down] {
             if self.gso == Gso::On && way.loss != Loss::None {
@@ -178,7 +178,7 @@ impl Spec {
                 return Err(SpecError::Queue);
             }
         }
-        // IPv6 does without nothing smaller than 1280.
+        // IPv6 requires at least 1280.
         if !(1280..=65_535).contains(&self.mtu()) {
             return Err(SpecError::Mtu(self.mtu()));
         }
@@ -186,10 +186,10 @@ impl Spec {
     }
 }
 
-/// Reads bits per second: `50mbit`, `1.5gbit`, `64kbit`, `1000` (bits); `0` or `none` is no limit.
+/// Parses bits per second: `50mbit`, `1.5gbit`, `64kbit`, `1000` (bits); `0` or `none` is no limit.
 ///
 /// # Errors
-/// What would be understood.
+/// The accepted syntax.
 pub fn rate(text: &str) -> Result<u64, QuantityError> {
     let lower = text.trim().to_ascii_lowercase();
     if lower == "none" {
@@ -207,10 +207,11 @@ pub fn rate(text: &str) -> Result<u64, QuantityError> {
     value.map(|v| v.round() as u64).ok_or_else(|| QuantityError::RateRange(text.into()))
 }
 
-/// Reads a time: `8ms`, `500us`, `1.5s`, `0`. Any other number without a unit is refused: elsewhere it would be seconds, to `tc` microseconds.
+/// Parses a time: `8ms`, `500us`, `1.5s`, `0`. Any other number without a unit is rejected: elsewhere it would mean
+/// seconds, in `tc` microseconds.
 ///
 /// # Errors
-/// What would be understood.
+/// The accepted syntax.
 pub fn time_ns(text: &str) -> Result<u64, QuantityError> {
     let text = text.trim();
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -218,7 +219,7 @@ pub fn time_ns(text: &str) -> Result<u64, QuantityError> {
         "ns" => 1.0,
         "us" => 1e3,
         "ms" => 1e6,
-        // Nothing is nothing in any unit.
+        // Zero needs no unit.
         "" if number.parse() == Ok(0.0) => 0.0,
         "" if number.parse::<f64>().is_ok() => return Err(QuantityError::NoUnit(text.into())),
         "s" => 1e9,
@@ -228,10 +229,10 @@ pub fn time_ns(text: &str) -> Result<u64, QuantityError> {
     value.map(|v| v.round() as u64).ok_or_else(|| QuantityError::TimeRange(text.into()))
 }
 
-/// Reads a number with an optional binary suffix: `100`, `64K`, `1M`.
+/// Parses a number with an optional binary suffix: `100`, `64K`, `1M`.
 ///
 /// # Errors
-/// What would be understood.
+/// The accepted syntax.
 pub fn count(text: &str) -> Result<u64, QuantityError> {
     let text = text.trim();
     let (digits, shift) = match text.char_indices().next_back() {
@@ -243,7 +244,7 @@ pub fn count(text: &str) -> Result<u64, QuantityError> {
     number.map_err(|_| QuantityError::Count(text.into()))
 }
 
-/// A name of no link; which there are.
+/// The name of a preset that does not exist; the message lists those that do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("unknown preset; expected one of{}", PRESETS.iter().map(|(name, about)| format!("\n  {name}: {about}")).collect::<String>())]
 pub struct UnknownPreset;
@@ -252,7 +253,7 @@ pub struct UnknownPreset;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pair<T>(pub T, pub T);
 
-/// Reads a pair, each of it by `one`.
+/// Parses a pair, each value with `one`.
 ///
 /// # Errors
 /// Those of `one`.

@@ -1,55 +1,55 @@
-//! Why a link cannot be made, or what its numbers should look like.
+//! Errors in the parameters of a link.
 
-/// Why there is no such link.
+/// Why a link is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// One loss would take what GSO made one packet of.
+    /// One loss would drop a whole GSO frame.
     #[error("with GSO, each loss would drop up to 64 KiB: use --gso off")]
     LossWithGso,
-    /// A packet would arrive before it left.
+    /// A packet would arrive before it was sent.
     #[error("jitter must not exceed the delay: raise --delay")]
     Jitter,
-    /// No path is that long.
+    /// The delay is too long.
     #[error("a delay is at most 60 s")]
     Delay,
-    /// A packet would take longer than anybody waits.
+    /// A packet would take too long.
     #[error("a rate is at least 1 kbit")]
     Rate,
     /// Nothing would pass.
     #[error("a queue holds at least one packet")]
     Queue,
-    /// IP does not allow it.
+    /// IP does not allow this MTU.
     #[error("an MTU is 1280 to 65535 bytes, not {0}")]
     Mtu(u32),
 }
 
-/// Why a text is no number of a link; each says what would be understood.
+/// Why a text is not a parameter of a link; each message shows the accepted syntax.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuantityError {
-    /// Of a rate.
+    /// Not a rate.
     #[error("{0:?} is not a rate; expected bits per second, such as 50mbit, 1.5gbit or 64kbit")]
     Rate(String),
-    /// A rate of no link.
+    /// A rate out of range.
     #[error("{0:?} is not a rate; expected up to 1000gbit, such as 50mbit")]
     RateRange(String),
-    /// Of a time, without its unit.
+    /// A time without a unit.
     #[error("{0} has no unit; expected {0}ms, {0}us or {0}s")]
     NoUnit(String),
-    /// Of a time.
+    /// Not a time.
     #[error("{0:?} is not a time; expected a value such as 8ms, 500us or 0.3s")]
     Time(String),
-    /// A time that no link takes.
+    /// A time out of range.
     #[error("{0:?} is not a time; expected 0 to 60 s, such as 8ms or 500us")]
     TimeRange(String),
-    /// Of a count.
+    /// Not a count.
     #[error("{0:?} is not a number; expected a value such as 100, 64K or 1M")]
     Count(String),
-    /// Of a probability of loss.
+    /// Not a loss probability.
     #[error("{0:?} is not a share of packets; expected 0 to 1, or percent such as 1%")]
     Share(String),
-    /// Of bursts of losses.
+    /// Not a loss burst.
     #[error("expected burst:WORSEN,RECOVER[,BAD[,GOOD]], such as burst:0.5%,25%")]
     Burst,
 }

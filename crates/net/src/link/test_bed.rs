@@ -1,8 +1,8 @@
 //! Two network namespaces with the emulated link between them.
 //!
-//! Each holds a TUN device, `link0`, whose other end is the emulator; each has an address of the blocks that are set aside
-//! for benchmarks (RFC 2544, RFC 5180), which no real network uses. Programs run inside by
-//! [`Namespace::command`](lab::netns::Namespace::command).
+//! Each contains a TUN device, `link0`, whose other end is the emulator; each has an address from the blocks reserved for
+//! benchmarks (RFC 2544, RFC 5180), which no real network uses. [`Namespace::command`](lab::netns::Namespace::command) runs
+//! programs inside.
 
 use super::engine::{Emulator, Engine, Outcome, TUN_QUEUE};
 use super::spec::Spec;
@@ -17,27 +17,27 @@ pub const CLIENT: [&str; 2] = ["198.18.0.1", "2001:2::1"];
 /// Addresses of the server.
 pub const SERVER: [&str; 2] = ["198.18.0.2", "2001:2::2"];
 
-/// A running link; dropping it ends the emulator, the namespaces and what runs inside.
+/// A running link; dropping it stops the emulator, the namespaces and the programs inside.
 #[derive(Debug)]
 pub struct TestBed {
-    // The emulator ends before the namespaces whose devices it holds.
+    // The emulator stops before the namespaces that contain its devices.
     emulator: Emulator,
     client: Namespace,
     server: Namespace,
 }
 
 impl TestBed {
-    /// Makes the namespaces and starts the emulator.
+    /// Creates the namespaces and starts the emulator.
     ///
     /// # Errors
-    /// The link cannot be, or the machine does not let one be made; the text says what is missing.
+    /// The link is not possible, or the machine does not permit creating it; the text says what is missing.
     pub fn create(spec: &Spec) -> Result<Self> {
         spec.check().map_err(Error::other)?;
         let client = Namespace::create()?;
         let server = Namespace::beside(&client)?;
         let ends = [client.tun(DEVICE, true)?, server.tun(DEVICE, true)?];
         for (namespace, own, other) in [(&client, CLIENT, SERVER), (&server, SERVER, CLIENT)] {
-            // No router is on the link: nobody needs to ask for one.
+            // There is no router on the link, so solicitations are pointless.
             namespace.sysctl(&format!("net.ipv6.conf.{DEVICE}.router_solicitations"), "0")?;
             namespace.sysctl(&format!("net.ipv6.conf.{DEVICE}.addr_gen_mode"), "1")?;
             let (mtu, queue) = (spec.mtu().to_string(), TUN_QUEUE.to_string());
@@ -62,7 +62,7 @@ impl TestBed {
         &self.server
     }
 
-    /// How to run a command in either namespace, for people.
+    /// How to run a command in either namespace, as text.
     pub fn usage(&self) -> String {
         let one = |end: &str, addresses: [&str; 2], namespace: &Namespace| {
             format!("In the {end}'s namespace, {}:\n  {} CMD\n", addresses.join(" and "), namespace.nsenter(false))
@@ -70,8 +70,8 @@ impl TestBed {
         one("client", CLIENT, &self.client) + &one("server", SERVER, &self.server)
     }
 
-    /// A command on the client's side, with the addresses in the variables FATHOM_LINK_CLIENT, FATHOM_LINK_SERVER, and
-    /// how to run something on the server's side by FATHOM_LINK_ENTER_SERVER.
+    /// A command in the client's namespace, with the addresses in the variables FATHOM_LINK_CLIENT and FATHOM_LINK_SERVER,
+    /// and the prefix that runs a command on the server's side in FATHOM_LINK_ENTER_SERVER.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = self.client.command(program);
         command.envs([("FATHOM_LINK_CLIENT", CLIENT[0]), ("FATHOM_LINK_SERVER", SERVER[0])]);
@@ -81,12 +81,12 @@ impl TestBed {
         command
     }
 
-    /// Ends the emulator and returns its outcome.
+    /// Stops the emulator and returns its outcome.
     ///
     /// # Errors
     /// The devices' counters cannot be read.
     pub fn finish(mut self) -> Result<Outcome> {
-        // While the devices are still there.
+        // Read while the devices still exist.
         let overrun = dropped(&self.client).and_then(|n| Ok(n + dropped(&self.server)?));
         let mut outcome = self.emulator.halt();
         outcome.overrun = overrun?;
@@ -94,13 +94,13 @@ impl TestBed {
     }
 }
 
-/// Packets that the namespace's device dropped because nobody had read them.
+/// Packets that the namespace's device dropped because its queue was full.
 fn dropped(namespace: &Namespace) -> Result<u64> {
-    // Two counters of sysfs would need it mounted inside; this file shows the reader's own namespace.
+    // The counters in sysfs would need a mount inside; this file shows the reader's own namespace.
     overrun(&namespace.run("/bin/cat", &["/proc/self/net/dev"])?, DEVICE)
 }
 
-/// Packets that a device dropped because nobody had read them, by the kernel's table of devices.
+/// Packets that a device dropped because its queue was full, from the kernel's table of devices.
 pub(super) fn overrun(table: &str, device: &str) -> Result<u64> {
     let line = table.lines().find_map(|l| l.trim().strip_prefix(device)?.strip_prefix(':')).unwrap_or_default();
     // Received: bytes, packets, errs, drop, fifo, frame, compressed, multicast; sent: the same first four.

@@ -1,4 +1,4 @@
-//! One run over an emulated link: both ends are processes of this program, each in its namespace. The client hands over what was measured.
+//! One run over an emulated link: both ends are processes of this program, each in its namespace. The client returns the measurement.
 
 use super::test_bed::{SERVER, TestBed};
 use crate::measure::{Handover, RunRequest};
@@ -9,22 +9,22 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
-/// The server's port, in a namespace where nobody else is.
+/// The server's port, in a namespace that no other program uses.
 const PORT: u16 = 7100;
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// This machine did not let it.
+    /// This machine does not permit it.
     #[error("cannot run over the link: {0}")]
     Io(#[from] std::io::Error),
-    /// No key can be made.
+    /// Creating a key failed.
     #[error(transparent)]
     Key(#[from] wire::KeyError),
-    /// The client failed, or measured nothing that counts.
+    /// The client failed, or has no valid measurement.
     #[error("the run over the link failed: {0}")]
     Failed(String),
-    /// What it handed over is no result.
+    /// The client's output is not a result.
     #[error(transparent)]
     HandOver(#[from] crate::Error),
 }
@@ -32,12 +32,12 @@ pub enum Error {
 /// The server's address on every link.
 ///
 /// # Panics
-/// Never: the address is written in this program.
+/// Never: the address is a valid constant.
 pub fn server() -> SocketAddr {
     format!("{}:{PORT}", SERVER[0]).parse().expect("the address of a test bed is one")
 }
 
-/// Runs it. Both ends get a key of their own; `asked` says the rest.
+/// Runs `asked` over the link. Both ends get a key made for this run.
 ///
 /// # Errors
 /// An end did not start, or has no result.
@@ -57,7 +57,7 @@ pub fn run(testbed: &TestBed, mut asked: RunRequest) -> Result<Handover, Error> 
     let mut client = testbed.command(&program);
     client.args(["net", "measure", &format!("/proc/self/fd/{}", asked.as_raw_fd())]);
     let output = client.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output();
-    // It may wait for another client; its result is known already.
+    // The server may wait for another client; its result is already known.
     let _ = serve.kill();
     serve.wait()?;
     let output = output?;
@@ -72,14 +72,14 @@ pub fn run(testbed: &TestBed, mut asked: RunRequest) -> Result<Handover, Error> 
     }
 }
 
-/// A file for both ends that has no name and goes with us.
+/// A file for both ends that has no name and disappears with this process.
 fn in_memory(bytes: &[u8]) -> std::io::Result<File> {
-    // SAFETY: the name is a C string. Without MFD_CLOEXEC, so that both ends inherit it.
+    // SAFETY: the name is a C string. No MFD_CLOEXEC, so that both ends inherit the descriptor.
     let fd = unsafe { libc::memfd_create(c"fathom-net".as_ptr(), 0) };
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was just made and is nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     let mut file = unsafe { File::from_raw_fd(fd) };
     file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
     file.write_all(bytes)?;

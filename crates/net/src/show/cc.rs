@@ -1,10 +1,10 @@
-//! The congestion controls of this machine, for people and for programs.
+//! The congestion controls of this machine, as text and as JSON.
 
 use crate::cc::{CongestionControl, Origin};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// A word for machines, a sentence for people.
+/// A keyword for JSON, a phrase for text.
 fn words(origin: &Origin) -> (&'static str, String) {
     match origin {
         Origin::Kernel => ("kernel", "the kernel's".into()),
@@ -16,7 +16,7 @@ fn words(origin: &Origin) -> (&'static str, String) {
     }
 }
 
-/// For programs.
+/// As JSON.
 pub fn json(known: &[CongestionControl]) -> Value {
     let one = |known: &CongestionControl| {
         let why = if let Origin::Missing(why) = &known.origin { Some(why) } else { None };
@@ -25,7 +25,7 @@ pub fn json(known: &[CongestionControl]) -> Value {
     json!({"version": 1, "congestion_controls": known.iter().map(one).collect::<Vec<_>>()})
 }
 
-/// For people, a line each.
+/// As text, one line each.
 pub fn text(known: &[CongestionControl]) -> String {
     let width = known.iter().map(|k| k.name.len()).max().unwrap_or(0);
     known.iter().fold(String::new(), |mut out, known| {

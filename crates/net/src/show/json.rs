@@ -1,4 +1,4 @@
-//! A run as JSON. Its contract stands in docs/guide/net.md.
+//! A run as JSON. docs/guide/net.md defines the format.
 
 use super::RunView;
 use crate::estimate::Throughput;
@@ -9,11 +9,12 @@ use crate::why::Limit;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Version 1 had no `version`, and of two directions only what limited the first. 3 renamed `ends.asks`, `ends.serves` (client, server),
-/// and in `search` `not_carried_upper` (lost_or_queued_upper), `not_held_bps` (lowest_failed_bps) and `waiting` (queued).
+/// Version 1 had no `version`, and with two directions only what limited the first. 3 renamed `ends.asks`, `ends.serves`
+/// (client, server), and in `search` `not_carried_upper` (lost_or_queued_upper), `not_held_bps` (lowest_failed_bps) and
+/// `waiting` (queued).
 const VERSION: u32 = 3;
 
-/// What held each direction back, or the transactions.
+/// What limited each direction, or the transactions.
 fn limited_by(outcome: &Outcome, directions: &[DirectionResult<'_>]) -> Vec<Value> {
     let one = |direction: Option<Direction>, limit: &Limit| {
         let mut value = json!(limit);
@@ -26,7 +27,7 @@ fn limited_by(outcome: &Outcome, directions: &[DirectionResult<'_>]) -> Vec<Valu
     }
 }
 
-/// The whole of it, with the archive that has its samples; `None` if nothing was measured.
+/// The whole run, with the path of the archive that contains its samples; `None` if nothing was measured.
 pub fn of(shown: &RunView<'_>, samples: Option<&Path>) -> Option<Value> {
     let outcome = &shown.measured.outcome;
     let directions = directions(outcome);
@@ -41,7 +42,7 @@ pub fn of(shown: &RunView<'_>, samples: Option<&Path>) -> Option<Value> {
         "throughput_bps": throughput(&all),
         "limited_by": limited_by(outcome, &directions),
         "samples": samples,
-        // Of an emulated link; without one there is none.
+        // Null without an emulated link.
         "lateness_us": shown.link.map(|link| link.lateness()),
         "valid": invalid.is_none(),
         "invalid": invalid,
@@ -81,7 +82,7 @@ fn throughput(t: &Throughput) -> Value {
     })
 }
 
-/// The CPU time of the sending end's sampler as a share of the run.
+/// The CPU time of the sender's sampler as a share of the run.
 fn sampler(t: &DirectionResult<'_>, outcome: &Outcome) -> f64 {
     let wall = t.sent.end_ns.saturating_sub(t.sent.start_ns).max(1);
     outcome.sender(t.direction).sampler_cpu_ns as f64 / wall as f64

@@ -1,4 +1,4 @@
-//! A run as a benchmark's replicate prints it: a line of JSON a sample.
+//! A run in the output format of a benchmark's replicate: one line of JSON per sample.
 
 use super::RunView;
 use crate::result::{Summary, directions, over_time, summary};
@@ -6,18 +6,18 @@ use crate::run::Outcome;
 use crate::spec::Direction;
 use serde_json::{Value, json};
 
-/// The lines of a run, and whether its result counts.
+/// The lines of a run, and whether its result is valid.
 #[derive(Debug)]
 pub struct Lines {
-    /// Each without its end; an archive's samples are more.
+    /// Without line ends; an archive contains more samples.
     pub lines: Vec<String>,
-    /// Whether the result counts.
+    /// Whether the result is valid.
     pub verified: bool,
-    /// Why, or why not.
+    /// The reason.
     pub by: String,
 }
 
-/// Makes them. `over_time`: with what a page draws over time.
+/// Makes the lines. `over_time`: include the time series of a page.
 pub fn of(shown: &RunView<'_>, over_time: bool) -> Lines {
     let outcome = &shown.measured.outcome;
     let all = summary(outcome);
@@ -48,8 +48,8 @@ fn texts(lines: &[Value]) -> Vec<String> {
     lines.iter().map(Value::to_string).collect()
 }
 
-/// What a page draws over time: of the sending end's TCP the congestion window and the smoothed round-trip time, the throughput of
-/// every interval, what held it back, and one-way delays. All by the clock of the end that asked.
+/// The time series of a page: congestion window and smoothed round-trip time of the sender's TCP, the throughput of every
+/// interval, what limited it, and one-way delays. All by the client's clock.
 fn readings(outcome: &Outcome) -> Vec<Value> {
     let mut lines = Vec::new();
     for t in &directions(outcome) {

@@ -1,5 +1,5 @@
-//! A run as it is shown: as JSON, as a benchmark's lines, for people. Each makes a text or a value of what was measured, and of the emulated
-//! link that it went over; nothing here prints.
+//! Output of a run: as JSON, as a benchmark's lines, as text. Each function returns a text or a value made of the
+//! measurement and of the emulated link that it used; nothing here prints.
 
 pub mod cc;
 pub mod json;
@@ -9,13 +9,13 @@ pub mod text;
 use crate::link::LinkReport;
 use crate::measure::Measured;
 
-/// What is shown.
+/// A run to show.
 #[derive(Debug, Clone, Copy)]
 pub struct RunView<'a> {
     /// The run.
     pub measured: &'a Measured,
-    /// The names of the client and, if it was started too, of the server, where both were started from here.
+    /// The names of the client and, if Fathom started it, of the server, where both were started from here.
     pub ends: Option<(&'a str, Option<&'a str>)>,
-    /// The emulated link that it went over.
+    /// The emulated link that it used.
     pub link: Option<LinkReport<'a>>,
 }

@@ -1,4 +1,4 @@
-//! A run for people. Texts of the other end, such as a setting, cannot look like a line of ours.
+//! A run as text. Strings from the other end, such as a setting, cannot imitate a line of ours.
 
 use super::RunView;
 use crate::estimate::Throughput;
@@ -9,7 +9,7 @@ use crate::why::Limit;
 use model::text::{rate, shown};
 use std::fmt::Write as _;
 
-/// The whole of it.
+/// The whole run.
 pub fn of(shown: &RunView<'_>) -> String {
     let outcome = &shown.measured.outcome;
     let mut text = String::new();

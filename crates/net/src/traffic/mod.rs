@@ -1,5 +1,5 @@
-//! What makes and takes the traffic: threads with blocking sockets, one a connection, so that nothing stands between the
-//! program and the kernel. What they saw is an [`EndReport`](crate::outcome::EndReport).
+//! Sends and receives the traffic: threads with blocking sockets, one per connection, so that there is no layer between the
+//! program and the kernel. Their measurements are an [`EndReport`](crate::outcome::EndReport).
 
 mod order;
 pub mod packet;
@@ -16,28 +16,28 @@ use socket2::SockRef;
 use std::net::{TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What data goes through.
+/// The sockets of a run.
 #[derive(Debug)]
 pub enum Carrier {
     /// TCP.
     Tcp {
-        /// A connection a stream and direction.
+        /// One connection per stream and direction.
         connections: Vec<Connection>,
-        /// Of each direction that this end sends, with `--tcp-probe`.
+        /// One probe for each direction that this end sends, with `--tcp-probe`.
         probes: Vec<(Direction, Probe)>,
     },
-    /// UDP: a socket that is connected to the other end's.
+    /// UDP: a socket connected to that of the other end.
     Udp {
         /// The socket, [prepared](prepare).
         socket: UdpSocket,
-        /// How the run's packets name it.
+        /// The run's identifier in its packets.
         run: u64,
     },
 }
 
 impl Carrier {
-    /// That of TCP, with all that takes time made ready, so that both ends begin at one moment. Blocks: the kernel may take seconds to
-    /// set up its tracing.
+    /// Prepares TCP connections, including all slow setup, so that both ends begin at the same time. Blocks: the kernel may
+    /// take seconds to set up its tracing.
     ///
     /// # Errors
     /// Why acknowledgements cannot be recorded.
@@ -53,10 +53,10 @@ impl Carrier {
     }
 }
 
-/// A data connection with its place in the run.
+/// A data connection and its role in the run.
 #[derive(Debug)]
 pub struct Connection {
-    /// Its place.
+    /// Its direction and stream.
     pub announcement: Announcement,
     /// The connection, blocking.
     pub stream: TcpStream,
@@ -67,21 +67,21 @@ pub use udp::prepare;
 /// Which end this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The one that asked for the run.
+    /// The end that requested the run.
     Client,
     /// The server.
     Server,
 }
 
 impl Role {
-    /// Whether this end sends what goes that way.
+    /// Whether this end sends in this direction.
     pub fn sends(self, direction: Direction) -> bool {
         (self == Self::Client) == (direction == Direction::Up)
     }
 }
 
-/// What has come through so far, for whoever watches a run: bytes of the direction, or transactions. At the receiving end
-/// what arrived; at the sending end what TCP knows to be acknowledged, or of UDP what was handed over.
+/// The amount transferred so far, for progress output: bytes per direction, or transactions. At the receiving end the bytes
+/// that arrived; at the sending end those acknowledged according to TCP, or passed to the kernel for UDP.
 #[derive(Debug, Default)]
 pub struct LiveCounters {
     up: AtomicU64,
@@ -90,12 +90,12 @@ pub struct LiveCounters {
 }
 
 impl LiveCounters {
-    /// Whether data still goes: what is counted in a stretch of time that began before the end and ended after it is no rate.
+    /// Whether data still flows: an interval that extends past the end of the run yields no rate.
     pub fn under_way(&self) -> bool {
         self.under_way.load(Ordering::Relaxed)
     }
 
-    /// How much in a direction, since the beginning of the run under way.
+    /// The amount in a direction, since the beginning of the current run.
     pub fn amount(&self, direction: Direction) -> u64 {
         self.of(direction).load(Ordering::Relaxed)
     }
@@ -112,7 +112,7 @@ impl LiveCounters {
     }
 }
 
-/// Runs one end from now to the end of its time, or until `stop` is set. Blocks.
+/// Runs one end from now until its time is over, or until `stop` is set. Blocks.
 pub fn run(spec: &Spec, side: Role, carrier: Carrier, stop: &AtomicBool, live: &LiveCounters) -> EndReport {
     live.set(Direction::Up, 0);
     live.set(Direction::Down, 0);
@@ -137,7 +137,7 @@ pub fn run(spec: &Spec, side: Role, carrier: Carrier, stop: &AtomicBool, live: &
     report
 }
 
-/// The time of a run at one end, cut into steps.
+/// The time of a run at one end, divided into intervals.
 struct RunClock<'a> {
     start_ns: u64,
     end_ns: u64,
@@ -145,13 +145,13 @@ struct RunClock<'a> {
     live: &'a LiveCounters,
     /// Set by a thread whose connection broke.
     broken: AtomicBool,
-    /// Set when the time is over: what breaks now is the end.
+    /// Set when the time is over: a connection that breaks now has ended normally.
     over: AtomicBool,
-    /// For how long this end neither ran nor waited for a processor though it was to look, ns.
+    /// How long this end neither ran nor waited for a CPU when an interval ended, ns.
     still_ns: AtomicU64,
 }
 
-/// Whose clock ends a connection.
+/// Which end's clock ends a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ends {
     /// This end's.
@@ -160,10 +160,10 @@ enum Ends {
     There,
 }
 
-/// A look that is later than this, for want of nothing, tells of a process or machine that stood still.
+/// A wake-up that is later than this without waiting for a CPU means that the process or machine was suspended.
 const STILL_NS: u64 = 1_000_000_000;
 
-/// Somebody who wants an end waits for it no longer than this.
+/// The maximum delay of an interrupt.
 const LONGEST_WAIT_NS: u64 = 50_000_000;
 
 impl<'a> RunClock<'a> {
@@ -180,9 +180,10 @@ impl<'a> RunClock<'a> {
         }
     }
 
-    /// Calls `each` at the end of every interval until the time is over, a connection has broken, or somebody wants an end. The last may be half as long
-    /// again, rather than that a piece follows it; one that was slept through is left out, so that none is cut short by the one before it. Between two
-    /// looks it is `wait` that waits until a time, or less.
+    /// Calls `each` at the end of every interval until the time is over, a connection has broken, or the run is
+    /// interrupted. The last interval may be half as long again, so that no partial one follows; an interval that was slept
+    /// through is skipped, so that none is shortened by a late predecessor. `wait` waits until a given time at most,
+    /// between two intervals.
     fn follow(&self, mut wait: impl FnMut(u64), mut each: impl FnMut()) {
         let mut waited = (clock::now_ns(), usage::Thread::now().wait_ns);
         loop {
@@ -198,7 +199,7 @@ impl<'a> RunClock<'a> {
             let late = now.saturating_sub(at);
             if late > STILL_NS || now - waited.0 > INTERVAL_NS {
                 let before = std::mem::replace(&mut waited, (now, usage::Thread::now().wait_ns));
-                // Who waits for a processor is starved; that is a result, and `why` tells it.
+                // A thread waiting for a CPU is starved; that is a valid result, and `why` reports it.
                 if late > STILL_NS && waited.1.saturating_sub(before.1) < late / 2 {
                     self.still_ns.fetch_add(late, Ordering::Relaxed);
                 }
@@ -212,7 +213,7 @@ impl<'a> RunClock<'a> {
         self.live.under_way.store(false, Ordering::Relaxed);
     }
 
-    /// Why what was counted is not the path's, if this end stood still.
+    /// Why the measurement does not reflect the path, if this end was suspended.
     fn stood_still(&self) -> Option<String> {
         let ns = self.still_ns.load(Ordering::Relaxed);
         (ns > 0).then(|| {
@@ -231,8 +232,8 @@ impl<'a> RunClock<'a> {
         self.over.load(Ordering::Acquire)
     }
 
-    /// A connection ended. That is trouble unless the time is over. If it is the other end's clock that ends it, that may have begun
-    /// earlier: then as good as over is over. If it is this end's, nobody else may end it before.
+    /// A connection ended. That is an error unless the time is over. If the other end's clock ends it, that clock may have
+    /// started earlier, so shortly before the end is accepted. If this end's clock ends it, no earlier end is accepted.
     fn ended(&self, stream: u16, why: &str, by: Ends) -> Option<String> {
         let now = clock::now_ns();
         let near = match by {
@@ -248,7 +249,7 @@ impl<'a> RunClock<'a> {
     }
 }
 
-/// Bytes to send: no pattern, since some links compress.
+/// Bytes to send: random, since some links compress.
 fn noise(bytes: usize) -> Vec<u8> {
     let mut random = stats::random::Random::new(1);
     let mut noise: Vec<u8> = (0..bytes.div_ceil(8)).flat_map(|_| random.bits().to_le_bytes()).collect();
@@ -285,7 +286,7 @@ mod tests {
             assert!(said.contains("data connection 3 ended 2.0 s after the start: reset"), "{said}");
             assert_eq!(at(10_001, by), None);
         }
-        // A second before its end: a sender's receiver may have begun a second earlier, a receiver's time is its own.
+        // A second before the end: a sender's receiver may have started a second earlier, a receiver uses its own clock.
         assert_eq!(at(9000, Ends::There), None);
         assert!(at(9000, Ends::Here).is_some());
         stop.store(true, Ordering::Relaxed);

@@ -1,24 +1,24 @@
-//! In which order numbered packets arrive: which are new, which come again, which come late.
+//! The arrival order of numbered packets: which are new, duplicate, or late.
 //!
-//! A bit a number says whether it came, for the last [`WINDOW`] numbers, so that memory does not grow with a run. A packet
-//! is **reordered** if one with a higher number came before it (RFC 4737, 3.3). One that comes later than the window
-//! reaches back is taken as new and late: at 100,000 packets a second that is ten seconds.
+//! One bit per number records whether it arrived, for the last [`WINDOW`] numbers, so that memory does not grow with a run.
+//! A packet is **reordered** if one with a higher number arrived before it (RFC 4737, 3.3). One that arrives later than the
+//! window reaches back is treated as new and late: at 100,000 packets a second that is ten seconds.
 
-/// Numbers that are remembered.
+/// The number of packets that are remembered.
 const WINDOW: u64 = 1 << 20;
 
-/// What a packet is.
+/// The classification of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// The highest number so far.
     Next,
     /// Overtaken by a higher one.
     Late,
-    /// It came before.
+    /// A duplicate.
     Again,
 }
 
-/// What came so far.
+/// The packets that have arrived so far.
 #[derive(Debug)]
 pub struct Order {
     /// The highest number plus one.
@@ -36,7 +36,7 @@ impl Order {
         self.next
     }
 
-    /// A packet with this number arrived. The number must be below `u64::MAX`.
+    /// Records the arrival of a packet. The number must be below `u64::MAX`.
     pub fn arrived(&mut self, number: u64) -> Arrival {
         if number < self.next {
             if self.next - number > WINDOW {
@@ -44,7 +44,7 @@ impl Order {
             }
             return if self.mark(number) { Arrival::Again } else { Arrival::Late };
         }
-        // Places between were used by numbers a window ago.
+        // The bits of skipped numbers were used by numbers one window before.
         if number - self.next >= WINDOW {
             self.seen.fill(0);
         } else {
@@ -66,7 +66,7 @@ impl Order {
         self.seen[word] &= !bit;
     }
 
-    /// Marks it; says whether it was marked.
+    /// Marks a number; returns whether it was already marked.
     fn mark(&mut self, number: u64) -> bool {
         let (word, bit) = Self::place(number);
         let was = self.seen[word] & bit != 0;

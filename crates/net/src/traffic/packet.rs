@@ -1,10 +1,10 @@
-//! The first bytes of a UDP packet: whose it is, its number, and when it was due and left.
+//! The header of a UDP packet: its run, its number, and when it was sent.
 //!
 //! ```text
 //! 0   "FATHOMud"
 //! 8   the first half of the run's token
 //! 16  number, from 0
-//! 24  when it was handed to the kernel, CLOCK_BOOTTIME of the sender, ns
+//! 24  when it was passed to the kernel, CLOCK_BOOTTIME of the sender, ns
 //! ```
 //! All numbers big-endian; anything may follow.
 
@@ -19,12 +19,12 @@ const MAGIC: &[u8; 8] = b"FATHOMud";
 pub struct Packet {
     /// Its number.
     pub number: u64,
-    /// When it left.
+    /// When it was sent.
     pub sent_ns: u64,
 }
 
 impl Packet {
-    /// Writes it over the first [`HEADER`] bytes.
+    /// Writes the header over the first [`HEADER`] bytes.
     pub fn write(&self, run: u64, to: &mut [u8]) {
         if let Some(to) = to.get_mut(..HEADER) {
             to[..8].copy_from_slice(MAGIC);
@@ -34,17 +34,17 @@ impl Packet {
         }
     }
 
-    /// Reads it; `None` if it is not of this run.
+    /// Parses the header; `None` if the packet is not of this run.
     pub fn read(run: u64, from: &[u8]) -> Option<Self> {
         let from: &[u8; HEADER] = from.get(..HEADER)?.try_into().ok()?;
         let number = |at: usize| u64::from_be_bytes(std::array::from_fn(|i| from[at + i]));
-        // The highest number would leave none for the next.
+        // The highest number would leave none for the next packet.
         (&from[..8] == MAGIC && number(8) == run && number(16) < u64::MAX)
             .then(|| Self { number: number(16), sent_ns: number(24) })
     }
 }
 
-/// How a run's packets name it.
+/// The identifier of a run in its packets.
 pub fn run_of(token: &Token) -> u64 {
     u64::from_be_bytes(std::array::from_fn(|i| token[i]))
 }

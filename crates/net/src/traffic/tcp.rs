@@ -1,8 +1,8 @@
-//! Bulk over TCP. The sender hands the kernel the same block again and again; the receiver lets the kernel throw the bytes
-//! away (MSG_TRUNC, tcp(7)) unless they are to be copied as an application would. Bytes are counted where they arrive.
+//! Bulk transfer over TCP. The sender writes the same block again and again; the receiver lets the kernel discard the bytes
+//! (MSG_TRUNC, tcp(7)) unless they are to be copied as an application would. Bytes are counted where they arrive.
 //!
-//! The receiver's clock ends the run: when its time is over it resets its connections. The sender counts until its own
-//! time is over and goes on sending until that reset arrives, so that the last interval is as full as the others.
+//! The receiver's clock ends the run: when its time is over it resets its connections. The sender counts until its own time
+//! is over and continues sending until that reset arrives, so that the last interval is as full as the others.
 
 use super::{Connection, Ends, LiveCounters, Role, RunClock};
 use crate::outcome::{EndReport, Granted, InterfaceCount, Received, Sent};
@@ -19,21 +19,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Bytes handed to the kernel at once: they stay in the cache of a processor's core.
+/// Bytes per write: they fit a CPU core's cache.
 const BLOCK: usize = 256 << 10;
-/// Bytes taken from it at once.
+/// Bytes per read.
 const GULP: usize = 1 << 20;
-/// How often an application that holds itself back writes what is due.
+/// How often a rate-limited application writes the bytes that are due.
 const BURST_NS: u64 = 10_000_000;
 /// How long after its time a sender waits for the receiver's reset.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A counter that shares no cache line with another.
+/// A counter on its own cache line.
 #[repr(align(128))]
 #[derive(Default)]
 struct Counter(AtomicU64);
 
-/// One direction at this end.
+/// The state of one direction at this end.
 struct DirectionState {
     direction: Direction,
     sends: bool,
@@ -43,13 +43,13 @@ struct DirectionState {
     totals: Vec<u64>,
     probe: Option<Probe>,
     read: Read,
-    /// The interface that its connections go through.
+    /// The interface that its connections use.
     interface: Option<String>,
     carried: Vec<InterfaceCount>,
 }
 
 impl DirectionState {
-    /// With its connections out of all, whose sockets are watched from place `first` on.
+    /// Takes the connections of this direction from all; their sockets have sampler indices from `first` on.
     fn new(direction: Direction, side: Role, connections: &mut Vec<Connection>, first: usize) -> Self {
         let (own, others) = connections.drain(..).partition(|c: &Connection| c.announcement.direction == direction);
         *connections = others;
@@ -76,14 +76,14 @@ impl DirectionState {
         }
     }
 
-    /// Reads what the interface has carried.
+    /// Samples the byte counter of the interface.
     fn carries(&mut self) {
         let counted = self.interface.as_deref().and_then(interface::carried);
         let bytes = counted.map(|(received, sent)| if self.sends { sent } else { received });
         self.carried.extend(bytes.map(|bytes| InterfaceCount { time_ns: clock::now_ns(), bytes }));
     }
 
-    /// At the end of an interval.
+    /// Called at the end of an interval.
     fn look(&mut self) {
         self.carries();
         if !self.sends {
@@ -95,7 +95,7 @@ impl DirectionState {
         }
     }
 
-    /// What the receiver has of it, as far as this end knows.
+    /// Bytes that the receiver has, as far as this end knows.
     fn arrived(&self, watch: &Watch) -> u64 {
         if self.sends { self.sockets.iter().map(|s| watch.acknowledged(s)).sum() } else { self.counted() }
     }
@@ -171,7 +171,7 @@ pub fn run(
         drop(sampler_control);
         let granted: Vec<Vec<Granted>> = ways.iter().map(DirectionState::granted).collect();
         let mut joined: Vec<Threads> = vec![Threads::default(); ways.len()];
-        // Receivers first: the other end's senders wait for their resets, as ours wait for the other's.
+        // Receivers first: the other end's senders wait for their resets, just as our senders wait for the other end's.
         for sends in [false, true] {
             for (at, way) in ways.iter_mut().enumerate().filter(|(_, w)| w.sends == sends) {
                 let deadline = clock::now_ns() + GRACE.as_nanos() as u64;
@@ -183,7 +183,7 @@ pub fn run(
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 for socket in &way.sockets {
-                    // It may be gone already. No linger: what is still in flight is to be thrown away.
+                    // The connection may be gone already. No linger: data in flight is discarded.
                     let _ = SockRef::from(&*socket.stream).set_linger(Some(Duration::ZERO));
                     let _ = socket.stream.shutdown(Shutdown::Both);
                 }
@@ -194,7 +194,7 @@ pub fn run(
                     report.trouble = report.trouble.take().or(trouble);
                 }
                 way.read = watch.take(&way.sockets);
-                // The last handle of a connection closes it, which is what resets it.
+                // Closing the last descriptor of a connection resets it.
                 way.sockets.clear();
             }
         }
@@ -235,14 +235,15 @@ pub fn run(
     report
 }
 
-/// How many bytes an application that holds itself back has to write by then, ns since the start: those of every burst that has begun. Between two
-/// bursts nothing becomes due, so that a quick machine does not write byte after byte in place of sleeping.
+/// The bytes that a rate-limited application has to write by `elapsed_ns` since the start: those of every burst that has
+/// begun. Between two bursts nothing becomes due, so that a fast machine does not write byte after byte instead of
+/// sleeping.
 fn due(rate_bps: u64, elapsed_ns: u64) -> u64 {
     let bursts = u128::from(elapsed_ns / BURST_NS + 1);
     (bursts * u128::from(BURST_NS) * u128::from(rate_bps) / 8_000_000_000) as u64
 }
 
-/// Sends until the connection ends; says how it did, and adds to `paused_ns` for how long it had nothing to write and slept.
+/// Sends until the connection ends; returns how it ended, and adds the time it slept with nothing to write to `paused_ns`.
 fn send(
     stream: &TcpStream,
     block: &[u8],
@@ -260,13 +261,13 @@ fn send(
             let elapsed = now_ns - course.start_ns;
             wanted = usize::try_from(due(rate, elapsed).saturating_sub(sent)).unwrap_or(usize::MAX).min(block.len());
             if wanted == 0 {
-                // Without the other end's reset its time is not over: it began later.
+                // Until the other end resets the connection its time is not over: it began later.
                 if course.cut_short() || course.is_over() && socket::ended(stream.as_raw_fd()) {
                     return "done".into();
                 }
                 let next_ns = course.start_ns + (elapsed / BURST_NS + 1) * BURST_NS;
                 clock::sleep_until(next_ns);
-                // What it is woken too late is no pause of its own.
+                // The delay of the wake-up does not count as a pause.
                 *paused_ns += next_ns.min(clock::now_ns()) - now_ns;
                 continue;
             }
@@ -284,7 +285,7 @@ fn send(
     }
 }
 
-/// Receives until the connection ends; says how it did.
+/// Receives until the connection ends; returns how it ended.
 fn receive(stream: &TcpStream, copy: bool, counter: &AtomicU64, between: &mut InlineSampler<'_>) -> String {
     let mut room = vec![0_u8; GULP];
     let flags = if copy { 0 } else { libc::MSG_TRUNC };
@@ -319,7 +320,7 @@ mod tests {
     #[test]
     fn due_bytes_grow_only_at_bursts() {
         let rate = 10_000_000;
-        // 12,500 bytes every 10 ms, of which the first at once.
+        // 12,500 bytes every 10 ms, of which the first are due at once.
         assert_eq!(
             [0, 1, BURST_NS - 1, BURST_NS, 99 * BURST_NS + 5].map(|at| due(rate, at)),
             [12_500, 12_500, 12_500, 25_000, 1_250_000]
@@ -366,7 +367,7 @@ mod tests {
                 drop(receiver);
                 let report = sender.join().unwrap();
                 assert_eq!(report.trouble, None);
-                // Counting ended in time nevertheless.
+                // Counting ended on time nevertheless.
                 let sent = &report.sent[0];
                 assert_eq!(sent.end_ns - sent.start_ns, 100_000_000);
                 assert!(sent.samples.is_sorted_by_key(|sample| sample.time_ns) && !sent.samples.is_empty());

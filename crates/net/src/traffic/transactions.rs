@@ -1,5 +1,5 @@
-//! Transactions: a request, its response, the next request; one under way a connection. Their number and times are taken
-//! at the client. Of a byte each way they show what a packet costs.
+//! Transactions: a request, its response, the next request; one at a time per connection. The client counts them and
+//! measures their latency. With one byte in each direction they show the cost of a packet.
 
 use super::{Connection, Ends, LiveCounters, Role, RunClock};
 use crate::clock;
@@ -54,7 +54,7 @@ pub fn run(
             live.set(Direction::Up, done.load(Ordering::Relaxed));
         });
         if side == Role::Server {
-            // The client has its own clock; what it still asks is answered.
+            // The client has its own clock; requests that still arrive are answered.
             let deadline = clock::now_ns() + 2_000_000_000;
             while !course.cut_short() && clock::now_ns() < deadline && !handles.iter().all(|h| h.is_finished()) {
                 std::thread::sleep(Duration::from_millis(5));
@@ -67,7 +67,7 @@ pub fn run(
         for handle in handles {
             let (used, times, trouble) = handle.join().unwrap_or_else(|_| (Thread::default(), histogram(), None));
             threads.add(used);
-            // Both have the same bounds.
+            // Both histograms have the same bounds.
             let _ = all.add(times);
             report.trouble = report.trouble.take().or(trouble);
         }
@@ -104,7 +104,7 @@ fn ask(
         let begin = clock::now_ns();
         stream.write_all(&request)?;
         stream.read_exact(&mut room)?;
-        // Longer than an hour counts as one.
+        // Anything longer than an hour counts as an hour.
         times.saturating_record(clock::now_ns() - begin);
         done.fetch_add(1, Ordering::Relaxed);
     }

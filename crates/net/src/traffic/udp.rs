@@ -1,11 +1,11 @@
-//! UDP at a rate. Each packet has an absolute due time, start + number x interval, so that neither a late wake-up nor a
-//! slow call moves the packets after it: the number sent is that of the rate to the packet, unless the sender's processor
-//! or the socket's buffer cannot keep up, and then the report says how late packets were. Those that are due at one moment
-//! go in one call (sendmmsg).
+//! UDP at a given rate. Each packet has an absolute due time, start + number x interval, so that neither a late wake-up nor
+//! a slow call delays the packets after it: the number of packets sent matches the rate exactly, unless the sender's CPU or
+//! the socket's buffer cannot keep up, and then the report shows how late packets were. Packets due at the same moment are
+//! sent in one call (sendmmsg).
 //!
-//! The receiver takes many packets with one call (recvmmsg) and the kernel's own time of arrival with each
-//! (SO_TIMESTAMPNS), so that its being late changes no delay. What the kernel dropped because the socket's buffer was full
-//! is counted apart (SO_RXQ_OVFL): that is this machine's loss and not the network's.
+//! The receiver reads many packets per call (recvmmsg), each with the kernel's arrival timestamp (SO_TIMESTAMPNS), so that
+//! a late receiver does not change any delay. Packets that the kernel dropped because the socket's buffer was full are
+//! counted separately (SO_RXQ_OVFL): they are lost by this machine and not by the network.
 
 use super::order::{Arrival, Order};
 use super::packet::{HEADER, Packet};
@@ -22,15 +22,15 @@ use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Packets in one call.
+/// Packets per call.
 const BATCH: usize = 64;
-/// What a receiver's buffer should hold, bytes: 20 ms at 100,000 packets/s, each charged some 800 bytes or more.
+/// The requested receive buffer, bytes: 20 ms at 100,000 packets/s, each charged some 800 bytes or more.
 const BUFFER: usize = 16 << 20;
-/// Transit times that are kept of a run.
+/// The approximate number of transit times kept per run.
 const TRANSITS: u64 = 20_000;
-/// After its time, a receiver waits until nothing has come for so long.
+/// After its time, a receiver waits until nothing has arrived for this long.
 const QUIET_NS: u64 = 300_000_000;
-/// But no longer than this.
+/// The maximum of that wait.
 const LONGEST_NS: u64 = 5_000_000_000;
 
 pub fn run(
@@ -107,20 +107,20 @@ pub fn run(
 }
 
 impl RunClock<'_> {
-    /// How many packets are due in all.
+    /// The total number of packets due.
     fn packets(&self, rate_bps: u64, packet_bytes: u32) -> u64 {
         let bits = u128::from(rate_bps) * u128::from(self.end_ns - self.start_ns) / 1_000_000_000;
         u64::try_from(bits / 8 / u128::from(packet_bytes)).unwrap_or(u64::MAX).max(1)
     }
 }
 
-/// When packet `number` is due, from the start, in ns.
+/// When packet `number` is due, in ns from the start.
 fn due_ns(number: u64, rate_bps: u64, packet_bytes: u32) -> u64 {
     let ns = u128::from(number) * u128::from(packet_bytes) * 8_000_000_000 / u128::from(rate_bps);
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// How many packets are due after so many ns.
+/// How many packets are due after `elapsed_ns`.
 fn due_by(elapsed_ns: u64, rate_bps: u64, packet_bytes: u32) -> u64 {
     let whole = u128::from(elapsed_ns) * u128::from(rate_bps) / (u128::from(packet_bytes) * 8_000_000_000);
     u64::try_from(whole).unwrap_or(u64::MAX).saturating_add(1)
@@ -144,7 +144,7 @@ fn send(
     while sent < total && !course.cut_short() {
         let now = clock::now_ns();
         let elapsed = now - course.start_ns;
-        // Whoever cannot keep up does not go on for ever.
+        // A sender that cannot keep up must stop at some point.
         if now > course.end_ns + QUIET_NS {
             break;
         }
@@ -180,7 +180,7 @@ fn send(
     let late_us = [us(0.5), us(0.99), late.max() as f64 / 1e3];
     let mut threads = Threads::default();
     threads.add(Thread::now().since(before));
-    // Of a run that was cut short, what would have come later is no debt.
+    // In an interrupted run, packets due after the interrupt do not count.
     let due = match course.cut_short() {
         true => due_by(clock::now_ns() - course.start_ns, rate_bps, packet_bytes).clamp(sent, total.max(sent)),
         false => total,
@@ -196,7 +196,7 @@ fn explained(error: &Error, packet_bytes: u32) -> String {
     }
 }
 
-/// Hands over the first `batch` packets of `room`; says how many were taken.
+/// Sends the first `batch` packets of `room`; returns how many the kernel accepted.
 fn send_batch(socket: &UdpSocket, room: &mut [u8], size: usize, batch: usize) -> std::io::Result<usize> {
     let mut vectors: [libc::iovec; BATCH] = std::array::from_fn(|_| EMPTY);
     // SAFETY: all-zero bytes are a valid mmsghdr: no name, no control data, no vector.
@@ -213,7 +213,7 @@ fn send_batch(socket: &UdpSocket, room: &mut [u8], size: usize, batch: usize) ->
 
 const EMPTY: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
-/// Room for control data: a time and a counter, each with its header.
+/// The size of control data: a timestamp and a counter, each with its header.
 const CONTROL: usize = 128;
 
 fn receive(
@@ -244,7 +244,7 @@ fn receive(
             }
         };
         let now = clock::now_ns();
-        // The kernel's stamps are of the clock that people set; both clocks are read as close together as can be.
+        // The kernel's timestamps use CLOCK_REALTIME, which can be set; both clocks are read as close together as possible.
         let to_boot = i128::from(clock::now_ns()) - i128::from(clock::unix_ns());
         for at in 0..taken {
             let (bytes, stamp, dropped) = batch.packet(at);
@@ -262,7 +262,7 @@ fn receive(
                 Arrival::Next => (),
             }
             packets.received += 1;
-            // A number is the other end's: it may be any.
+            // The number comes from the other end and may have any value.
             let part = usize::try_from(packet.number / block).ok().and_then(|part| packets.blocks.get_mut(part));
             part.into_iter().for_each(|part| *part += 1);
             counter.fetch_add(length, Ordering::Relaxed);
@@ -290,7 +290,7 @@ fn receive(
     (packets, threads, trouble)
 }
 
-/// Room for a call's packets. Only the header of each is taken; its length is known all the same (MSG_TRUNC).
+/// Buffers for the packets of one call. Only the header of each is copied; MSG_TRUNC still returns its length.
 struct Batch {
     rooms: Vec<[u8; HEADER]>,
     controls: Vec<[u64; CONTROL / 8]>,
@@ -337,14 +337,14 @@ impl Batch {
         self.headers[at].msg_len.into()
     }
 
-    /// The beginning of a packet, when it arrived (CLOCK_REALTIME), and how many this socket has dropped so far.
+    /// The beginning of a packet, when it arrived (CLOCK_REALTIME), and how many packets this socket has dropped so far.
     fn packet(&self, at: usize) -> (&[u8], Option<u64>, Option<u64>) {
         let (mut stamp, mut dropped) = (None, None);
         let header = &self.headers[at].msg_hdr;
-        // SAFETY: the kernel filled in the control data and its length; the macros walk within it.
+        // SAFETY: the kernel filled in the control data and its length; the macros stay within it.
         let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };
         while !message.is_null() {
-            // SAFETY: the macro gave a header within the control data; what it says of its data is the kernel's.
+            // SAFETY: the macro returned a header within the control data, filled in by the kernel.
             unsafe {
                 let data = libc::CMSG_DATA(message);
                 match ((*message).cmsg_level, (*message).cmsg_type) {
@@ -365,11 +365,11 @@ impl Batch {
     }
 }
 
-/// Makes a socket ready to carry packets: stamps, the count of drops, a large buffer unless one was asked for, and a
-/// waiting time, so that its threads look up now and then.
+/// Prepares a socket for carrying packets: timestamps, the drop counter, a large buffer unless a size was requested, and a
+/// read timeout, so that its threads check for the end regularly.
 ///
 /// # Errors
-/// What setsockopt says.
+/// The error of setsockopt.
 pub fn prepare(socket: &UdpSocket, own_buffer: bool) -> std::io::Result<()> {
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(Duration::from_millis(20)))?;
@@ -377,7 +377,7 @@ pub fn prepare(socket: &UdpSocket, own_buffer: bool) -> std::io::Result<()> {
         flag(socket, option, 1)?;
     }
     if own_buffer && flag(socket, libc::SO_RCVBUFFORCE, BUFFER as libc::c_int).is_err() {
-        // Without root it is cut at net.core.rmem_max.
+        // Without root it is limited to net.core.rmem_max.
         SockRef::from(socket).set_recv_buffer_size(BUFFER)?;
     }
     Ok(())
@@ -402,7 +402,7 @@ mod tests {
             number in 0_u64..10_000_000, rate in 1000_u64..10_000_000_000, bytes in 32_u32..65_507,
         ) {
             let at = due_ns(number, rate, bytes);
-            // The time is cut to a whole ns, and so may be up to one early.
+            // The time is truncated to a whole ns, and so may be up to one early.
             prop_assert!(due_by(at + 1, rate, bytes) > number);
             prop_assert!(at == 0 || due_by(at - 1, rate, bytes) <= number);
         }
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn packet_count_matches_rate() {
-        // 1 Mb/s of 1250 bytes are 100 packets a second.
+        // 1 Mb/s in packets of 1250 bytes is 100 packets a second.
         assert_eq!(due_by(999_999_999, 1_000_000, 1250), 100);
         assert_eq!(due_ns(100, 1_000_000, 1250), 1_000_000_000);
     }

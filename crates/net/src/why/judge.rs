@@ -1,8 +1,9 @@
-//! One reason for each part of each window, none of which its own numbers contradict. Pure.
+//! Assigns one reason to each part of each window, consistent with the reason's own numbers. Pure.
 //!
-//! A reason that names a limit also has the rate that the limit allows: a window its bytes in a round trip, so much loss what Reno or cubic reaches with
-//! it. If what arrived in the very windows that the reason is given for is [`FAR`] times more, or a [`FAR`]th of it, the reason is refuted; then all is
-//! judged again without it. What is left when everything was refuted is called unexplained.
+//! A reason that names a limit also predicts the rate that the limit allows: a window allows its bytes per round trip, a
+//! loss rate what Reno or cubic reaches with it. If the data that arrived in the windows assigned to the reason is [`FAR`]
+//! times more, or a [`FAR`]th of it, the reason is refuted; then everything is evaluated again without it. What remains
+//! when every reason was refuted is called unexplained.
 
 use super::path::Path;
 use super::readings::{Window, unread};
@@ -11,55 +12,57 @@ use crate::spec::Traffic;
 use crate::{bound, spec};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An application that holds itself back is what limits its run if so much of what it was asked for arrived: at the end some is still under way.
+/// A rate-limited application is the limit of its run if this share of the requested rate arrived: at the end some data is
+/// still in flight.
 const MET: f64 = 0.95;
-/// Of so few segments sent again the window was hardly cut: a path without loss sends some again by mistake.
+/// With a smaller share of retransmissions the window was hardly reduced: spurious ones occur on a path without loss too.
 const LOSSY: f64 = 0.001;
-/// A queue makes a round trip longer by this factor and by [`super::QUEUE_US`].
+/// A queue lengthens a round trip by this factor and by [`super::QUEUE_US`].
 const QUEUE: f64 = 1.25;
-/// A window or buffer of which this share is in flight is nearly full: a control that paces its packets (BBR) fills it
-/// only now and then.
+/// A window or buffer of which this share is in flight is nearly full: a congestion control that paces its packets (BBR)
+/// fills it only now and then.
 const NEARLY: f64 = 0.6;
-/// It held the connection back at other times: for this share of the run.
+/// A window or buffer limited the connection at other times if it did so for this share of the run.
 const AT_TIMES: f64 = 0.05;
-/// A window of which less than this share is in flight, though data wait, is not what holds them back.
+/// A window of which less than this share is in flight, although data waits, is not the limit.
 const UNFILLED: f64 = 0.8;
-/// A control that paces at what the path carries has so much of it delivered; one that still looks for more paces at twice as much or more
-/// (BBR's startup), and one that does not pace names a rate that its window never reaches.
+/// A congestion control that paces at the rate of the path has this share of the pacing rate delivered; one that still
+/// probes for more paces at twice as much or more (BBR's startup), and one that does not pace reports a pacing rate that
+/// its window never reaches.
 const CARRIED: f64 = 0.75;
-/// So few segments in flight make no queue.
+/// Fewer segments in flight than this do not form a queue.
 const FEW: f64 = 4.0;
-/// Unread bytes from this share of the receive buffer on mean that the receiver is slow (of the buffer, about half can
-/// hold payload).
+/// Unread bytes above this share of the receive buffer mean that the receiver is slow (about half of the buffer can hold payload).
 const UNREAD: f64 = 0.15;
-/// A prediction that is wrong by more than this factor contradicts its reason: readings are means of 100 ms, and the models of loss are of Reno.
+/// A prediction that is wrong by more than this factor refutes its reason: samples are means of 100 ms, and the models of
+/// loss are those of Reno.
 const FAR: f64 = 3.0;
-/// Others who sent less than this share of what the interface carried took nothing that matters.
+/// Other traffic below this share of the interface's bytes has no relevant effect.
 const OTHERS: f64 = 0.1;
 
 /// A part of the run's time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReasonTime {
-    /// The number of its window.
+    /// The number of the window.
     pub number: u64,
     pub reason: Reason,
     pub ns: f64,
 }
 
-/// What was so while a reason held: means over that time. Of one connection.
+/// Means over the time assigned to a reason, for one connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Basis {
     pub ns: f64,
     pub rtt_us: f64,
     /// Segments.
     pub cwnd: f64,
-    /// Bytes in flight, of which no more count than the receiver offered.
+    /// Bytes in flight, limited to the window that the receiver offered.
     pub flying: f64,
-    /// Rates, bit/s: acknowledged, let go, delivered.
+    /// Rates, bit/s: acknowledged, paced, delivered.
     pub acked_bps: f64,
     pub paced_bps: f64,
     pub delivered_bps: f64,
-    /// Segments sent again, and sent.
+    /// Segments retransmitted, and sent.
     pub again: f64,
     pub segments: f64,
 }
@@ -80,24 +83,24 @@ impl Basis {
     }
 }
 
-/// All that was concluded.
+/// The conclusions for a run.
 #[derive(Debug, Default)]
 pub struct Verdict {
     pub parts: Vec<ReasonTime>,
     pub basis: BTreeMap<Reason, Basis>,
-    /// The same of the second half of the run. The models of loss are of windows that have come to rest, and a slow start overshoots by much.
+    /// The same for the second half of the run. The models of loss assume a steady window, and slow start overshoots by far.
     late: BTreeMap<Reason, Basis>,
 }
 
 impl Verdict {
-    /// What a reason is judged and reported by.
+    /// The means that a reason is checked and reported by.
     pub fn basis_of(&self, reason: Reason) -> Option<&Basis> {
         let late = if reason == Reason::Loss { self.late.get(&reason) } else { None };
         late.or_else(|| self.basis.get(&reason))
     }
 }
 
-/// Judges the whole run.
+/// Evaluates the whole run.
 pub fn verdict(seen: &BothEnds<'_>, facts: &Facts, windows: &[Window], path: &Path) -> Verdict {
     let run = JudgeContext::of(seen, facts, windows, path);
     let mut refuted = BTreeSet::new();
@@ -109,7 +112,7 @@ pub fn verdict(seen: &BothEnds<'_>, facts: &Facts, windows: &[Window], path: &Pa
             (basis.ns >= LEAST * all && contradicted(*reason, by, seen, facts)).then_some(*reason)
         };
         let more: Vec<Reason> = verdict.basis.iter().filter_map(contradicted).collect();
-        // Each time at least one more is refuted, of which there are a few.
+        // Each iteration refutes at least one more reason, and there are only a few.
         if more.is_empty() || more.iter().all(|reason| refuted.contains(reason)) {
             return verdict;
         }
@@ -117,7 +120,8 @@ pub fn verdict(seen: &BothEnds<'_>, facts: &Facts, windows: &[Window], path: &Pa
     }
 }
 
-/// The least and the most of what the reason allows one connection, bit/s, by the numbers that it is reported with; `None` if it names no rate.
+/// The minimum and maximum rate that the reason allows one connection, bit/s, from the numbers reported with it; `None` if
+/// it predicts no rate.
 pub fn allows(reason: Reason, basis: &Basis, seen: &BothEnds<'_>, facts: &Facts) -> Option<(f64, f64)> {
     let in_a_round_trip = |bytes: f64| (basis.rtt_us > 0.0).then(|| bytes * 8e6 / basis.rtt_us);
     let one = |bps: f64| (bps, bps);
@@ -139,16 +143,16 @@ pub fn allows(reason: Reason, basis: &Basis, seen: &BothEnds<'_>, facts: &Facts)
     }
 }
 
-/// Whether what the reason allows is far from what arrived while it held.
+/// Whether the rate that the reason allows is far from the rate that arrived in its time.
 pub fn contradicted(reason: Reason, basis: &Basis, seen: &BothEnds<'_>, facts: &Facts) -> bool {
     let Some((least, most)) = allows(reason, basis, seen, facts) else { return false };
     let arrived = basis.acked_bps;
-    // A stream that stands still is allowed nothing, and nothing arrives.
+    // A stalled stream is allowed nothing, and nothing arrives.
     let slow = facts.mss * 8.0;
     arrived > (most * FAR).max(slow) || arrived * FAR < least && least > slow
 }
 
-/// What is the same for all windows of a run.
+/// The values that are the same for all windows of a run.
 struct JudgeContext<'a> {
     seen: &'a BothEnds<'a>,
     facts: &'a Facts,
@@ -158,14 +162,14 @@ struct JudgeContext<'a> {
     sender_cpu: bool,
     receiver_cpu: bool,
     sender_ready: f64,
-    /// The part of idle time, and of time in which data lay unread, that is a processor's.
+    /// The share of the idle time, and of the time with unread data, that is due to a CPU.
     idle_by_cpu: f64,
     slow_by_cpu: f64,
     by_rwnd: bool,
     by_sndbuf: bool,
     asked: Option<u64>,
     bbr: bool,
-    /// The first window of each stream in which something was lost: before it no loss held anything back.
+    /// The first window of each stream with a loss: before it the reason cannot be loss.
     first_loss: BTreeMap<u64, u64>,
 }
 
@@ -195,10 +199,10 @@ impl<'a> JudgeContext<'a> {
             sender_cpu: cpu_bound(&seen.sent.threads, seen.sender, wall),
             receiver_cpu: cpu_bound(&seen.received.threads, seen.receiver, wall),
             sender_ready,
-            // While there is nothing to send, the sender's thread runs, waits to run, or sleeps; it does not wait for TCP. So what it was ready for
-            // and cannot have been ready for at other times was the processor's.
+            // While there is nothing to send, the sender's thread runs, waits to run, or sleeps; it does not wait for TCP.
+            // So the part of its runnable time that does not fit into the remaining time is due to the CPU.
             idle_by_cpu: if idle > 0.0 { ((sender_ready + idle - 1.0) / idle).clamp(0.0, 1.0) } else { 0.0 },
-            // While data lie unread, the receiver's thread does not wait for data: it runs or waits to run, or it sleeps.
+            // While unread data waits, the receiver's thread does not wait for data: it runs, waits to run, or sleeps.
             slow_by_cpu: if slow > 0.0 { (receiver_ready / slow).min(1.0) } else { 0.0 },
             by_rwnd: share(&|w| w.rwnd) > AT_TIMES,
             by_sndbuf: share(&|w| w.sndbuf) > AT_TIMES,
@@ -226,7 +230,7 @@ impl<'a> JudgeContext<'a> {
                 }
             }
         };
-        // It got what it asked for: whatever else was so, taking it away would change nothing.
+        // The application reached its requested rate: removing any other limit would change nothing.
         let met = |rate: u64| self.seen.rate_bps >= MET * rate as f64 * f64::from(self.seen.spec.streams);
         if self.asked.is_some_and(met) && !refuted.contains(&Reason::Asked) {
             self.windows.iter().for_each(|w| add(w, Reason::Asked, 1.0));
@@ -256,25 +260,26 @@ impl<'a> JudgeContext<'a> {
         verdict
     }
 
-    /// What is behind a queue in the path, if one stood: the link, or others who share it.
+    /// The reason of a queue in the path, if there was one: the link, or competing traffic.
     fn queue(&self, window: &Window) -> Option<Reason> {
         let longer = window.rtt_us > self.facts.least_rtt_us * QUEUE + super::QUEUE_US;
         (longer && window.in_flight >= FEW).then(|| self.shared(window).unwrap_or(Reason::Queue))
     }
 
-    /// Others who take a part of the link, if they do.
+    /// Competing traffic on the link, if there is any.
     fn shared(&self, window: &Window) -> Option<Reason> {
         (self.path.others(window.number) >= OTHERS).then_some(Reason::Others)
     }
 
-    /// What a path did that drops packets.
+    /// The reason of drops in the path.
     fn dropped(&self, window: &Window) -> Option<Reason> {
         self.path
             .drops
             .map(|drops| self.shared(window).unwrap_or(if drops.bucket { Reason::Policed } else { Reason::Shallow }))
     }
 
-    /// The reason for the time in which the kernel names none: data were under way, and neither the receiver's window nor the send buffer was full.
+    /// The reason for the time for which the kernel reports none: data was in flight, and neither the receiver's window nor
+    /// the send buffer was full.
     fn rest(&self, w: &Window, slow: bool, refuted: &BTreeSet<Reason>) -> Reason {
         let after = self.first_loss.get(&w.stream).is_some_and(|first| *first <= w.number);
         let lossy = after && (w.recovering || self.facts.again >= LOSSY * self.facts.segments.max(1.0));
@@ -293,18 +298,18 @@ impl<'a> JudgeContext<'a> {
             (self.by_rwnd && w.again == 0 && w.flying >= NEARLY * w.offered).then_some(Reason::Window),
             (self.by_sndbuf
                 && w.again == 0
-                // The buffer is nearly full of data in flight, or at least the congestion window is not.
+                // The buffer is nearly full of data in flight, or at least the congestion window is not full.
                 && (w.in_flight < NEARLY * w.cwnd
                     || w.flying >= NEARLY * self.facts.in_flight && w.waiting < w.flying))
                 .then_some(Reason::Buffer),
             (!held && w.again == 0 && !w.recovering && held_back(w)).then(|| self.shared(w).unwrap_or(Reason::Found)),
             (!self.bbr && after).then_some(Reason::Loss),
-            // It sends what it is given, and waits for the acknowledgement.
+            // The application limits its rate, and its data is awaiting acknowledgement.
             held.then_some(Reason::NothingToSend),
             (!lossy && (full || w.waiting <= self.facts.mss)).then_some(Reason::Growing),
-            // Data wait, and the window has room: the control itself lets them go no faster.
+            // Data waits, and the window has room: the congestion control itself limits the rate.
             (w.waiting > self.facts.mss && !full).then_some(Reason::HeldBack),
-            // Nothing waits, and all windows have room: whoever writes does not write enough.
+            // No data waits, and all windows have room: the application does not write enough.
             (w.waiting <= self.facts.mss && !full).then_some(match self.sender_ready > 0.5 {
                 true => Reason::SenderCpu,
                 false => Reason::NothingToSend,
@@ -318,8 +323,8 @@ fn is_slow(unread: &BTreeMap<(u64, u64), f64>, window: &Window) -> bool {
     unread.get(&(window.stream, window.number)).is_some_and(|share| *share >= UNREAD)
 }
 
-/// Whether data waited though neither window was full, and as much was delivered as was let go: then the congestion control itself
-/// holds them back, because it has found that the path carries no more.
+/// Whether data waited although neither window was full, and the paced rate was delivered: then the congestion control
+/// itself limits the rate, because it has found that the path carries no more.
 fn held_back(w: &Window) -> bool {
     w.waiting > 0.0
         && w.in_flight < UNFILLED * w.cwnd

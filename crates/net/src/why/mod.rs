@@ -1,43 +1,47 @@
-//! Why a transfer was no faster: what held it back, for which share of its time, and what would change that. Pure: it sees
-//! only what both ends read.
+//! Why a transfer was not faster: what limited it, for which share of its time, and what would change that. Pure: it uses
+//! only what both ends measured.
 //!
-//! The question is always what would change if a cause were gone, asked of quantities that do not depend on how a processor idles or accounts its
-//! time: what waits to be sent, what is under way, which window is full, what is delivered. The sender's kernel says for how much of its time a
-//! connection had nothing to send, waited for the receiver's window, or had its whole send buffer in flight (`struct tcp_info`: busy, rwnd_limited,
-//! sndbuf_limited). Time is cut into windows of 100 ms, and each part of each window gets one reason, the first that holds:
+//! The question is always what would change if a cause were removed, and it is answered from quantities that do not depend
+//! on how a CPU idles or accounts its time: data waiting to be sent, data in flight, full windows, delivered data. The
+//! sender's kernel reports for how much of its time a connection had nothing to send, waited for the receiver's window, or
+//! had its whole send buffer in flight (`struct tcp_info`: busy, rwnd_limited, sndbuf_limited). Time is divided into
+//! windows of 100 ms, and each part of each window gets one reason, the first that applies:
 //!
 //! ```text
-//! nothing to send       the sender's processor as far as its thread was ready, which it then did not send; the application for the rest
-//! receiver's window     if data lay unread, the receiver's processor as far as its thread was ready, and the
-//!                       application for the rest; the path, if a queue stood in it; else the window
-//! send buffer full      the path, if a queue stood in it; the receiver's processor, if data lay unread; else the buffer
-//! the rest              the application, if it asked to be paced; the receiver's processor or the application, if data lay unread and the
-//!                       receiver's window held the connection back at other times; the path, if a queue stood in it; the path, if it dropped
-//!                       what exceeded a rate; congestion, if the congestion window was full and cut by loss; a processor; the receiver's
-//!                       window or the send buffer, if it held the connection back at other times and was nearly full of data in flight
-//!                       now (the buffer also if the congestion window was not full); the link, if the congestion control held data
-//!                       back though its window was not full, at the rate that was delivered: what it found the path to carry (BBR);
-//!                       else congestion: the window was cut by loss, or had not yet grown, or the control let go no more
+//! nothing to send       the sender's CPU for the time that its thread was runnable without sending; the application for the rest
+//! receiver's window     if data was unread, the receiver's CPU for the time that its thread was runnable, and the
+//!                       application for the rest; the path, if there was a queue in it; else the window
+//! send buffer full      the path, if there was a queue in it; the receiver's CPU, if data was unread; else the buffer
+//! the rest              the application, if it requested pacing; the receiver's CPU or the application, if data was unread and the
+//!                       receiver's window limited the connection at other times; the path, if there was a queue in it; the path,
+//!                       if it dropped what exceeded a rate; congestion, if the congestion window was full and reduced by loss;
+//!                       a CPU; the receiver's window or the send buffer, if it limited the connection at other times and was
+//!                       nearly full of data in flight now (the buffer also if the congestion window was not full); the link, if
+//!                       the congestion control limited the rate although its window was not full, to the rate that was
+//!                       delivered: its estimate of the path (BBR); else congestion: the window was reduced by loss, or had not
+//!                       yet grown, or the control paced no faster
 //! ```
 //!
-//! **Refutation.** Most reasons predict a rate by the numbers that they are reported with. One whose prediction is far from what arrived while it held is discarded, and
-//! all is judged again without it ([`judge`]). What nothing explains is called unexplained.
+//! **Refutation.** Most reasons predict a rate from the numbers that they are reported with. A reason whose prediction is
+//! far from the rate that arrived in its time is discarded, and everything is evaluated again without it ([`judge`]). The
+//! remainder is called unexplained.
 //!
-//! An application that is to write so much a second and whose data arrived at that rate is the limit, whatever else was so: without it all else
-//! would be as it was, and nothing but a higher rate would change what arrives.
+//! An application with a requested write rate whose data arrived at that rate is the limit, regardless of all else: only a
+//! higher requested rate would change what arrives.
 //!
-//! **The path.** A queue stood in it if the round trip took a quarter and 1 ms longer than the least of the run: then more was
-//! in flight than the path holds, so no window and no buffer was too small. (With fewer than four segments in flight it is
-//! rather the receiver that delays its acknowledgements, RFC 1122, 4.2.3.2.) Whether it drops what exceeds a rate, and who else used it, [`path`] decides:
-//! the link's rate, a policer, a short queue, others.
+//! **The path.** There was a queue if the round trip took a quarter and 1 ms longer than the minimum of the run: then more
+//! was in flight than the path holds, so no window and no buffer was too small. (With fewer than four segments in flight it
+//! is rather the receiver that delays its acknowledgements, RFC 1122, 4.2.3.2.) [`path`] determines whether the path drops
+//! what exceeds a rate, and who else used it: the link's rate, a policer, a short queue, competing traffic.
 //!
-//! **Processors.** A thread was ready all the time if it ran or waited to run for 80 % of it, or if a quota held it back. That a thread which
-//! only looks after the others waited for a processor is a weak sign: it is reported beside a processor that is named, and names none. Processors stand
-//! behind queue and loss on purpose. On a machine that is busy with other things every thread waits, but as
-//! long as a queue stands in the path, or what the congestion window allows is in flight, no thread's waiting costs a byte.
+//! **CPUs.** A thread was always runnable if it ran or waited to run for 80 % of the time, or if a quota throttled it. A
+//! supervising thread that waited for a CPU is weak evidence: it is reported beside a CPU cause, but is never a cause
+//! itself. CPUs come after queue and loss on purpose. On a machine that is busy with other work every thread waits, but as
+//! long as there is a queue in the path, or the full congestion window is in flight, a waiting thread does not reduce the
+//! throughput.
 //!
-//! **Uncertainty.** The kernel counts in ticks (1 to 10 ms). A processor is judged over the whole run, not by window. Others who share the path but not an
-//! interface with an end look like a slower link.
+//! **Uncertainty.** The kernel counts in ticks (1 to 10 ms). A CPU is evaluated over the whole run, not by window. Traffic
+//! that shares the path but no interface with an end looks like a slower link.
 
 mod judge;
 mod path;
@@ -60,20 +64,20 @@ use std::collections::BTreeMap;
 
 /// Length of a window, ns.
 const WINDOW_NS: u64 = 100_000_000;
-/// A thread that was ready for this share of the time had a processor too few.
+/// A thread that was runnable for this share of the time lacked CPU time.
 const READY: f64 = 0.8;
-/// A quota that held threads back for this share of the time was felt.
+/// A quota that throttled threads for this share of the time had an effect.
 const THROTTLED: f64 = 0.1;
-/// A queue makes a round trip longer by this, us, and by a factor.
+/// A queue lengthens a round trip by this, us, and by a factor.
 const QUEUE_US: f64 = 1000.0;
 /// See [`readings::unread`].
 const STOPPED: u64 = 10;
-/// A sample stands for at most this much time before it.
+/// A sample represents at most this much time before it.
 const LONGEST_STOP_NS: u64 = 5_000_000_000;
-/// A cause with less is not reported.
+/// A cause with a smaller share is not reported.
 const LEAST: f64 = 0.01;
 
-/// What holds a transfer back.
+/// What limits a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -87,22 +91,22 @@ pub enum Cause {
     Congestion,
     /// The link carries no more.
     LinkRate,
-    /// The path drops what exceeds a rate, without a queue.
+    /// The path drops what exceeds a rate, without queueing.
     Policer,
-    /// A queue in the path that is too short for what comes at once.
+    /// A queue in the path that is too short for bursts.
     ShallowBuffer,
-    /// Others who use the same interface.
+    /// Other traffic on the same interface.
     CompetingTraffic,
-    /// One request waits for the answer to the one before.
+    /// Each request waits for the response to the previous one.
     RoundTrips,
-    /// A processor of an end.
+    /// A CPU of one end.
     Cpu,
-    /// Nothing that was read explains it.
+    /// No measurement explains it.
     Unexplained,
 }
 
 impl Cause {
-    /// In words.
+    /// The cause as text.
     pub fn name(self) -> &'static str {
         match self {
             Self::Application => "application",
@@ -120,25 +124,25 @@ impl Cause {
     }
 }
 
-/// A cause with its share.
+/// A cause and its share.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Limit {
-    /// What.
+    /// The cause.
     pub cause: Cause,
     /// The share of the run's time, 0 to 1; all shares sum to 1 but for those below 0.01.
     pub share: f64,
-    /// The rate that it allows all streams together by the numbers of its evidence, bit/s; none if it names no rate.
+    /// The rate that it allows all streams together according to its evidence, bit/s; `None` if it predicts no rate.
     pub allows_bps: Option<f64>,
-    /// What shows it, with numbers.
+    /// The evidence, with numbers.
     pub evidence: String,
-    /// What would change it, naming the setting; none if nothing at the ends would.
+    /// What would change it, naming the setting; `None` if nothing at the ends would.
     pub remedy: Option<String>,
 }
 
-/// What both ends saw of a direction.
+/// The measurements of both ends for one direction.
 #[derive(Debug, Clone, Copy)]
 pub struct BothEnds<'a> {
-    /// What was asked for.
+    /// The requested run.
     pub spec: &'a Spec,
     /// The direction at its sender.
     pub sent: &'a Sent,
@@ -148,16 +152,16 @@ pub struct BothEnds<'a> {
     pub sender: &'a EndReport,
     /// The receiving end.
     pub receiver: &'a EndReport,
-    /// What arrived, bit/s over the whole run.
+    /// Throughput at the receiver, bit/s over the whole run.
     pub rate_bps: f64,
-    /// UDP at the highest rate that a search found: what stopped the search.
+    /// For UDP at the highest rate of a search: what stopped the search.
     pub searched: Option<TrialVerdict>,
 }
 
-/// Where a part of the time went, finer than [`Cause`], since remedies differ.
+/// The reason for a part of the time, finer than [`Cause`], since remedies differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Reason {
-    /// It writes so much a second, and that arrived.
+    /// The application has a requested write rate, and that rate arrived.
     Asked,
     NothingToSend,
     Paced,
@@ -166,7 +170,7 @@ enum Reason {
     Buffer,
     Loss,
     Growing,
-    /// The control lets go no more, though its window has room.
+    /// The congestion control limits the rate, although its window has room.
     HeldBack,
     Queue,
     Found,
@@ -195,22 +199,22 @@ impl Reason {
     }
 }
 
-/// Numbers of a whole direction.
+/// Values for a whole direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Facts {
-    /// Least and median round trip, us.
+    /// Minimum and median round trip, us.
     least_rtt_us: f64,
     rtt_us: f64,
     rto_us: f64,
     mss: f64,
-    /// Most bytes in flight of a connection.
+    /// Maximum bytes in flight of a connection.
     in_flight: f64,
-    /// Segments sent, and sent again.
+    /// Segments sent, and retransmitted.
     segments: f64,
     again: f64,
 }
 
-/// All that a TCP direction is judged by, and the verdict.
+/// The basis of a TCP direction's evaluation, and its verdict.
 struct Judgement {
     facts: Facts,
     path: Path,
@@ -225,25 +229,25 @@ fn judged(seen: &BothEnds<'_>) -> Judgement {
     Judgement { facts, path, verdict }
 }
 
-/// What held TCP back in a stretch of time.
+/// What limited TCP in an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TimedCause {
-    /// When the stretch began, CLOCK_BOOTTIME of the sending end. It is 100 ms long.
+    /// The start of the interval, CLOCK_BOOTTIME of the sending end. It is 100 ms long.
     pub start_ns: u64,
-    /// What.
+    /// The cause.
     pub cause: Cause,
-    /// For which share of it, 0 to 1; those of one stretch sum to 1.
+    /// Its share of the interval, 0 to 1; the shares of one interval sum to 1.
     pub share: f64,
 }
 
-/// What held the direction back as time went on: the shares of each 100 ms, of all streams together. Of UDP one cause holds for
-/// the whole run. Empty for transactions.
+/// What limited the direction over time: the shares for each 100 ms, over all streams. For UDP one cause applies to the
+/// whole run. Empty for transactions.
 pub fn course(seen: &BothEnds<'_>) -> Vec<TimedCause> {
     match seen.spec.traffic {
         Traffic::Tcp { .. } => (),
         Traffic::Udp { .. } => {
             let Some(limit) = udp::limits(seen).into_iter().next() else { return Vec::new() };
-            // However long the other end claims that it sent.
+            // The other end's times are not trusted, so the duration is limited.
             let long_ns = seen.sent.end_ns.saturating_sub(seen.sent.start_ns).min(seen.spec.duration_ms * 1_000_000);
             let start = |at: u64| seen.sent.start_ns.saturating_add(at * WINDOW_NS);
             let one = |at| TimedCause { start_ns: start(at), cause: limit.cause, share: limit.share };
@@ -263,12 +267,12 @@ pub fn course(seen: &BothEnds<'_>) -> Vec<TimedCause> {
     moments.filter(|m| m.share >= LEAST).collect()
 }
 
-/// What held the direction back, the largest share first. Empty if too little was read.
+/// What limited the direction, the largest share first. Empty if there is too little data.
 pub fn limits(seen: &BothEnds<'_>) -> Vec<Limit> {
     match seen.spec.traffic {
         Traffic::Tcp { .. } => (),
         Traffic::Udp { .. } => return udp::limits(seen),
-        // Transactions have no sender: [`transactions`].
+        // Transactions have no bulk sender: see [`transactions`].
         Traffic::Transactions { .. } => return Vec::new(),
     }
     let judged = judged(seen);
@@ -285,7 +289,7 @@ pub fn limits(seen: &BothEnds<'_>) -> Vec<Limit> {
         .filter_map(|(cause, mut parts)| {
             parts.sort_by(|a, b| b.1.total_cmp(&a.1));
             let share = parts.iter().map(|p| p.1).sum::<f64>().min(1.0);
-            // The greatest part speaks for its cause.
+            // The largest part provides the evidence of its cause.
             let reason = parts.first()?.0;
             let basis = judged.verdict.basis_of(reason)?;
             let allows = judge::allows(reason, basis, seen, &judged.facts);
@@ -303,7 +307,7 @@ pub fn limits(seen: &BothEnds<'_>) -> Vec<Limit> {
     limits
 }
 
-/// What held transactions back, which are asked for one after the other by each connection. Empty if there were none.
+/// What limited transactions, which each connection makes one after the other. Empty if there were none.
 pub fn transactions(spec: &Spec, asks: &EndReport, serves: &EndReport) -> Vec<Limit> {
     let Some(t) = asks.transactions.as_ref().filter(|t| t.counts.iter().any(|n| *n > 0)) else { return Vec::new() };
     let wall_ns = t.ends_ns.last().map_or(0, |end| end.saturating_sub(t.start_ns));
@@ -329,35 +333,37 @@ pub fn transactions(spec: &Spec, asks: &EndReport, serves: &EndReport) -> Vec<Li
         duration(t.latency_us[0] * 1e3)
     );
     if answered * 3.0 < allowed {
-        // Most were quick, and a few took most of the time.
+        // Most were fast, and a few took most of the time.
         let evidence = format!("{evidence_text}; some took much longer, up to {}", duration(t.latency_us[4] * 1e3));
         return limit(Cause::Unexplained, evidence, "find the cause with `fathom record` during the run".into());
     }
     limit(Cause::RoundTrips, evidence_text, "send more at a time (--streams), or shorten the path".into())
 }
 
-/// For which share of the time an end's busiest thread ran, waited to run, or was held back by a quota.
+/// The share of the time in which an end's busiest thread ran, waited to run, or was throttled by a quota.
 fn ready(threads: &Threads, end: &EndReport, wall_ns: u64) -> f64 {
     (share_of(threads.busiest_ready_ns, wall_ns) + end.machine.throttled.clamp(0.0, 1.0)).min(1.0)
 }
 
-/// Whether an end's threads were ready all the time, or held back by a quota.
+/// Whether an end's threads were always runnable, or throttled by a quota.
 fn cpu_bound(threads: &Threads, end: &EndReport, wall_ns: u64) -> bool {
     share_of(threads.busiest_ready_ns, wall_ns) >= READY || end.machine.throttled >= THROTTLED
 }
 
-/// A time as a share of the run's, 0 to 1: both are read at slightly different moments, so that one may seem longer than the whole.
+/// A time as a share of the run's, limited to 1: both are read at slightly different moments, so that the time may seem
+/// longer than the run.
 fn share_of(ns: u64, wall_ns: u64) -> f64 {
     (ns as f64 / wall_ns.max(1) as f64).min(1.0)
 }
 
-/// For which share of the time the thread that looks waited for a processor. It describes the machine, and is reported beside a cause; it is none.
+/// The share of the time in which the supervising thread waited for a CPU. It describes the machine, and is reported beside
+/// a cause; it is not a cause itself.
 fn starved(end: &EndReport, wall_ns: u64) -> f64 {
     share_of(end.sampler_wait_ns, wall_ns)
 }
 
-/// The bounds of Mathis and Padhye for the loss and the round trip that were measured, in bit/s for all streams together;
-/// `None` if nothing was sent again.
+/// The bounds of Mathis and Padhye for the measured loss and round trip, in bit/s for all streams together; `None` without
+/// retransmissions.
 pub fn bounds(samples: &[TcpSample], streams: usize) -> Option<(f64, f64)> {
     let f = readings::facts(samples);
     of_facts(&f, streams)

@@ -1,29 +1,32 @@
-//! What the path did with what was offered to it: whether it dropped what exceeded a rate, and who else used it. Pure.
+//! What the path did with the offered traffic: whether it dropped what exceeded a rate, and who else used it. Pure.
 //!
-//! **Drops.** A path that loses packets by chance loses the same share of little and of much, and what arrives goes up and down with the window. One that
-//! carries a rate and drops the rest (a policer, a queue too short for a burst) loses nothing of little, and of much all that is too much. Five
-//! signs distinguish them, of which two must be seen:
+//! **Drops.** A path with random loss loses the same share at any rate, and the throughput varies with the window. One that
+//! carries a fixed rate and drops the excess (a policer, a queue too short for a burst) loses nothing below that rate, and
+//! all of the excess above it. Five signs distinguish them, of which two must be present:
 //!
-//! 1. *Steep.* The run is cut into bins of two round trips; of each is known what was sent, and what was delivered a round trip later. The slope of what
-//!    is missing over what was sent is the share of loss if packets are lost by chance, and near 1 if what is too much is dropped.
-//! 2. *High.* Each time losses begin, the rate that was sent just before has a rank among all rates, by bytes. A packet that is lost by chance is any one of all: then
-//!    the ranks are uniform, with a mean of one half, whatever the window did.
-//! 3. *Long.* The same of the round trip: a queue is full when it begins to drop.
-//! 4. *Flat.* From the first loss on as much arrives in each stretch of five round trips.
-//! 5. *More than chance allows.* What arrives is far above what Reno and cubic would reach if so many packets were lost by chance.
+//! 1. *Steep.* The run is divided into bins of two round trips; each has the bytes sent, and the bytes delivered a round
+//!    trip later. The slope of the missing bytes over the sent bytes is the loss rate if loss is random, and near 1 if the
+//!    excess is dropped.
+//! 2. *High.* Whenever losses begin, the send rate just before has a rank among all rates, weighted by bytes. Random loss
+//!    can hit any packet: then the ranks are uniform, with a mean of one half, whatever the window did.
+//! 3. *Long.* The same for the round trip: a queue is full when it begins to drop.
+//! 4. *Flat.* From the first loss on, the same amount arrives in each interval of five round trips.
+//! 5. *More than chance allows.* The throughput is far above what Reno and cubic would reach if that share of packets were
+//!    lost at random.
 //!
-//! Seen on 36 runs with 0.3, 1 and 3 % of loss by chance: slopes to 0.37, deviations of the rank to 0.8 of its standard deviations, and variations from 0.2 on; none was taken
-//! for the other.
+//! Observed in 36 runs with 0.3, 1 and 3 % of random loss: slopes up to 0.37, deviations of the rank up to 0.8 of its
+//! standard deviations, and variations from 0.2 on; none was misclassified.
 //!
-//! **Policer or short queue.** A policer lets a burst through at the line's speed, as far as its bucket goes, and delays nothing; a queue lets nothing
-//! through faster than its rate, and delays what waits. Bytes show which it is: those that came through in a moment beyond the rate, and those that
-//! the rate carries in the time by which round trips were longer when losses began. Where less than a packet waits, it is the same, and is called a policer.
+//! **Policer or short queue.** A policer passes a burst at line speed, up to the size of its bucket, and delays nothing; a
+//! queue passes nothing faster than its rate, and delays what waits. The byte counts distinguish them: those passed in a
+//! moment beyond the rate, and those that the rate carries in the time by which round trips were longer when losses began.
+//! Where less than a packet waits, both are equivalent, and it is called a policer.
 //!
-//! **Others.** What the interface of either end carried in each 100 ms, less what the run's own connections sent. Only who uses the same interface is seen:
-//! others behind a switch or an access point look like a slower link.
+//! **Others.** The bytes that the interface of either end carried in each 100 ms, minus those of the run's own connections.
+//! Only traffic on the same interface is visible: traffic behind a switch or an access point looks like a slower link.
 //!
-//! **Uncertainty.** Bins are coarse where a run has few round trips; below [`BINS`] there is no verdict. Acknowledgements that come in packs look
-//! like a burst: a moment is 20 ms at least.
+//! **Uncertainty.** Bins are coarse where a run has few round trips; below [`BINS`] there is no verdict. Acknowledgements
+//! that arrive in batches look like a burst: a moment is at least 20 ms.
 
 use super::WINDOW_NS;
 use crate::bound;
@@ -31,74 +34,74 @@ use crate::outcome::{InterfaceCount, Received, Sent};
 use crate::tcp_info::TcpSample;
 use std::collections::BTreeMap;
 
-/// Of what was sent beyond the mean, this share was missing.
+/// The minimum share of the bytes sent beyond the mean that was missing.
 const STEEP: f64 = 0.4;
-/// What is sent varies by this much, standard deviation over mean, so that a slope can be estimated.
+/// The minimum variation of the send rate, standard deviation over mean, to estimate a slope.
 const VARIES: f64 = 0.1;
-/// Ranks are above one half by so many of their standard deviations.
+/// The minimum distance of the ranks above one half, in standard deviations.
 const HIGH: f64 = 2.5;
-/// What arrives varies by no more than this, standard deviation over mean.
+/// The maximum variation of the throughput, standard deviation over mean.
 const FLAT: f64 = 0.13;
-/// Stretches of five round trips, of which fewer decide nothing.
+/// The minimum number of intervals of five round trips for a conclusion.
 const STRETCHES: usize = 4;
-/// What arrives is more than chance allows by this factor.
+/// The minimum factor by which the throughput exceeds what random loss allows.
 const MORE: f64 = 3.0;
-/// The share of retransmitted segments from which it is evidence alone.
+/// The share of retransmitted segments above which it is evidence by itself.
 const MANY: f64 = 0.02;
-/// So much more passes in a moment than waits: the window alone lets arrivals go up and down by as much as a short queue holds.
+/// The minimum ratio of burst to queued bytes: the window alone makes arrivals vary by as much as a short queue holds.
 const BUCKET: f64 = 3.0;
-/// So few bins decide nothing.
+/// The minimum number of bins for a conclusion.
 const BINS: usize = 8;
-/// Fewer retransmissions decide nothing.
+/// The minimum number of retransmissions for a conclusion.
 const FEW_LOST: f64 = 4.0;
-/// The least length of a bin, ns: two readings.
+/// The minimum length of a bin, ns: two samples.
 const BIN_NS: u64 = 20_000_000;
-/// Headers of a segment as an interface counts them, with room for options and for what is below IP.
+/// Headers of a segment as counted by an interface, with room for options and the layers below IP.
 const HEADERS: f64 = 80.0;
 
-/// What was concluded of the path.
+/// The conclusions about the path.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Path {
-    /// If it drops what exceeds a rate.
+    /// Set if it drops what exceeds a rate.
     pub drops: Option<Drops>,
-    /// By window: the others' share of what the interface carried, 0 to 1, and their rate, bit/s.
+    /// By window: the share of other traffic in the interface's bytes, 0 to 1, and its rate, bit/s.
     others: BTreeMap<u64, (f64, f64)>,
 }
 
-/// A path that carries so much and drops the rest.
+/// A path that carries a fixed rate and drops the excess.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Drops {
-    /// What it carries, bit/s of payload, all streams together.
+    /// The rate it carries, bit/s of payload, all streams together.
     pub rate_bps: f64,
-    /// The share of segments that were sent again.
+    /// The share of retransmitted segments.
     pub share: f64,
-    /// The share of what was sent beyond the mean that did not arrive.
+    /// The share of the bytes sent beyond the mean that did not arrive.
     pub slope: f64,
-    /// How far the ranks of the rates, and of the round trips, at which losses began lie above one half, in standard deviations.
+    /// How far the ranks of the rates, and of the round trips, at which losses began exceed one half, in standard deviations.
     pub high: f64,
     pub long: f64,
-    /// How much what arrived varied, standard deviation over mean.
+    /// Variation of the throughput, standard deviation over mean.
     pub varied: f64,
-    /// Most bytes that came through in a moment beyond the rate.
+    /// Maximum bytes passed in a moment beyond the rate.
     pub burst: f64,
-    /// Bytes that waited in a queue when it was full.
+    /// Bytes queued when the queue was full.
     pub queued: f64,
-    /// Whether it is a bucket, not a queue.
+    /// Whether it is a bucket rather than a queue.
     pub bucket: bool,
 }
 
 impl Path {
-    /// From the readings and counters of a direction.
+    /// Evaluates the samples and counters of a direction.
     pub fn of(sent: &Sent, received: &Received, streams: usize) -> Self {
         Self { drops: drops(&sent.samples, sent.start_ns), others: others(sent, received, streams) }
     }
 
-    /// The others' share of what the interface carried in that window.
+    /// The share of other traffic on the interface in this window.
     pub fn others(&self, number: u64) -> f64 {
         self.others.get(&number).map_or(0.0, |o| o.0)
     }
 
-    /// Their mean rate, bit/s, and share, of the windows in which they sent something.
+    /// The mean rate, bit/s, and share of other traffic, over the windows that contain any.
     pub fn all_others(&self) -> (f64, f64) {
         let active: Vec<&(f64, f64)> = self.others.values().filter(|o| o.0 > 0.0).collect();
         let n = active.len().max(1) as f64;
@@ -106,14 +109,14 @@ impl Path {
     }
 }
 
-/// A sum over streams as it grew from nothing at the start, in order of time: the value of each stream is the last that was read.
+/// The sum over streams, starting at 0 and ordered by time: the value of each stream is that of its last sample.
 fn course(samples: &[TcpSample], start_ns: u64, of: impl Fn(&TcpSample) -> f64) -> Vec<(u64, f64)> {
     let mut last: BTreeMap<u64, f64> = BTreeMap::new();
     let mut sum = 0.0;
     let mut course = Vec::with_capacity(samples.len() + 1);
     course.push((start_ns, 0.0));
     for s in samples {
-        // What another end reports need not be in order.
+        // Samples from the other end may be out of order.
         if course.last().is_some_and(|last: &(u64, f64)| s.time_ns < last.0) {
             continue;
         }
@@ -124,7 +127,7 @@ fn course(samples: &[TcpSample], start_ns: u64, of: impl Fn(&TcpSample) -> f64) 
     course
 }
 
-/// The value at a time, in a straight line between two readings.
+/// The value at a time, interpolated linearly between samples.
 fn at(course: &[(u64, f64)], time_ns: u64) -> f64 {
     let next = course.partition_point(|p| p.0 <= time_ns);
     match (next.checked_sub(1).and_then(|i| course.get(i)), course.get(next)) {
@@ -134,13 +137,13 @@ fn at(course: &[(u64, f64)], time_ns: u64) -> f64 {
     }
 }
 
-/// What a path's losses are judged by.
+/// The data for evaluating a path's losses.
 struct Series {
     start_ns: u64,
     end_ns: u64,
     rtt_ns: u64,
     mss: f64,
-    /// Bytes sent and delivered, and segments sent again, so far.
+    /// Cumulative bytes sent and delivered, and segments retransmitted.
     sent: Vec<(u64, f64)>,
     delivered: Vec<(u64, f64)>,
     again: Vec<(u64, f64)>,
@@ -153,7 +156,7 @@ impl Series {
             all.sort_unstable();
             all.get(all.len() / 2).copied().unwrap_or(0)
         };
-        // Older kernels do not count what was delivered out of order.
+        // Older kernels do not count segments delivered out of order.
         let active = samples.iter().any(|s| s.delivered > 0);
         let delivered = |s: &TcpSample| match active {
             true => s.delivered as f64 * s.snd_mss as f64,
@@ -174,10 +177,10 @@ impl Series {
         self.end_ns.saturating_sub(self.start_ns)
     }
 
-    /// Bytes sent in each bin of so many ns, and those that came a round trip later.
+    /// Bytes sent in each bin of `bin_ns`, and those delivered a round trip later.
     fn bins(&self, bin_ns: u64) -> Vec<(f64, f64)> {
         let bins = self.length_ns().saturating_sub(self.rtt_ns) / bin_ns.max(1);
-        // Whatever times another end reports, there are no more bins than readings.
+        // Whatever times the other end reports, there are no more bins than samples.
         let bins = usize::try_from(bins).unwrap_or(usize::MAX).min(self.sent.len());
         let edge = |i: usize| self.start_ns + i as u64 * bin_ns;
         (0..bins)
@@ -189,7 +192,7 @@ impl Series {
             .collect()
     }
 
-    /// When losses began: something is sent again, and for a round trip nothing was.
+    /// When losses began: a retransmission after a round trip without any.
     fn episodes(&self) -> Vec<u64> {
         let (mut episodes, mut last) = (Vec::new(), None::<u64>);
         for pair in self.again.windows(2) {
@@ -205,26 +208,26 @@ impl Series {
     }
 }
 
-/// How much is missing of each byte that is sent beyond the mean.
+/// The missing share of each byte sent beyond the mean.
 fn slope(bins: &[(f64, f64)]) -> f64 {
     let n = bins.len().max(1) as f64;
     let mean = (bins.iter().map(|b| b.0).sum::<f64>() / n, bins.iter().map(|b| b.0 - b.1).sum::<f64>() / n);
     let variance: f64 = bins.iter().map(|b| (b.0 - mean.0).powi(2)).sum();
     let together: f64 = bins.iter().map(|b| (b.0 - mean.0) * (b.0 - b.1 - mean.1)).sum();
-    // Where as much was sent all the time, there is no evidence.
+    // With a constant send rate there is no evidence.
     let varies = variance > n * (VARIES * mean.0).powi(2);
     if varies && bins.len() >= BINS { together / variance } else { 0.0 }
 }
 
-/// By how many of its standard deviations the mean rank of a value, when losses began, is above one half. The first loss is where
-/// counting begins, so it does not count.
+/// How many standard deviations the mean rank of a value at the beginning of losses is above one half. Counting begins at
+/// the first loss, so that one is excluded.
 fn high(series: &Series, episodes: &[u64], value: impl Fn(u64) -> f64) -> f64 {
     let [first, rest @ ..] = episodes else { return 0.0 };
     if rest.is_empty() {
         return 0.0;
     }
     let before = |now: u64| at(&series.sent, now.saturating_sub(series.rtt_ns));
-    // Each reading stands for the bytes that were sent between it and the one before, a round trip earlier.
+    // Each sample represents the bytes sent since the previous one, a round trip earlier.
     let pairs = series.sent.windows(2).filter(|pair| pair[1].0 > *first);
     let mut all: Vec<(f64, f64)> =
         pairs.map(|pair| (value(pair[1].0), (before(pair[1].0) - before(pair[0].0)).max(0.0))).collect();
@@ -246,7 +249,8 @@ fn high(series: &Series, episodes: &[u64], value: impl Fn(u64) -> f64) -> f64 {
     (rest.iter().map(|now| rank(*now)).sum::<f64>() / n - 0.5) * (12.0 * n).sqrt()
 }
 
-/// How much what arrives in five round trips varies from the first loss on, and its mean, bytes a second; `None` of too few.
+/// The variation of the bytes that arrive in five round trips from the first loss on, and their mean, bytes per second;
+/// `None` if there are too few.
 fn varied(series: &Series, first: u64) -> Option<(f64, f64)> {
     let long_ns = series.rtt_ns.saturating_mul(5).max(WINDOW_NS);
     let from = first.saturating_add(series.rtt_ns.saturating_mul(2));
@@ -276,7 +280,7 @@ fn drops(samples: &[TcpSample], start_ns: u64) -> Option<Drops> {
         let to = now.saturating_sub(series.rtt_ns);
         at(&series.sent, to) - at(&series.sent, to.saturating_sub(span_ns))
     };
-    // A loss is noticed when what was sent after it arrives, so the round trip was that of just before.
+    // A loss is noticed when data sent after it arrives, so the relevant round trip is the one just before.
     let trip = |now: u64| {
         let next = samples.partition_point(|s| s.time_ns < now);
         next.checked_sub(1).and_then(|i| samples.get(i)).map_or(0.0, |s| s.srtt_us as f64)
@@ -292,8 +296,8 @@ fn drops(samples: &[TcpSample], start_ns: u64) -> Option<Drops> {
     let streams = samples.iter().map(|s| s.stream).max().unwrap_or(0) as f64 + 1.0;
     let by_chance = by_chance.into_iter().flatten().fold(0.0, f64::max) * streams;
     let signs = [slope >= STEEP, high >= HIGH, long >= HIGH, varied <= FLAT, came * 8.0 > MORE * by_chance];
-    // That the rate is even and losses are more than chance explains is so without any drop too, where a processor is the limit and some segments are
-    // sent again for nothing (a retransmission is no proof of a loss): then they must be many, or be those that were sent beyond a rate.
+    // An even rate with more losses than chance explains also occurs without drops, where a CPU is the limit and some
+    // retransmissions are spurious: then the retransmissions must be many, or belong to data sent above a rate.
     let by_rate = signs[..3].contains(&true) || share >= MANY;
     if !by_rate || signs.iter().filter(|sign| **sign).count() < 2 {
         return None;
@@ -309,16 +313,16 @@ fn drops(samples: &[TcpSample], start_ns: u64) -> Option<Drops> {
     Some(Drops { rate_bps: came * 8.0, share, slope, high, long, varied, burst, queued, bucket })
 }
 
-/// Pairs of readings that are judged together: a second. What waits in a queue at the interface itself, or was read a moment too late, comes and
-/// goes within it, and what others send does not.
+/// Pairs of samples that are evaluated together: a second. Effects of a queue at the interface itself, or of a late sample,
+/// average out over it; other traffic does not.
 const TOGETHER: usize = 10;
 
-/// By window: the others' share and rate at whichever end had more of them.
+/// By window: the share and rate of other traffic at the end that had more of it.
 fn others(sent: &Sent, received: &Received, streams: usize) -> BTreeMap<u64, (f64, f64)> {
     let own = course(&sent.samples, sent.start_ns, |s| s.bytes_sent as f64 + s.data_segs_out as f64 * HEADERS);
     let Some(last) = own.last() else { return BTreeMap::new() };
     let mut all: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
-    // The receiver's clock may be another: its counters began with its run.
+    // The receiver's clock may differ: its times are counted from the start of its run.
     let theirs: Vec<InterfaceCount> = received
         .carried
         .iter()
@@ -327,8 +331,8 @@ fn others(sent: &Sent, received: &Received, streams: usize) -> BTreeMap<u64, (f6
             ..*c
         })
         .collect();
-    // What was in flight at both ends of a stretch may be another's share of it by as much: also at the sender's interface, before which a queue
-    // may hold it.
+    // Bytes in flight at both ends of an interval may appear as other traffic: at the sender's interface too, since a queue
+    // may hold them before it.
     let slack = sent.samples.iter().map(TcpSample::in_flight_bytes).max().unwrap_or(0) as f64 * streams.max(1) as f64;
     for carried in [&sent.carried, &theirs] {
         for (nth, pair) in carried.windows(2).enumerate() {
@@ -343,7 +347,7 @@ fn others(sent: &Sent, received: &Received, streams: usize) -> BTreeMap<u64, (f6
             let (share, seconds) = (foreign / seen.max(1.0), (to.time_ns - from.time_ns) as f64 / 1e9);
             let first = begin.time_ns.saturating_sub(sent.start_ns) / WINDOW_NS;
             let end = end.time_ns.saturating_sub(sent.start_ns).saturating_sub(1) / WINDOW_NS;
-            // A counter that was read late stands for several windows, of which there are as many as the run has.
+            // A late sample of the counter covers several windows; their number is limited because the times are not trusted.
             for number in first..=end.min(first + 600) {
                 let other = all.entry(number).or_default();
                 if share > other.0 {

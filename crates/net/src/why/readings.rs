@@ -1,19 +1,19 @@
-//! The readings of a run by windows of 100 ms: from the kernel's counters shares of time, rates and means. Pure.
+//! The samples of a run in windows of 100 ms: converts the kernel's counters to shares of time, rates and means. Pure.
 //!
-//! **Uncertainty.** The kernel counts in ticks (1 to 10 ms), so a share of one window is coarse, and sums are good.
+//! **Uncertainty.** The kernel counts in ticks (1 to 10 ms), so the share of one window is coarse, and sums are accurate.
 
 use super::{Facts, LONGEST_STOP_NS, STOPPED, WINDOW_NS};
 use crate::outcome::Unread;
 use crate::tcp_info::TcpSample;
 use std::collections::BTreeMap;
 
-/// A stretch of a connection's time; shares are 0 to 1 of it.
+/// A window of a connection's time; shares are 0 to 1 of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
     pub stream: u64,
     pub number: u64,
     pub length_ns: f64,
-    /// Nothing was under way, the receiver's window held it back, the send buffer was full of data in flight.
+    /// Shares of time: nothing in flight, limited by the receiver's window, send buffer full of data in flight.
     pub idle: f64,
     pub rwnd: f64,
     pub sndbuf: f64,
@@ -25,27 +25,27 @@ pub struct Window {
     pub flying: f64,
     pub offered: f64,
     pub waiting: f64,
-    /// Segments sent again, and sent.
+    /// Segments retransmitted, and sent.
     pub again: u64,
     pub segments: u64,
     pub recovering: bool,
-    /// Rates at which packets were let go and were delivered, byte/s.
+    /// Pacing and delivery rate, byte/s.
     pub paced: f64,
     pub delivered: f64,
-    /// What was acknowledged, bit/s.
+    /// Rate of acknowledged bytes, bit/s.
     pub acked_bps: f64,
 }
 
-/// Cuts the readings into windows, by stream and time.
+/// Divides the samples into windows, by stream and time.
 pub fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
-    // A kernel that does not report the window gives 0; from one that does, 0 is a closed window.
+    // A kernel that does not report the window gives 0; if another sample is not 0, then 0 is a closed window.
     let counted = samples.iter().any(|s| s.snd_wnd > 0);
     let mut by_place: BTreeMap<(u64, u64), Vec<&TcpSample>> = BTreeMap::new();
     let mut before: BTreeMap<u64, &TcpSample> = BTreeMap::new();
     for sample in samples {
         let number = sample.time_ns.saturating_sub(start_ns) / WINDOW_NS;
         let window = by_place.entry((sample.stream, number)).or_default();
-        // A window begins with the last reading of the one before it.
+        // A window begins with the last sample of the previous one.
         if window.is_empty() {
             window.extend(before.get(&sample.stream));
         }
@@ -67,7 +67,7 @@ pub fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
                 stream,
                 number,
                 length_ns,
-                // Ticks may sum to more than 1.
+                // Because of ticks, the sum may exceed 1.
                 idle: (1.0 - busy).min(1.0 - rwnd - sndbuf).max(0.0),
                 rwnd,
                 sndbuf,
@@ -89,9 +89,9 @@ pub fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
         .collect()
 }
 
-/// The mean share of the receive buffer that lay unread, by stream and window. A reading covers the time since the one before
-/// it. A receiver that did not look for [`STOPPED`] times as long as it should did not read either: all that had come lay
-/// there, though its reading thread may have emptied it before it looked again.
+/// The mean share of the receive buffer that was unread, by stream and window. A sample covers the time since the previous
+/// one. A receiver that did not sample for [`STOPPED`] times the sampling interval did not read either: everything that had
+/// arrived was unread, though its reading thread may have emptied the buffer before the next sample.
 pub fn unread(looks: &[Unread], start_ns: u64, every_ns: u64) -> BTreeMap<(u64, u64), f64> {
     let mut sums: BTreeMap<(u64, u64), (f64, f64)> = BTreeMap::new();
     let mut seen: BTreeMap<u64, u64> = BTreeMap::new();
@@ -105,7 +105,7 @@ pub fn unread(looks: &[Unread], start_ns: u64, every_ns: u64) -> BTreeMap<(u64, 
         while from < look.time_ns {
             let number = from.saturating_sub(start_ns) / WINDOW_NS;
             let end = start_ns.saturating_add((number + 1).saturating_mul(WINDOW_NS));
-            // Both bounds are later than `from`, so it comes to an end.
+            // Both bounds are later than `from`, so the loop terminates.
             let to = end.min(look.time_ns).max(from + 1);
             let sum = sums.entry((look.stream, number)).or_default();
             sum.0 += share * (to - from) as f64;
@@ -116,7 +116,7 @@ pub fn unread(looks: &[Unread], start_ns: u64, every_ns: u64) -> BTreeMap<(u64, 
     sums.into_iter().map(|(place, (sum, ns))| (place, sum / ns)).collect()
 }
 
-/// The numbers of a whole direction.
+/// The values for a whole direction.
 pub fn facts(samples: &[TcpSample]) -> Facts {
     let median = |of: fn(&TcpSample) -> u64| {
         let mut all: Vec<u64> = samples.iter().map(of).collect();

@@ -1,7 +1,8 @@
-//! A run as the judgement sees it, kept in one line of JSON, so that what one machine saw is judged on every other. The tests judge the stored runs of
-//! several machines (`crates/net/tests/stored`); `cargo run --package net --example store_run` makes more.
+//! The input of the evaluation of a run, stored in one line of JSON, so that runs measured on one machine are evaluated on
+//! every other. The tests evaluate the stored runs of several machines (`crates/net/tests/stored`); `cargo run --package
+//! net --example store_run` creates more.
 //!
-//! Readings are rows under the names of their fields: a field that a later version adds is 0, unknown, in an older run.
+//! Samples are rows of values, in the order of the field names: a field added by a later version is 0, unknown, in an older run.
 
 use super::{BothEnds, Cause};
 use crate::outcome::{EndReport, Received, Sent};
@@ -9,25 +10,25 @@ use crate::spec::Spec;
 use crate::tcp_info::{FIELDS, TcpSample};
 use serde::{Deserialize, Serialize};
 
-/// A run, where it was made, and what was done to it.
+/// A run, where it was measured, and what was injected.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stored {
-    /// The machine: processors, kernel, idle driver, what else it did.
+    /// The machine: CPUs, kernel, idle driver, other load.
     pub machine: String,
-    /// What was injected, and by what means.
+    /// What was injected, and how.
     pub injected: String,
-    /// What may be named first.
+    /// The causes accepted as the first one.
     pub expected: Vec<Cause>,
-    /// Whether it was synthesised from reported numbers, and not read.
+    /// Whether it was reconstructed from reported numbers rather than measured.
     #[serde(default)]
     pub reconstructed: bool,
-    /// What was asked for.
+    /// The requested run.
     pub spec: Spec,
-    /// The direction at its sender, without its readings.
+    /// The direction at its sender, without its samples.
     pub sent: Sent,
-    /// Names of a reading's figures; `time_ns` and `stream` come first.
+    /// Names of a sample's values; `time_ns` and `stream` come first.
     pub fields: Vec<String>,
-    /// The readings.
+    /// The samples.
     pub readings: Vec<Vec<u64>>,
     /// The direction at its receiver.
     pub received: Received,
@@ -35,28 +36,28 @@ pub struct Stored {
     pub sender: EndReport,
     /// The receiving end.
     pub receiver: EndReport,
-    /// What arrived, bit/s over the whole run.
+    /// Throughput at the receiver, bit/s over the whole run.
     pub rate_bps: f64,
 }
 
-/// Why a line is no stored run.
+/// Why a line is not a stored run.
 #[derive(Debug, thiserror::Error)]
 pub enum StoredError {
-    /// It is not written as one.
+    /// It is not valid JSON of a run.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// The meaning of a reading's figures is unknown.
+    /// A sample has more or fewer values than there are names.
     #[error("a reading has {figures} figures, and there are {names} names")]
     Reading {
-        /// Of the reading.
+        /// The number of values.
         figures: usize,
-        /// Of the run.
+        /// The number of names.
         names: usize,
     },
 }
 
 impl Stored {
-    /// Keeps what the judgement sees. The ends are kept without what they sent and received, which stands beside them.
+    /// Stores the input of the evaluation. The ends are stored without their sent and received directions, which are separate fields.
     pub fn of(seen: &BothEnds<'_>, machine: String, injected: String, expected: Vec<Cause>) -> Self {
         let bare = |end: &EndReport| EndReport { sent: Vec::new(), received: Vec::new(), ..end.clone() };
         let names = ["time_ns", "stream"].into_iter().chain(FIELDS.iter().map(|(name, _)| *name));
@@ -76,7 +77,7 @@ impl Stored {
         }
     }
 
-    /// Reads one line; the readings are put back where the judgement looks for them.
+    /// Parses one line; the samples are put back into the sent direction.
     ///
     /// # Errors
     /// What is wrong with the line.
@@ -87,7 +88,7 @@ impl Stored {
         Ok(stored)
     }
 
-    /// What the judgement sees.
+    /// The input of the evaluation.
     pub fn seen(&self) -> BothEnds<'_> {
         BothEnds {
             spec: &self.spec,
@@ -112,6 +113,6 @@ fn sample(fields: &[String], row: &[u64]) -> Result<TcpSample, StoredError> {
     let of = |name: &str| fields.iter().position(|f| f == name).and_then(|at| row.get(at)).copied().unwrap_or(0);
     let values: Vec<u64> =
         ["time_ns", "stream"].into_iter().chain(FIELDS.iter().map(|(name, _)| *name)).map(of).collect();
-    // A sample reads itself from a row of all its figures.
+    // A sample is deserialized from a row of all its values.
     Ok(serde_json::from_value(values.into())?)
 }

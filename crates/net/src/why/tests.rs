@@ -1,10 +1,10 @@
-//! Injected limits with the readings they would give.
+//! Injected limits and the samples that they would produce.
 
 use super::*;
 use crate::outcome::{Granted, InterfaceCount, Unread};
 use crate::spec::{Direction, SocketOptions};
 
-/// A connection over a path of so much round trip, for 5 s.
+/// A connection over a path with a given round trip, for 5 s.
 #[derive(Debug)]
 struct Case {
     spec: Spec,
@@ -15,7 +15,7 @@ struct Case {
 
 const SECONDS: u64 = 5;
 
-/// Each reading is made by `at` from the blank one of its moment, in us since the start.
+/// `at` modifies the blank sample of each moment, in us since the start.
 fn case_with(at: impl Fn(u64, &mut TcpSample)) -> Case {
     let spec = Spec {
         traffic: Traffic::Tcp { rate_bps: None },
@@ -44,7 +44,7 @@ fn case_with(at: impl Fn(u64, &mut TcpSample)) -> Case {
             ..TcpSample::default()
         };
         at(us, &mut s);
-        // What is in flight arrives in a round trip (Little), unless the scenario says otherwise.
+        // The bytes in flight arrive within a round trip (Little's law), unless the scenario sets them.
         if us > s.srtt_us {
             acked += s.in_flight_bytes() * 10_000 / s.srtt_us;
         }
@@ -156,7 +156,7 @@ fn small_window_is_receiver_limit_unless_data_is_unread() {
 #[test]
 fn stopped_receiver_limits_as_application() {
     let mut stopped = case_with(|us, s| s.rwnd_limited_us = us * 9 / 10);
-    // It looked once in 300 ms; its buffer may have been emptied a moment before.
+    // It sampled once in 300 ms; its buffer may have been emptied a moment before.
     stopped.received.unread.retain(|u| u.time_ns % 300_000_000 == 0);
     first(&stopped, Cause::Application, &["unread"]);
     assert!(judged(&stopped)[0].share > 0.85);
@@ -199,7 +199,7 @@ fn delayed_acknowledgement_is_not_queue() {
 
 #[test]
 fn window_filled_at_times_by_paced_sender_is_limit() {
-    // 90 segments of 1448 bytes are in flight, of 160,000 bytes that may be.
+    // 90 segments of 1448 bytes are in flight, of a window of 160,000 bytes.
     let paced = case_with(|us, s| (s.rwnd_limited_us, s.snd_wnd) = (us / 5, 160_000));
     first(&paced, Cause::ReceiveWindow, &[]);
     assert!(judged(&paced)[0].share > 0.95);
@@ -223,7 +223,7 @@ fn pausing_application_leaves_tcp_idle() {
     first(&pausing, Cause::Cpu, &["sender"]);
     pausing.spec.traffic = Traffic::Tcp { rate_bps: Some(48_000_000) };
     first(&pausing, Cause::Application, &["48.0 Mb/s", "--rate"]);
-    // 50 Mb/s arrive: what it is asked for cannot be 1 Mb/s.
+    // 50 Mb/s arrive, so the requested rate cannot be 1 Mb/s.
     pausing.spec.traffic = Traffic::Tcp { rate_bps: Some(1_000_000) };
     assert!(!judged(&pausing).iter().any(|l| l.evidence.contains("1.0 Mb/s a stream, as asked, and")));
 }
@@ -234,14 +234,14 @@ fn growing_window_is_congestion_without_loss() {
     let mut paced = case_with(|_, _| ());
     paced.spec.socket.pacing_bps = Some(32_000_000);
     first(&paced, Cause::Application, &["--pacing"]);
-    // Four times as much arrives as was asked for: then that is not what paces it.
+    // Four times the requested rate arrives: then pacing is not the limit.
     paced.spec.socket.pacing_bps = Some(8_000_000);
     assert_ne!(judged(&paced)[0].cause, Cause::Application);
 }
 
 #[test]
 fn mixed_limits_have_shares_of_time() {
-    // Idle for 2 s, then bound by the send buffer for 3 s.
+    // Idle for 2 s, then limited by the send buffer for 3 s.
     let mixed = case_with(|us, s| {
         s.busy_us = us.saturating_sub(2_000_000);
         s.sndbuf_limited_us = us.saturating_sub(2_000_000);
@@ -249,7 +249,7 @@ fn mixed_limits_have_shares_of_time() {
     let limits = judged(&mixed);
     assert_eq!(limits.iter().map(|l| l.cause).collect::<Vec<_>>(), [Cause::SendBuffer, Cause::Application]);
     assert!((limits[0].share - 0.6).abs() < 0.02 && (limits[1].share - 0.4).abs() < 0.02, "{limits:?}");
-    // And each has its time.
+    // Each cause also has its time.
     let course = course(&seen(&mixed));
     let greatest = |ns: u64| course.iter().filter(|m| m.start_ns == ns).max_by(|a, b| a.share.total_cmp(&b.share));
     assert_eq!(greatest(1_000_000_000).map(|m| m.cause), Some(Cause::Application));
@@ -282,7 +282,7 @@ fn no_readings_give_no_verdict() {
 
 #[test]
 fn bbr_pacing_at_path_rate_is_link_rate() {
-    // BBR on a link of 20 Mb/s and 20 ms: 40 segments in flight, a window of 80, data waiting, and hardly a queue.
+    // BBR on a link of 20 Mb/s and 20 ms: 40 segments in flight, a window of 80, data waiting, and almost no queue.
     let paced = |delivered: fn(u64) -> u64| {
         let mut case = case_with(move |us, s| {
             (s.srtt_us, s.min_rtt_us, s.cwnd, s.unacked) = (24_000, 20_000, 80, 40);
@@ -292,14 +292,14 @@ fn bbr_pacing_at_path_rate_is_link_rate() {
         case
     };
     first(&paced(|_| 2_400_000), Cause::LinkRate, &["bbr paced packets at 20.0 Mb/s", "window of 80", "19.2 Mb/s"]);
-    // For two of five seconds it still looked for the rate.
+    // For two of five seconds it still probed for the rate.
     let limits = judged(&paced(|us| if us < 2_000_000 { 600_000 } else { 2_400_000 }));
     assert_eq!((limits[0].cause, limits[1].cause), (Cause::LinkRate, Cause::Congestion), "{limits:?}");
     assert!((limits[1].share - 0.4).abs() < 0.03, "{limits:?}");
-    // Packets were let go at 20 Mb/s, and a third of that came through: that is not what the path carries.
+    // Packets were paced at 20 Mb/s, and a third of that was delivered: that is not the rate of the path.
     let other = paced(|_| 800_000);
     assert_ne!(judged(&other)[0].cause, Cause::LinkRate);
-    // A window that is full is the limit, whatever else is so.
+    // A full window is the limit, whatever the other values are.
     let full = case_with(|_, s| {
         (s.notsent_bytes, s.pacing_rate, s.delivery_rate, s.unacked) = (200_000, 2_400_000, 2_400_000, 95);
     });
@@ -308,7 +308,7 @@ fn bbr_pacing_at_path_rate_is_link_rate() {
 
 #[test]
 fn queue_and_full_window_outweigh_run_queue_wait() {
-    // A machine that is busy with other things: both threads wait to run nearly all the time.
+    // A machine that is busy with other work: both threads wait to run nearly all the time.
     let busy = |mut case_with: Case| {
         for threads in [&mut case_with.sent.threads, &mut case_with.received.threads] {
             (threads.busiest_ready_ns, threads.busiest_cpu_ns) = (4_900_000_000, 100_000_000);
@@ -318,7 +318,7 @@ fn queue_and_full_window_outweigh_run_queue_wait() {
     first(&busy(case_with(|_, s| s.srtt_us = 60_000)), Cause::LinkRate, &[]);
     let lossy = case_with(|us, s| (s.total_retrans, s.cwnd, s.unacked) = (us / 10_000, 12, 12));
     first(&busy(lossy), Cause::Congestion, &["1.00 %"]);
-    // Without either it is the processor; one spurious retransmission in ten thousand segments changes nothing.
+    // Without either it is the CPU; one spurious retransmission in ten thousand segments changes nothing.
     first(&busy(case_with(|_, _| ())), Cause::Cpu, &["sender"]);
     first(&busy(case_with(|us, s| s.total_retrans = u64::from(us > 2_000_000))), Cause::Cpu, &["sender"]);
     // With unread data the standing queue is the receiver's own.
@@ -329,7 +329,7 @@ fn queue_and_full_window_outweigh_run_queue_wait() {
 
 #[test]
 fn weak_evidence_gives_no_cause() {
-    // The sampler thread waited for a processor for 183 % of the time.
+    // The sampler thread waited for a CPU for 183 % of the time.
     let starved = |mut case_with: Case| {
         (case_with.ends.0.sampler_wait_ns, case_with.ends.1.sampler_wait_ns) = (9_150_000_000, 9_150_000_000);
         case_with
@@ -340,7 +340,7 @@ fn weak_evidence_gives_no_cause() {
     first(&starved(case_with(|us, s| s.rwnd_limited_us = us * 9 / 10)), Cause::ReceiveWindow, &[]);
     first(&starved(case_with(|us, s| s.sndbuf_limited_us = us)), Cause::SendBuffer, &[]);
     first(&starved(case_with(|_, _| ())), Cause::Congestion, &["still growing"]);
-    // Beside a thread that did lack a processor it is reported, and both are read a little later than the run's time.
+    // It is reported beside a thread that did lack a CPU, and both counters are read a little after the end of the run.
     let mut busy = starved(case_with(|us, s| s.busy_us = us / 5));
     (busy.sent.threads.busiest_ready_ns, busy.sent.threads.busiest_cpu_ns) = (5_050_000_000, 5_010_000_000);
     first(
@@ -360,7 +360,7 @@ fn requested_rate_is_limit_at_any_cpu_use() {
         paced.spec.traffic = Traffic::Tcp { rate_bps: Some(50_000_000) };
         first(&paced, Cause::Application, &["50.0 Mb/s per stream, as requested"]);
         assert_eq!(judged(&paced)[0].share, 1.0);
-        // The requested rate was not reached: the processor, if one was missing.
+        // The requested rate was not reached: the cause is the CPU, if CPU time was lacking.
         paced.spec.traffic = Traffic::Tcp { rate_bps: Some(100_000_000) };
         let cause = if ready > 4_000_000_000 { Cause::Cpu } else { Cause::Application };
         first(&paced, cause, &[]);
@@ -384,7 +384,7 @@ fn udp_run_has_one_cause() {
 
 #[test]
 fn window_limit_follows_bytes_in_flight() {
-    // It was 1 MiB wide once, for a moment, and held the rest of the run back with 30 segments in flight.
+    // The window was 1 MiB wide once, for a moment, and limited the rest of the run with 30 segments in flight.
     let narrow = case_with(|us, s| {
         s.rwnd_limited_us = us * 9 / 10;
         (s.unacked, s.snd_wnd) = if us == 10_000 { (30, 1 << 20) } else { (30, 45_000) };
@@ -417,7 +417,7 @@ fn transactions_are_limited_by_round_trips_or_cpu() {
     assert!(limits[0].cause == Cause::Cpu && limits[0].evidence.contains("90 %"), "{limits:?}");
 }
 
-/// Arbitrary readings, plausible or not: each a step from the previous one.
+/// Arbitrary samples, plausible or not: each is a step from the previous one.
 fn any_story() -> impl proptest::strategy::Strategy<Value = Case> {
     use proptest::prelude::*;
     let row = (
@@ -498,7 +498,7 @@ proptest::proptest! {
     }
 }
 
-/// Bytes that the sender's interface has carried, read every 100 ms.
+/// Bytes that the sender's interface has carried, sampled every 100 ms.
 fn carried(bytes: impl Fn(u64) -> u64) -> Vec<InterfaceCount> {
     (0..=SECONDS * 10)
         .map(|tenth| InterfaceCount { time_ns: tenth * 100_000_000, bytes: bytes(tenth * 100_000) })
@@ -507,7 +507,7 @@ fn carried(bytes: impl Fn(u64) -> u64) -> Vec<InterfaceCount> {
 
 #[test]
 fn own_queue_is_not_competing_traffic() {
-    // A bucket of 20 Mb/s at the interface: TCP gives it 200 kB each second window at once, and it lets them out evenly.
+    // A token bucket of 20 Mb/s at the interface: TCP passes it 200 kB at once in every second window, and it sends them evenly.
     let mut own = case_with(|us, s| {
         (s.bytes_sent, s.bytes_acked, s.data_segs_out) = (us / 200_000 * 500_000, us * 5 / 2, 0);
         (s.unacked, s.snd_mss) = (345, 1448);
@@ -518,14 +518,14 @@ fn own_queue_is_not_competing_traffic() {
     };
     own.sent.carried = carried(|us| us * 5 / 2);
     assert!(most(&own) < 0.01, "{}", most(&own));
-    // The same with another sender that has 15 Mb/s beside it, less what may have been in flight: 31 % of the 35.
+    // The same with another sender of 15 Mb/s beside it, minus what may have been in flight: 31 % of the 35.
     own.sent.carried = carried(|us| us * 5 / 2 + us * 15 / 8);
     assert!((0.25..0.43).contains(&most(&own)), "{}", most(&own));
 }
 
 #[test]
 fn spurious_retransmissions_are_not_policer() {
-    // A processor's 17 Gb/s, even, and of a million segments some thousand are sent again.
+    // 17 Gb/s limited by a CPU, even, with some thousand spurious retransmissions among a million segments.
     let busy = case_with(|us, s| {
         (s.srtt_us, s.min_rtt_us, s.cwnd, s.unacked) = (100, 20, 200, 150);
         (s.bytes_acked, s.bytes_sent, s.delivered) = (us * 2_180, us * 2_185, us * 2_180 / 1448);
@@ -537,7 +537,7 @@ fn spurious_retransmissions_are_not_policer() {
 
 #[test]
 fn cause_refuted_by_rate_is_not_given() {
-    // What was reported: "median 533 segments at 22 ms", which is 281 Mb/s, where 16 arrive.
+    // The earlier report: "median 533 segments at 22 ms", which is 281 Mb/s, where 16 arrive.
     let case = |lost: u64| {
         case_with(move |us, s| {
             (s.srtt_us, s.min_rtt_us, s.cwnd, s.unacked) = (22_000, 20_000, 533, 533);
@@ -549,7 +549,7 @@ fn cause_refuted_by_rate_is_not_given() {
         let limits = judged(&case(lost));
         assert!(!limits.iter().any(|l| l.evidence.contains("533 segments at 22 ms are")), "{limits:?}");
     }
-    // "Mathis allows 964 kb/s", with 8 % of loss, where 15.6 Mb/s arrive, evenly: what is dropped exceeded a rate.
+    // "Mathis allows 964 kb/s", with 8 % of loss, where 15.6 Mb/s arrive, evenly: the dropped packets exceeded a rate.
     let policed = case_with(|us, s| {
         (s.srtt_us, s.min_rtt_us, s.cwnd, s.unacked) = (22_000, 20_000, 30, 30);
         (s.bytes_acked, s.bytes_sent, s.delivered) = (us * 195 / 100, us * 212 / 100, us * 195 / 100 / 1448);

@@ -1,4 +1,4 @@
-//! The sentences of a limit: what shows it, and which setting would change it.
+//! The texts of a limit: its evidence, and the setting that would change it.
 
 use super::{Basis, BothEnds, Judgement, Reason, of_facts};
 use crate::spec::Traffic;
@@ -93,7 +93,7 @@ pub fn of(reason: Reason, seen: &BothEnds<'_>, judged: &Judgement, b: &Basis) ->
                 b.cwnd
             );
             let mut remedy = "find where packets are lost (`ip -s link`, `tc -s qdisc`, the radio)".to_string();
-            // BBR in any version, among them those that Fathom supplies, is no change where it runs.
+            // Suggesting BBR is pointless where any version of it is already in use, including Fathom's own.
             if !seen.sent.sockets.iter().any(|s| s.congestion.as_deref().is_some_and(|c| c.contains("bbr"))) {
                 remedy += ", or use a congestion control that tolerates loss: --cc bbr";
             }
@@ -214,12 +214,12 @@ pub fn cpu_remedy() -> String {
         .into()
 }
 
-/// How busy an end's threads were while data went.
+/// The CPU usage of an end's threads while data flowed.
 pub fn cpu(end: &str, threads: &Threads, seen: &BothEnds<'_>, report: &crate::outcome::EndReport) -> String {
     busy(end, threads, seen.sent.end_ns.saturating_sub(seen.sent.start_ns), report)
 }
 
-/// How busy an end's threads were in so many ns.
+/// The CPU usage of an end's threads in `wall_ns`.
 pub fn busy(end: &str, threads: &Threads, wall_ns: u64, report: &crate::outcome::EndReport) -> String {
     let ran = 100.0 * super::share_of(threads.busiest_cpu_ns, wall_ns);
     let ready = 100.0 * super::share_of(threads.busiest_ready_ns, wall_ns);
@@ -238,7 +238,7 @@ pub fn busy(end: &str, threads: &Threads, wall_ns: u64, report: &crate::outcome:
     )
 }
 
-/// The largest of a setting's three numbers, as a size.
+/// The largest of a setting's three values, as a size.
 fn setting(end: &crate::outcome::EndReport, name: &str) -> String {
     let most = end.settings.get(name).and_then(|text| text.split(' ').next_back()?.parse().ok());
     most.map_or_else(|| format!("{name}'s last number"), size)

@@ -1,17 +1,17 @@
-//! What held UDP back. It sends what it is asked to, so the question is what kept packets from leaving or arriving, and if
-//! nothing did, the rate that was asked for is the limit.
+//! What limited UDP. It sends at the requested rate, so the question is what kept packets from leaving or arriving; if
+//! nothing did, the requested rate is the limit.
 //!
-//! In this order: more than 1 % lost, and more lost than unsent (by the receiver's socket: its processor; else the link); a queue
-//! that stood in the path: the link; a sender that left late or not at all: its processor; what stopped the search that found the
-//! rate; the rate that was asked for.
+//! In this order: more than 1 % lost, and more lost than unsent (by the receiver's socket: its CPU; else the link); a
+//! standing queue in the path: the link; a sender that sent late or not at all: its CPU; what stopped the search that found
+//! the rate; the requested rate.
 //!
-//! A **queue** stood if no packet of the second half of the run was as quick as the quickest of all: it never emptied, so the link
-//! was busy all the time; if less arrived in the run than was asked for, also if that holds of its last tenth only: the rest of it stood there (a
-//! sender that halts for a moment lets a queue run empty that is there before and after). What one packet took more than another is no sign, since a single wait (of a radio, of a busy machine) makes
-//! that.
+//! There was a standing **queue** if no packet of the second half of the run was as fast as the fastest of all: it never
+//! emptied, so the link was always busy. If less arrived in the run than requested, the last tenth alone suffices: the rest
+//! was queued there (a sender that stalls for a moment lets a queue drain that exists before and after). The delay
+//! variation of single packets is no evidence, since a single wait (of a radio, of a busy machine) causes it.
 //!
-//! **Uncertainty.** A path that became longer (a handover) looks like a queue. A queue shorter than 1 ms is not seen until
-//! it overflows. The share is always 1: which limit held when is not reported.
+//! **Uncertainty.** A path that became longer (a handover) looks like a queue. A queue shorter than 1 ms is not detected
+//! until it overflows. The share is always 1: the time of each limit is not reported.
 
 use super::{BothEnds, Cause, Limit, QUEUE_US, cpu_bound, text};
 use crate::outcome::PacketsSent;
@@ -19,20 +19,21 @@ use crate::rate_check::TrialVerdict;
 use crate::spec::Traffic;
 use model::text::{duration, rate};
 
-/// A share of lost packets that is borne.
+/// The tolerated share of lost packets.
 const LOST: f64 = 0.01;
-/// A share of due packets that may be left unsent.
+/// The tolerated share of due packets that were not sent.
 const UNSENT: f64 = 0.001;
-/// The sender fell behind if half of its packets left later than this share of the run, or one in a hundred later than ten times that.
+/// The sender fell behind if half of its packets were late by more than this share of the run, or one in a hundred by more
+/// than ten times that.
 const BEHIND: f64 = 0.01;
-/// Where less than this share of the rate arrived in the run, a queue at its end is explanation enough.
+/// Where less than this share of the rate arrived in the run, a queue at its end is a sufficient explanation.
 const SHORT: f64 = 0.98;
-/// Clocks of two machines drift by less than this.
+/// Upper bound of the drift between clocks of two machines.
 const DRIFT: f64 = 2e-4;
-/// Fewer delays do not show a queue.
+/// The minimum number of delays to detect a queue.
 const FEW_DELAYS: usize = 20;
 
-/// What held it back; empty if there is no evidence.
+/// What limited the direction; empty if there is no evidence.
 pub fn limits(seen: &BothEnds<'_>) -> Vec<Limit> {
     let Traffic::Udp { rate_bps: asked, .. } = seen.spec.traffic else { return Vec::new() };
     let (Some(sent), Some(received)) = (&seen.sent.packets, &seen.received.packets) else { return Vec::new() };
@@ -62,7 +63,7 @@ pub fn limits(seen: &BothEnds<'_>) -> Vec<Limit> {
         return limit(Cause::LinkRate, evidence, Some("lower --rate: packets above the link's rate only queue"));
     }
     let faster = "send larger packets (--packet) or fewer (--rate), or give the sender's thread more CPU time";
-    // Packets that were late and arrived in the run nevertheless took nothing from its rate.
+    // Packets that were late but arrived within the run did not reduce its rate.
     if behind(sent, wall_ns) && (short || unsent(sent)) {
         let late = format!(
             "the sender sent {} of {} packets due, half of them more than {} late, one in a hundred more than {}",
@@ -95,25 +96,26 @@ pub fn limits(seen: &BothEnds<'_>) -> Vec<Limit> {
         Some(TrialVerdict::Lossy) => {
             limit(Cause::LinkRate, format!("{all}; at a higher rate, packets were lost or a queue grew"), None)
         }
-        // What passed at every rate there is.
+        // Every available rate passed.
         Some(TrialVerdict::Passed) => limit(Cause::Application, all, None),
         None => limit(Cause::Application, all, Some("raise --rate, or find the highest with --rate auto")),
     }
 }
 
-/// Whether packets that were due were not sent.
+/// Whether some due packets were not sent.
 fn unsent(sent: &PacketsSent) -> bool {
     sent.due.saturating_sub(sent.sent) as f64 > UNSENT * sent.due as f64
 }
 
-/// Whether the sender could not keep the rate.
+/// Whether the sender could not sustain the rate.
 fn behind(sent: &PacketsSent, wall_ns: u64) -> bool {
     let late_us = BEHIND * wall_ns as f64 / 1e3;
     unsent(sent) || sent.late_us[0] > late_us || sent.late_us[1] > 10.0 * late_us
 }
 
-/// How much longer than the quickest packet the last tenth took, by its median, us; `None` if no queue stood all through the second half, or,
-/// if what arrived fell `short`, through the last tenth. Transit times may be by two clocks: only their differences count.
+/// The median delay of the last tenth over the fastest packet, us; `None` if there was no standing queue throughout the
+/// second half or, if the received rate fell `short`, the last tenth. Transit times may involve two clocks: only their
+/// differences matter.
 fn queue(transits: &[(u64, i64)], wall_ns: u64, short: bool) -> Option<f64> {
     if transits.len() < FEW_DELAYS {
         return None;
@@ -130,7 +132,7 @@ fn queue(transits: &[(u64, i64)], wall_ns: u64, short: bool) -> Option<f64> {
     let over = |value: i64| value.saturating_sub(least) as f64;
     let stood = if short { end.first()? } else { last.first()? };
     let (rise, median) = (over(*stood), over(all[all.len() / 2]));
-    // Where delays vary much, the least of a few is not the least there is.
+    // Where delays vary widely, the minimum of a few is not the true minimum.
     (rise > QUEUE_US * 1e3 + DRIFT * wall_ns as f64 && rise * 2.0 >= median).then(|| over(end[end.len() / 2]) / 1e3)
 }
 
@@ -143,7 +145,8 @@ mod tests {
 
     const MS: i64 = 1_000_000;
 
-    /// A run of 3 s at 21 Mb/s in packets of 1200 bytes, all of which arrived as `delay` says, given the share of the run that was over.
+    /// A run of 3 s at 21 Mb/s in packets of 1200 bytes, all of which arrived after `delay`, a function of the elapsed
+    /// share of the run.
     struct Case {
         sent: PacketsSent,
         received: PacketsReceived,
@@ -215,7 +218,7 @@ mod tests {
 
     #[test]
     fn growing_queue_without_loss_is_link_rate() {
-        // 5 ms, and up to 150 more: 21 Mb/s into a link that carries 19.54 of them.
+        // 5 ms, and up to 150 more: 21 Mb/s over a link that carries 19.54 of them.
         let mut full = story(|at| AHEAD + 5 * MS + (at * 150e6) as i64);
         full.rate_bps = 19.55e6;
         let (cause, evidence, remedy) = judged(&full);
@@ -225,7 +228,7 @@ mod tests {
             "{evidence}"
         );
         assert!(remedy.unwrap().contains("lower --rate"));
-        // The rate that a search finds is a little too high: 1 % of a queue.
+        // The rate that a search finds is slightly too high: a queue of 1 %.
         assert_eq!(judged(&story(|at| (at * 30e6) as i64)).0, Cause::LinkRate);
         // A queue that was full at once and stays full.
         assert_eq!(judged(&story(|at| if at < 0.05 { (at * 1200e6) as i64 } else { 60 * MS })).0, Cause::LinkRate);
@@ -233,11 +236,11 @@ mod tests {
 
     #[test]
     fn queue_drained_by_sender_halt_is_link_rate() {
-        // It halts at 60 % for as long as the queue needs to run empty, sends what is due at once, and the queue stands again.
+        // The sender stalls at 60 % for as long as the queue needs to drain, sends what is due at once, and the queue builds up again.
         let mut halted = story(|at| 5 * MS + if (0.60..0.61).contains(&at) { 0 } else { (at * 150e6) as i64 });
         halted.rate_bps = 19.8e6;
         assert_eq!(judged(&halted).0, Cause::LinkRate);
-        // The first packet takes 275 ms, so that less arrives in 3 s; nothing waits.
+        // The first packet takes 275 ms, so that less arrives in 3 s; nothing is queued.
         let mut far = story(|_| 275 * MS);
         far.rate_bps = 19.1e6;
         assert_eq!(judged(&far).0, Cause::Application);
@@ -247,7 +250,7 @@ mod tests {
     fn variable_and_short_delays_are_not_standing_queue() {
         let cause = |delay: &dyn Fn(f64) -> i64| judged(&story(delay)).0;
         assert_eq!(cause(&|_| 5 * MS), Cause::Application);
-        // Jitter of up to 8 ms, a standstill of the last fifth, clocks that drift by 100 ppm.
+        // Jitter of up to 8 ms, a stall of the last fifth, clocks that drift by 100 ppm.
         assert_eq!(cause(&|at| ((at * 7919.0).fract() * 8e6) as i64), Cause::Application);
         assert_eq!(cause(&|at| if at > 0.8 { 200 * MS } else { 5 * MS }), Cause::Application);
         assert_eq!(cause(&|at| (at * 3e5) as i64), Cause::Application);
@@ -270,9 +273,9 @@ mod tests {
         let (cause, evidence, remedy) = judged(&late);
         assert_eq!(cause, Cause::Cpu, "{evidence}");
         assert!(evidence.contains("200 ms late") && evidence.contains("ran for 97 %"), "{evidence}");
-        // There is only one flow to spread.
+        // There is only one flow, so more streams are no remedy.
         assert!(!remedy.unwrap().contains("--streams"));
-        // It slept because its interface was full.
+        // It slept because its interface's queue was full.
         late.threads = Threads::default();
         late.sent.refused = 700;
         assert_eq!(judged(&late).0, Cause::LinkRate);
@@ -293,7 +296,7 @@ mod tests {
         assert_eq!(judged(&lossy).0, Cause::LinkRate);
         lossy.received.dropped_here = 300;
         assert_eq!(judged(&lossy).0, Cause::Cpu);
-        // More was not sent than was lost.
+        // More packets were unsent than lost.
         lossy.sent.sent = 6400;
         lossy.received.received = 6300;
         assert!(judged(&lossy).1.contains("sent 6400 of 6562"));

@@ -1,16 +1,18 @@
-//! What is asked of a node, and how it stands with it: no socket, no task, and no clock but the times that it is given.
+//! The state of a node's link: pending requests, connections and counters; no socket, no task, and no clock except the times passed in.
 //!
-//! A bank with several counters and one queue: whoever comes waits in the one queue, goes to the counter with the fewest before it, and
-//! is served there to the end. The queue, the window and the tags are the node's; a connection has only what was sent over
-//! it. So several connections never have more under way than one would have, and their frames are no smaller.
+//! The model is a bank with several counters and one queue: a request waits in the one queue, goes to the counter with the
+//! fewest requests, and stays there until it is served. The queue, the window and the tags belong to the node; a connection
+//! only has the requests sent over it. So several connections never have more requests outstanding than one would have, and
+//! their frames are no smaller.
 //!
-//! When one connection breaks, all are given up, and what was not answered goes back into the queue. A request that was asked
-//! over a connection that is lost may still be on its way to the node; asked again over another, it could overtake its first copy,
-//! and land on what was written since. The node lets a coordinator in anew only when nothing of the old connections can land.
+//! When one connection breaks, all are closed, and unanswered requests return to the queue. A request sent over a lost
+//! connection may still be on its way to the node; sent again over another, it could overtake its first copy, which would
+//! then overwrite newer data. The node accepts a coordinator again only when no request of the old connections can still be
+//! executed.
 //!
-//! Whoever asked may go away before the answer, as a client does that is cut off, and comes back to ask for the same again.
-//! What he asked is dropped if it has not left. If it has, whatever touches its range waits until the node has answered it: else
-//! it could land, late, on what was answered since.
+//! A requester may disappear before the reply, as when a client is disconnected, and return to repeat the request. Its
+//! request is dropped if it has not been sent. If it has, any request that touches its range waits until the node has
+//! replied to it: otherwise it could be executed late, and overwrite data acknowledged since.
 
 use super::{Counts, Failure, Why};
 use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status, Stretch};
@@ -30,20 +32,19 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// A connection on which nothing is received for so long, while answers are due, is given up; or for as long as a request may take,
-/// if that is less.
+/// A connection without any received data for this long, while replies are due, is closed; or for as long as a request may
+/// take, if that is less.
 pub(super) const SILENCE: Duration = Duration::from_secs(10);
-/// Data in a frame after which it is closed.
+/// Data in a frame after which the frame is complete.
 const FRAME_BYTES: usize = 1 << 20;
-/// Data go through shared memory from here on: two copies through a socket's buffers cost more than an entry of the frame.
+/// The minimum size of data for shared memory: two copies through a socket's buffers cost more than an entry of the frame.
 const WORTH_A_PLACE_BYTES: usize = 2 << 10;
-/// Data asked for or sent, and not answered.
+/// The maximum of data requested or sent, and not answered.
 const UNDER_WAY_BYTES: usize = 16 << 20;
-/// The same where they are in memory that both share: no way has to be filled, and more would be in no cache any more when it is
-/// used next.
+/// The same for shared memory: there is no path to fill, and more would no longer be in any cache when it is used next.
 const SHARED_BYTES: usize = 4 << 20;
 
-/// Who decides on window and batch.
+/// What determines window and batch.
 #[derive(Debug, Clone)]
 pub enum Control {
     /// The user.
@@ -52,13 +53,13 @@ pub enum Control {
     Tuned,
 }
 
-/// The same for all links of a coordinator, which have one tuner.
+/// Shared by all links of a coordinator, which have one tuner.
 #[derive(Debug, Clone)]
 pub struct Pace {
     by: By,
-    /// The clock of them all.
+    /// The common reference of times.
     begin: Instant,
-    /// One of the nodes may have lost what it had answered.
+    /// Whether a node may have lost acknowledged writes.
     doubtful: Rc<Cell<bool>>,
 }
 
@@ -69,7 +70,7 @@ enum By {
 }
 
 impl Pace {
-    /// For so many nodes.
+    /// Creates the pace for this number of nodes.
     pub fn new(control: &Control, nodes: usize) -> Self {
         let by = match control {
             Control::Fixed(setting) => By::Fixed(*setting),
@@ -78,7 +79,7 @@ impl Pace {
         Self { by, begin: Instant::now(), doubtful: Rc::default() }
     }
 
-    /// Whether one of the nodes may have lost what it had answered: no write and no flush may succeed then.
+    /// Whether a node may have lost acknowledged writes: no write and no flush may succeed then.
     pub fn is_doubtful(&self) -> bool {
         self.doubtful.get()
     }
@@ -90,7 +91,7 @@ impl Pace {
         }
     }
 
-    /// A frame of `node` brought so many answers by `now`; `left` requests are under way or wait.
+    /// A frame of `node` contained `answers` replies at `now`; `left` requests are outstanding or queued.
     fn answered(&self, node: u32, now: Instant, answers: u32, left: u32) {
         if let By::Tuned(tuner) = &self.by {
             let now_ns = now.saturating_duration_since(self.begin).as_nanos() as u64;
@@ -99,7 +100,7 @@ impl Pace {
     }
 }
 
-/// Why a connection is of no more use, although it carries bytes.
+/// Why a connection is unusable, although it is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Tardy {
     #[error("no data received for {} s", .0.as_secs_f64())]
@@ -108,25 +109,25 @@ pub(super) enum Tardy {
     Late(Duration),
 }
 
-/// Data of a request. Most have one part, which takes no extra memory.
+/// The data of a request. Most have one part, which takes no extra memory.
 pub type Parts = SmallVec<[Bytes; 1]>;
 
 #[derive(Debug)]
 struct Job {
-    /// Higher than that of all before it.
+    /// A sequence number.
     number: u64,
     request: Request,
-    /// In parts.
+    /// The data, in parts.
     data: Parts,
-    /// Where in shared memory the data are, or shall be, as the frame says it; nothing if the frame carries them.
+    /// The ranges of shared memory with the data, or for it, in frame format; `None` if the frame carries the data.
     places: Option<Bytes>,
-    /// Where the node puts the answer.
+    /// The buffer for the node's reply.
     into: Option<Buffer>,
     since: Instant,
-    /// When it left, the last time, and over which connection.
+    /// When and over which connection it was last sent.
     sent: Instant,
     over: usize,
-    /// For a flush: the writes that were answered when it was asked.
+    /// For a flush: the number of writes answered when it was requested.
     covers: u64,
     reply: oneshot::Sender<Result<Bytes, Failure>>,
 }
@@ -136,7 +137,7 @@ impl Job {
         self.bytes() >= LARGE_BYTES
     }
 
-    /// Has its data in shared memory from now on, if they are there or can be.
+    /// Moves its data to shared memory, if it is there or can be.
     fn share(&mut self) {
         match self.request.operation {
             Operation::Read if self.bytes() < WORTH_A_PLACE_BYTES || self.request.unchecked => {}
@@ -152,7 +153,7 @@ impl Job {
         self.request.places = self.places.as_deref().map_or(0, Extent::count);
     }
 
-    /// Its connection is lost: what the node may still use of it, if it is memory that both share.
+    /// Its connection is lost: returns the shared memory that the node may still use.
     fn unshare(&mut self) -> Option<InUse> {
         self.places.take()?;
         self.request.places = 0;
@@ -174,7 +175,7 @@ struct InUse {
     _into: Option<Buffer>,
 }
 
-/// A change whose asker went away.
+/// A write or trim whose requester is gone.
 #[derive(Debug, Clone, Copy)]
 struct Orphan {
     number: u64,
@@ -195,25 +196,25 @@ impl Orphan {
 /// One of the node's connections.
 #[derive(Debug, Clone, Copy)]
 struct Connection {
-    /// The node has welcomed it.
+    /// Whether the node has welcomed it.
     open: bool,
-    /// What it was given is written, so that it may be given more.
+    /// Whether its last frame is written, so that it can take another.
     free: bool,
     under_way: usize,
     received: Instant,
     sequence: u64,
-    /// Both ends see the same memory.
+    /// Whether both ends share memory.
     memory: bool,
 }
 
-/// What does not change of a node.
+/// The constant properties of a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
     pub address: SocketAddr,
-    /// Among those of its coordinator.
+    /// Its index among the coordinator's nodes.
     pub place: u32,
     pub epoch: u64,
-    /// A request that finds no answer fails after this time.
+    /// The time after which a request without a reply fails.
     pub timeout: Duration,
 }
 
@@ -225,31 +226,31 @@ pub(super) struct State {
     pending: VecDeque<Job>,
     orphans: Vec<Orphan>,
     jobs: u64,
-    /// Under way, by tag.
+    /// Outstanding requests, by tag.
     tags: Vec<Option<Job>>,
     free: Vec<u16>,
     bytes: usize,
     connections: Vec<Connection>,
     boot: String,
-    /// Writes answered, and those of them that a flush covers.
+    /// Writes answered, and those of them covered by a flush.
     written: u64,
     flushed: u64,
-    /// Where what it had answered may be lost.
+    /// Where acknowledged writes may be lost.
     pub lost: Vec<(u64, u64)>,
     counts: Counts,
-    /// Since when it has answered nothing, if there is no connection.
+    /// The start of the time without replies, if there is no connection.
     silent_since: Option<Instant>,
     /// Why there is no connection now.
     pub trouble: Option<String>,
     pub ended: Option<Failure>,
-    /// Of the frame that is made: kept for its room.
+    /// The entries of the frame being built: kept to reuse the allocation.
     requests: Vec<Request>,
-    /// Of connections that broke. When the node lets us in anew nothing of them goes on.
+    /// Memory of broken connections. When the node accepts us again it no longer uses it.
     in_use: Vec<InUse>,
 }
 
 impl Drop for State {
-    /// The node may be busy with it for as long as it likes, and no answer will come: so its memory is not used again.
+    /// The node may use the memory for any length of time, and no reply will arrive: so the memory is leaked.
     fn drop(&mut self) {
         let under_way = self.tags.iter_mut().flatten().filter_map(Job::unshare);
         self.in_use.drain(..).chain(under_way).for_each(std::mem::forget);
@@ -257,7 +258,7 @@ impl Drop for State {
 }
 
 impl State {
-    /// Of a node that was claimed and has welcomed us; none of the `connections` is open yet.
+    /// The state of a node that was claimed and has welcomed us; none of the `connections` is open yet.
     pub fn new(pace: Pace, node: Known, welcome: &Welcome, connections: usize) -> Self {
         let granted = usize::from(welcome.granted).clamp(1, frame::MAX_COUNT);
         let connection =
@@ -274,7 +275,7 @@ impl State {
             bytes: 0,
             connections: vec![connection; connections.max(1)],
             boot: welcome.boot.clone(),
-            // What it answered to those before us counts as one that is not flushed.
+            // Writes it acknowledged to earlier coordinators count as one that is not flushed.
             written: u64::from(welcome.unflushed),
             flushed: 0,
             lost: Vec::new(),
@@ -287,8 +288,7 @@ impl State {
         }
     }
 
-    /// A request joins the queue. Its answer comes through `reply`; its number, and which connection it is worth waking, are
-    /// returned.
+    /// Adds a request to the queue. Its reply is sent to `reply`; returns its number, and the connection to wake.
     pub fn put(
         &mut self,
         request: Request,
@@ -301,7 +301,7 @@ impl State {
         let away = self.is_away(now).then(|| self.too_late());
         let lost = (!self.lost.is_empty() && !request.reads()).then_some(Failure::Lost);
         if let Some(failure) = self.ended.clone().or(lost).or(away) {
-            // Whoever asked may be gone.
+            // The requester may be gone.
             let _ = reply.send(Err(failure));
             return (number, None);
         }
@@ -321,7 +321,7 @@ impl State {
         (number, self.next())
     }
 
-    /// Whoever asked for that went away, before he was answered.
+    /// The requester of this request is gone, before it was answered.
     pub fn abandon(&mut self, number: u64, request: &Request) {
         if matches!(request.operation, Operation::Write | Operation::Trim) && self.ended.is_none() {
             self.orphans.push(Orphan { number, offset: request.offset, length: request.length });
@@ -333,7 +333,7 @@ impl State {
         self.orphans.retain(|orphan| orphan.number != number);
     }
 
-    /// Counts, with what is in force now.
+    /// The counters, with the current settings.
     pub fn counts(&self) -> Counts {
         let (setting, waiting, under_way) = (self.setting(), self.pending.len() as u32, self.under_way() as u32);
         Counts {
@@ -354,33 +354,33 @@ impl State {
         self.granted - self.free.len()
     }
 
-    /// How many requests should leave now.
+    /// How many requests to send now.
     fn room(&self) -> usize {
         if self.pending.front().is_some_and(Job::is_large) {
-            // It fills packets alone: nothing is gained if it waits for others, and the way would lie empty meanwhile.
+            // It fills packets alone: waiting for others has no benefit, and the path would be idle meanwhile.
             let natural = Setting::holding(self.setting().window(), Hold::NATURAL);
             return natural.frame(self.pending.len() as u32, self.under_way() as u32) as usize;
         }
         self.setting().frame(self.pending.len() as u32, self.under_way() as u32) as usize
     }
 
-    /// The connection whose turn it is: of those that can take a frame, the one with the fewest requests under way.
+    /// The connection to use next: of those that can take a frame, the one with the fewest outstanding requests.
     fn next(&self) -> Option<usize> {
         let can = self.connections.iter().enumerate().filter(|(_, connection)| connection.open && connection.free);
         can.min_by_key(|(nth, connection)| (connection.under_way, *nth)).map(|(nth, _)| nth)
     }
 
-    /// The node has welcomed a connection; nothing is under way over it.
+    /// The node has welcomed a connection; nothing is outstanding on it.
     pub fn opened(&mut self, nth: usize, now: Instant, memory: bool) {
         self.connections[nth] = Connection { open: true, free: true, under_way: 0, received: now, sequence: 0, memory };
     }
 
-    /// Whether all that it has answered is flushed.
+    /// Whether all acknowledged writes are flushed.
     pub fn all_flushed(&self) -> bool {
         self.flushed >= self.written
     }
 
-    /// It may have lost what it had answered: what is to change it, or to make that durable, fails from now on.
+    /// The node may have lost acknowledged writes: writes and flushes fail from now on.
     pub fn doubt(&mut self, welcome: &Welcome) {
         if welcome.lost.is_empty() {
             return;
@@ -396,7 +396,7 @@ impl State {
         }
     }
 
-    /// Whether it can be asked again: it is still the machine that it was, or nothing was lost, or it says itself what may be.
+    /// Whether the node can be used again: its machine has not restarted, or nothing was lost, or it reports itself what may be.
     pub fn reopened(&mut self, welcome: &Welcome) -> bool {
         if self.boot != welcome.boot && !self.all_flushed() && welcome.lost.is_empty() {
             return false;
@@ -409,13 +409,14 @@ impl State {
         true
     }
 
-    /// What the connection was given is written; makes its next frame, if it is its turn and time for one. Another connection
-    /// that should be woken is returned.
+    /// The connection's last frame is written; builds its next frame, if it is this connection's turn and time to send.
+    /// Returns another connection to wake.
     pub fn fill(&mut self, nth: usize, now: Instant, out: &mut Outbox) -> Option<usize> {
         self.connections[nth].free = true;
         if self.next() == Some(nth) {
             let mut before = usize::MAX;
-            // Within a machine nothing is gained by a write for each frame that is ready; on a way that carries packets they shall come apart.
+            // On the same machine a write for each ready frame has no benefit; on a path with packets the frames should
+            // arrive separately.
             while out.len() != before
                 && (before == usize::MAX || (self.connections[nth].memory && out.len() < FRAME_BYTES))
             {
@@ -479,13 +480,13 @@ impl State {
         self.requests.clear();
     }
 
-    /// So many bytes came over a connection.
+    /// Records bytes received on a connection.
     pub fn received(&mut self, nth: usize, now: Instant, bytes: usize) {
         self.connections[nth].received = now;
         self.counts.bytes_received += bytes as u64;
     }
 
-    /// A frame came over a connection.
+    /// Processes a frame received on a connection.
     pub fn answered(&mut self, nth: usize, frame: Frame, now: Instant) -> Result<(), Broken> {
         let Frame::Replies(head, replies) = frame else { return Err(Broken::Sense("a node sent a request")) };
         self.counts.frames_received += 1;
@@ -529,7 +530,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether a connection has kept us waiting too long. Requests that wait their turn are nothing to worry about.
+    /// Whether a connection has been silent or late for too long. Requests in the queue do not count.
     pub fn tardy(&self, nth: usize, now: Instant) -> Option<Tardy> {
         let (connection, timeout) = (&self.connections[nth], self.node.timeout);
         let silence = SILENCE.min(timeout);
@@ -540,10 +541,10 @@ impl State {
         self.tags.iter().flatten().any(late).then_some(Tardy::Late(timeout))
     }
 
-    /// No connection is open any more: what is under way is to be asked anew, the oldest first.
+    /// All connections are closed: requeues outstanding requests, the oldest first.
     pub fn ask_again(&mut self, now: Instant) {
         let mut jobs: Vec<Job> = self.tags.iter_mut().filter_map(Option::take).collect();
-        // The oldest unanswered request dates since when it is silent.
+        // The node has been silent since the oldest unanswered request.
         let first = jobs.iter().map(|job| job.sent).min().unwrap_or(now);
         self.silent_since.get_or_insert(first);
         jobs.sort_by_key(|job| std::cmp::Reverse(job.number));
@@ -552,7 +553,7 @@ impl State {
             self.free.push(job.request.tag);
             self.pending.push_front(job);
         }
-        // Nothing of them can land any more.
+        // No request of the old connections can be executed any more.
         self.pending.retain(|job| !job.reply.is_closed());
         self.orphans.clear();
         self.bytes = 0;
@@ -562,23 +563,23 @@ impl State {
         self.expire(now);
     }
 
-    /// Whether it has answered nothing for so long that it is not waited for.
+    /// Whether the node has been silent for so long that requests do not wait for it.
     pub fn is_away(&self, now: Instant) -> bool {
         self.silent_since.is_some_and(|since| now.saturating_duration_since(since) > self.node.timeout)
     }
 
-    /// When [`State::expire`] next has something to do, if there is no connection: the oldest request has waited too long, or the node is away,
-    /// from when on what is asked fails at once.
+    /// When [`State::expire`] next has something to do, if there is no connection: when the oldest request times out, or
+    /// when the node counts as away, after which requests fail at once.
     pub fn expires(&self, now: Instant) -> Option<Instant> {
-        // One more than may be waited.
+        // One more than the permitted wait.
         let late = self.node.timeout + Duration::from_millis(1);
         let oldest = self.pending.front().map(|job| job.since + late);
-        // What is past is nothing to wait for, but for requests that are there.
+        // A time in the past matters only if requests are queued.
         let away = self.silent_since.map(|since| since + late).filter(|at| *at > now || oldest.is_some());
         oldest.into_iter().chain(away).min()
     }
 
-    /// A request that finds no answer fails after this time.
+    /// The time after which a request without a reply fails.
     pub fn timeout(&self) -> Duration {
         self.node.timeout
     }
@@ -588,7 +589,7 @@ impl State {
         Failure::Deadline(self.node.address, self.node.timeout, why)
     }
 
-    /// Fails what waits too long; nothing is under way then.
+    /// Fails requests that have waited too long; nothing is outstanding then.
     pub fn expire(&mut self, now: Instant) {
         let away = self.is_away(now);
         let late = |job: &Job, timeout| now.saturating_duration_since(job.since) > timeout;
@@ -600,10 +601,10 @@ impl State {
         }
     }
 
-    /// Nothing can be asked any more.
+    /// Fails all requests, now and later.
     pub fn end(&mut self, failure: Failure, now: Instant) {
         for job in self.pending.drain(..) {
-            // Whoever asked may be gone.
+            // The requester may be gone.
             let _ = job.reply.send(Err(failure.clone()));
         }
         self.orphans.clear();
@@ -612,7 +613,7 @@ impl State {
     }
 }
 
-/// What the answer says; data that do not match their checksum were damaged on the way.
+/// The result of a reply; data that does not match its checksum was corrupted in transit.
 fn judge(request: &Request, reply: &Reply, data: Bytes) -> Result<Result<Bytes, Status>, Broken> {
     if reply.status != Status::Done {
         return Ok(Err(reply.status));
@@ -625,7 +626,7 @@ fn judge(request: &Request, reply: &Reply, data: Bytes) -> Result<Result<Bytes, 
     if !fits {
         return Err(Broken::Sense("an answer has a different length than requested"));
     }
-    // What was put into memory went over no wire.
+    // Data in shared memory was not transmitted.
     if !data.is_empty() && !request.unchecked && !reply.placed && crc32c::crc32c(&data) != reply.checksum {
         return Err(Broken::Checksum);
     }

@@ -1,12 +1,12 @@
-//! A closed loop against any NBD server: so many requests under way over one connection, at places drawn uniformly.
+//! A closed-loop benchmark for any NBD server: a fixed number of outstanding requests over one connection, at uniformly random offsets.
 //!
-//! It is there to find out what a server can do, so it costs little itself: all requests that may be sent leave in one write,
-//! all replies that have come are taken by one read, and data stays where the kernel put it. No runtime, no thread. What it
-//! costs all the same is reported beside what the server costs ([`Figures::client_ns`], [`Figures::server_ns`]): on few
-//! processors a rate is that of the slower of the two, a server's own time for a request is not.
+//! It measures the limits of a server, so its own cost is low: all requests that may be sent leave in one write, all
+//! replies that have arrived are taken with one read, and data stays where the kernel put it. It uses no runtime and no
+//! thread. Its remaining cost is reported beside that of the server ([`Figures::client_ns`], [`Figures::server_ns`]): on
+//! few CPUs a rate is that of the slower of the two, but a server's own time per request is not.
 //!
-//! Every reply must be to a request that is under way, so that none is counted twice; the data are compared with what was
-//! written before if the disk was filled. The first quarter of the time does not count.
+//! Every reply must belong to an outstanding request, so that none is counted twice; the data is compared with what was
+//! written before if the disk was filled. The first quarter of the time is a warm-up.
 
 mod processor;
 mod session;
@@ -29,86 +29,86 @@ use std::time::{Duration, Instant};
 
 /// A reply without its data.
 const REPLY_BYTES: usize = 16;
-/// Bytes asked of the socket at once, unless a reply is longer.
+/// Bytes read from the socket at once, unless a reply is longer.
 const READ_BYTES: usize = 512 << 10;
-/// A write that fills the disk.
+/// Bytes of each write that fills the disk.
 const FILL_BYTES: u32 = 1 << 20;
-/// Writes under way while the disk is filled.
+/// Outstanding writes while the disk is filled.
 const FILL_DEPTH: u32 = 8;
-/// Slots have 16 bits of a cookie.
+/// A slot number has 16 bits of a cookie.
 const MAX_DEPTH: u32 = 1 << 16;
-/// A server that says nothing for so long is given up.
+/// The connection is closed after this long without data from the server.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// What is run.
+/// The load to run.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// Bytes of a request, which begins at a multiple of it.
+    /// Bytes of a request; its offset is a multiple of this.
     pub block_bytes: u32,
-    /// Requests under way.
+    /// Outstanding requests.
     pub depth: u32,
-    /// Requests that a write waits for, at most [`Load::depth`]; with 1 whatever may be sent leaves at once.
+    /// The number of requests to collect per write, at most [`Load::depth`]; with 1 each request is sent as soon as possible.
     pub batch: u32,
-    /// All of it, the time before it counts included.
+    /// The total time, including the warm-up.
     pub duration: Duration,
-    /// Writes instead of reads; what was on the disk is lost.
+    /// Writes instead of reads; the data on the disk is lost.
     pub write: bool,
-    /// Write known bytes to the whole disk first; what was on it is lost.
+    /// Write a known pattern to the whole disk first; the data on it is lost.
     pub fill: bool,
-    /// Compare what is read with those bytes.
+    /// Compare the data of reads with the pattern.
     pub compare: bool,
-    /// Of the places.
+    /// The seed of the offsets.
     pub seed: u64,
     /// The process whose CPU time is reported, with its children and all their threads.
     pub server: Option<u32>,
 }
 
-/// What was measured.
+/// The results.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Answers a second.
+    /// Replies per second.
     pub ops_per_s: f64,
-    /// From the write that asked to the read that had the answer.
+    /// From the write of the request to the read of its reply.
     pub latency_ns: Latency,
-    /// Requests in a write, on average.
+    /// Mean number of requests per write.
     pub requests_per_write: f64,
-    /// Replies in a read of the socket, on average.
+    /// Mean number of replies per read of the socket.
     pub replies_per_read: f64,
-    /// Processor time of this client for a request.
+    /// CPU time of this client per request.
     pub client_ns: f64,
-    /// Processor time of the server for a request, if it was asked for.
+    /// CPU time of the server per request, if requested.
     pub server_ns: Option<f64>,
-    /// Answers that were compared with what was written.
+    /// Replies compared with the pattern.
     pub compared: u64,
-    /// Requests that the server refused.
+    /// Requests that failed at the server.
     pub failed: u64,
 }
 
-/// Why nothing was measured.
+/// Why there are no results.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No connection, or it broke.
+    /// The connection could not be opened, or broke.
     #[error("the connection to {place} failed: {error}")]
     Connection {
         /// The server.
         place: String,
-        /// What happened.
+        /// The error.
         error: io::Error,
     },
-    /// The server does not do what was asked.
+    /// The server does not behave as required.
     #[error("{place} {what}")]
     Server {
         /// The server.
         place: String,
-        /// What it does.
+        /// Its behaviour.
         what: String,
     },
-    /// What was asked makes no sense.
+    /// The requested load is invalid.
     #[error("{0}")]
     Load(String),
 }
 
-/// A request under way.
+/// An outstanding request.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     cookie: u64,
@@ -124,7 +124,7 @@ pub fn run(place: &Uri, load: &Load) -> Result<Figures, Error> {
     measure(Session::open(place)?, load)
 }
 
-/// Runs the load over a stream of the caller's, that is read and written in turn.
+/// Runs the load over a stream of the caller, with alternating reads and writes.
 ///
 /// # Errors
 /// [`Error`].
@@ -156,7 +156,7 @@ fn measure(mut session: Session, load: &Load) -> Result<Figures, Error> {
     Ok(figures)
 }
 
-/// The eight bytes at each place of a filled disk: no two alike, and telling where they belong.
+/// The eight bytes at each offset of a filled disk: unique, and determined by the offset.
 fn word(place: u64, seed: u64) -> u64 {
     (place / 8) ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -167,7 +167,7 @@ fn pattern(out: &mut Vec<u8>, offset: u64, length: u32, seed: u64) {
     out.resize(out.len() + length as usize % 8, 0);
 }
 
-/// Whether data are those of [`pattern`].
+/// Whether data is that of [`pattern`].
 fn is_pattern(data: &[u8], offset: u64, seed: u64) -> bool {
     let (words, rest) = data.as_chunks::<8>();
     let differs = words
@@ -207,19 +207,19 @@ struct Loop<'a> {
     places: u64,
     random: Random,
     slots: Vec<Option<Slot>>,
-    /// Slots that may be used for a request.
+    /// Slots without an outstanding request.
     free: Vec<usize>,
     next: u64,
     out: Vec<u8>,
     payload: Vec<u8>,
-    /// What came and was not taken: `input[begin..end]`.
+    /// Received and not yet processed: `input[begin..end]`.
     input: Vec<u8>,
     begin: usize,
     end: usize,
     tally: Tally,
 }
 
-/// Counts, of the whole run; the latencies are those of the measurement.
+/// Counters of the whole run; the latencies exclude the warm-up.
 struct Tally {
     latency_ns: Histogram<u64>,
     answered: u64,
@@ -269,7 +269,7 @@ impl<'a> Loop<'a> {
             now = self.take()?;
         }
         let last = Snapshot::of(&self.tally, server)?;
-        // A server that is silent from here on looks like one that answers all.
+        // Otherwise a server that fell silent here would look like one that answers everything.
         while self.free.len() < self.slots.len() {
             self.take()?;
         }
@@ -298,7 +298,7 @@ impl<'a> Loop<'a> {
         })
     }
 
-    /// Sends what may be sent, in one write.
+    /// Sends all requests that may be sent, in one write.
     fn ask(&mut self) -> Result<(), Error> {
         self.out.clear();
         let command = if self.load.write { command::WRITE } else { command::READ };
@@ -306,7 +306,7 @@ impl<'a> Loop<'a> {
         self.tally.sent += self.free.len() as u64;
         for slot in self.free.drain(..) {
             let offset = self.random.below(self.places) * u64::from(self.load.block_bytes);
-            // The slot, and which of its requests it is: an answer that comes twice has another name.
+            // The slot, and a sequence number: the cookie of a duplicate reply does not match.
             let cookie = self.next << 16 | slot as u64;
             self.next += 1;
             self.slots[slot] = Some(Slot { cookie, offset, asked });
@@ -317,7 +317,7 @@ impl<'a> Loop<'a> {
         self.session.send(&self.out)
     }
 
-    /// Takes what has come, by one read; when that was.
+    /// Receives replies with one read; returns when that was.
     fn take(&mut self) -> Result<Instant, Error> {
         if self.input.len() - self.end < self.input.len() / 2 {
             self.input.copy_within(self.begin..self.end, 0);
@@ -335,7 +335,7 @@ impl<'a> Loop<'a> {
         Ok(now)
     }
 
-    /// Takes one reply, if it is there whole.
+    /// Processes one reply, if it is complete.
     fn one(&mut self, now: Instant) -> Result<bool, Error> {
         let input = &self.input[self.begin..self.end];
         let Some((head, data)) = input.split_first_chunk::<REPLY_BYTES>() else { return Ok(false) };
@@ -365,7 +365,7 @@ impl<'a> Loop<'a> {
     }
 }
 
-/// How far it is.
+/// The state of the counters.
 struct Snapshot {
     at: Instant,
     answered: u64,

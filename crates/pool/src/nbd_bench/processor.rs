@@ -1,7 +1,7 @@
-//! What processes spent of the processors, to the nanosecond, by the clock that the kernel has for each (clock_getcpuclockid(3)).
+//! The CPU time of processes, in nanoseconds, from the kernel's clock of each (clock_getcpuclockid(3)).
 //!
-//! Threads that have ended are in it: a server may end those of its threads that have nothing to do. What the
-//! kernel does for a socket in the sender's stead, on loopback the receiver's side too, is in the sender's time.
+//! It includes threads that have exited: a server may end idle threads. What the kernel does for a socket on behalf of the
+//! sender, on loopback including the receiver's side, counts as the sender's time.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ pub struct Spent {
     processes: Vec<u32>,
 }
 
-/// There is no such process, or /proc does not have it.
+/// There is no such process, or /proc does not contain it.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the CPU time of process {process}: {error}")]
 pub struct Unknown {
@@ -21,7 +21,7 @@ pub struct Unknown {
 }
 
 impl Spent {
-    /// A process and those that descend from it now.
+    /// A process and its current descendants.
     ///
     /// # Errors
     /// [`Unknown`].
@@ -42,19 +42,19 @@ impl Spent {
         Ok(spent)
     }
 
-    /// Nanoseconds up to now.
+    /// The CPU time so far, in nanoseconds.
     ///
     /// # Errors
-    /// [`Unknown`]: one of them ended.
+    /// [`Unknown`]: one of them exited.
     pub fn now_ns(&self) -> Result<u64, Unknown> {
         let of = |process: &u32| ran_ns(*process).map_err(|error| Unknown { process: *process, error });
         self.processes.iter().map(of).sum()
     }
 }
 
-/// Nanoseconds of all threads of a process, those included that have ended.
+/// The CPU time of all threads of a process in nanoseconds, including those that have exited.
 fn ran_ns(process: u32) -> io::Result<u64> {
-    // Of 0 and of what is no process' number it would be our own.
+    // For 0 or an invalid number it would be our own clock.
     let known = libc::pid_t::try_from(process).ok().filter(|process| *process > 0);
     let process = known.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
     let mut clock = 0;
@@ -71,13 +71,13 @@ fn ran_ns(process: u32) -> io::Result<u64> {
     Ok(spent.tv_sec.cast_unsigned() * 1_000_000_000 + spent.tv_nsec.cast_unsigned())
 }
 
-/// The parent in `/proc/PID/stat`; the name before it may hold anything, so its last parenthesis counts.
+/// The parent in `/proc/PID/stat`; the name before it may contain anything, so the last parenthesis is used.
 fn parent(process: u32) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Nanoseconds of this process up to now.
+/// The CPU time of this process so far, in nanoseconds.
 pub fn own_ns() -> u64 {
     let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     spent.tv_sec.cast_unsigned() * 1_000_000_000 + spent.tv_nsec.cast_unsigned()

@@ -1,4 +1,4 @@
-//! A client's side of NBD, as much of it as a load needs: GO, then simple replies.
+//! The client side of NBD, limited to what a load needs: GO, then simple replies.
 
 use super::uri::{To, Uri};
 use super::{Error, REPLY_BYTES, SILENCE};
@@ -9,14 +9,14 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-/// The longest reply to an option that is believed.
+/// The maximum accepted length of a reply to an option.
 const MAX_OPTION_REPLY: u32 = 64 << 10;
 
-/// A stream that is read and written in turn.
+/// A stream with alternating reads and writes.
 pub trait Stream: Read + Write {}
 impl<S: Read + Write> Stream for S {}
 
-/// A connection that is past its handshake.
+/// A connection after its handshake.
 pub struct Session {
     stream: Box<dyn Stream>,
     place: String,
@@ -24,13 +24,13 @@ pub struct Session {
     flags: u16,
 }
 
-/// A connection that is past its handshake, and whoever has it may speak on.
+/// A connection after its handshake, to be used by another component.
 pub struct Socket {
-    /// It.
+    /// The socket.
     pub socket: OwnedFd,
     /// The export's size.
     pub size_bytes: u64,
-    /// What the export can do: [`wire::transmission`].
+    /// The capabilities of the export: [`wire::transmission`].
     pub flags: u16,
 }
 
@@ -66,29 +66,29 @@ pub fn request(out: &mut Vec<u8>, command: u16, cookie: u64, offset: u64, length
     out.extend_from_slice(&head);
 }
 
-/// Error and cookie of a simple reply.
+/// Parses a simple reply: error and cookie.
 pub fn parse(head: &[u8; REPLY_BYTES]) -> Option<(u32, u64)> {
     let number = |range: std::ops::Range<usize>| head[range].iter().fold(0, |n: u64, byte| n << 8 | u64::from(*byte));
     (number(0..4) == u64::from(wire::SIMPLE_REPLY)).then(|| (number(4..8) as u32, number(8..16)))
 }
 
 impl Session {
-    /// Connects and chooses the export.
+    /// Connects and selects the export.
     pub fn open(place: &Uri) -> Result<Self, Error> {
         Self::over(connect(place)?.0, place)
     }
 
-    /// As [`Session::open`], for the kernel to speak on.
+    /// As [`Session::open`], for use by the kernel.
     pub fn socket(place: &Uri) -> Result<Socket, Error> {
         let (stream, socket) = connect(place)?;
         let session = Self::over(stream, place)?;
-        // The kernel's own reads would end by it.
+        // The timeout would end the kernel's own reads.
         let forever = rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Recv, None);
         forever.map_err(|error| session.broken(error.into()))?;
         Ok(Socket { socket, size_bytes: session.size_bytes, flags: session.flags })
     }
 
-    /// Chooses the export, over a stream to its server.
+    /// Selects the export, over a stream to its server.
     pub fn over(stream: Box<dyn Stream>, place: &Uri) -> Result<Self, Error> {
         let mut session = Self { stream, place: place.to_string(), size_bytes: 0, flags: 0 };
         session.greet(&place.export)?;
@@ -110,7 +110,7 @@ impl Session {
         out.extend((export.len() as u32 + 6).to_be_bytes());
         out.extend((export.len() as u32).to_be_bytes());
         out.extend(export.as_bytes());
-        // No fact is asked for; size and flags are sent anyway.
+        // No information is requested; size and flags are sent anyway.
         out.extend([0, 0]);
         self.send(&out)?;
         loop {
@@ -148,7 +148,7 @@ impl Session {
         self.size_bytes
     }
 
-    /// Where replies come from.
+    /// The stream of replies.
     pub fn stream(&mut self) -> &mut dyn Stream {
         &mut *self.stream
     }
@@ -158,26 +158,26 @@ impl Session {
         self.stream.write_all(bytes).map_err(|error| self.broken(error))
     }
 
-    /// Error and cookie of the next reply, which has no data.
+    /// Receives the next reply, which has no data: error and cookie.
     pub fn reply(&mut self) -> Result<(u32, u64), Error> {
         let head = self.exactly()?;
         parse(&head).ok_or_else(|| self.wrong("sent an invalid reply".into()))
     }
 
-    /// Says that it goes.
+    /// Disconnects.
     pub fn end(mut self) {
         let mut out = Vec::new();
         request(&mut out, command::DISCONNECT, 0, 0, 0);
-        // The measurement is over; a server that is gone already needs no message.
+        // The measurement is over; a server that is already gone needs no message.
         let _ = self.stream.write_all(&out);
     }
 
-    /// The server does what it must not.
+    /// The error for a violation of the protocol.
     pub fn wrong(&self, what: String) -> Error {
         Error::Server { place: self.place.clone(), what }
     }
 
-    /// The connection broke.
+    /// The error for a broken connection.
     pub fn broken(&self, error: io::Error) -> Error {
         let error = match error.kind() {
             io::ErrorKind::WouldBlock => io::Error::other(format!("no answer for {} s", SILENCE.as_secs())),

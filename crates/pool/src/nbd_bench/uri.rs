@@ -1,4 +1,4 @@
-//! Where an NBD server is, as its clients write it (`doc/uri.md` of the NetworkBlockDevice project), without encryption.
+//! The URI of an NBD server (`doc/uri.md` of the NetworkBlockDevice project), without encryption.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -10,11 +10,11 @@ use std::str::FromStr;
 pub struct Uri {
     /// The export's name; the empty one is the default.
     pub export: String,
-    /// How to get there.
+    /// The server's address.
     pub to: To,
 }
 
-/// How to get to a server.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum To {
     /// A host and a port.
@@ -23,33 +23,33 @@ pub enum To {
     Unix(PathBuf),
 }
 
-/// Why a text is no such address.
+/// Why a text is not a valid URI.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UriError {
-    /// It is of another kind.
+    /// The scheme or form is not supported.
     #[error("{ADVICE}")]
     Form,
-    /// It names an export or a host in a way that is not read here.
+    /// The name of an export or host is percent-encoded, which is not supported.
     #[error("percent-encoding is supported in the socket path only; {ADVICE}")]
     Encoded,
-    /// What stands for the port is none.
+    /// The port is invalid.
     #[error("{0:?} is not a port; {ADVICE}")]
     Port(String),
-    /// It has no reader.
+    /// There is no host.
     #[error("no host; {ADVICE}")]
     NoHost,
-    /// The socket's path is not written as it should.
+    /// The path of the socket is not properly encoded.
     #[error("{0:?} has a % without two digits; {ADVICE}")]
     Socket(String),
-    /// It asks for encryption.
+    /// It requires encryption.
     #[error("this client does not support TLS")]
     Tls,
 }
 
 const ADVICE: &str = "expected nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH";
 
-/// The port that NBD has by custom.
+/// The default port of NBD.
 const PORT: u16 = 10_809;
 
 impl FromStr for Uri {
@@ -61,7 +61,7 @@ impl FromStr for Uri {
             Some(("nbd", rest)) => {
                 let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
                 let port = |port: &str| port.parse().map_err(|_| UriError::Port(port.into()));
-                // The colons of an IPv6 address stand in brackets.
+                // The colons of an IPv6 address are in brackets.
                 let (host, port) = match authority.rsplit_once(':') {
                     Some((host, digits)) if !digits.ends_with(']') => (host, port(digits)?),
                     _ => (authority, PORT),
@@ -97,7 +97,7 @@ impl std::fmt::Display for Uri {
     }
 }
 
-/// A path as it stands in a URI: what means something there is written as `%` and two digits.
+/// Encodes a path for a URI: reserved bytes become `%` and two digits.
 pub fn escaped(path: &Path) -> String {
     let mut text = String::new();
     for byte in path.as_os_str().as_bytes() {

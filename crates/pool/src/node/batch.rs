@@ -1,5 +1,5 @@
-//! What one drain of a connection is: the requests that have come, served in the order of the store, and their answers in frames
-//! that leave in as few writes as the cuts allow.
+//! One drain of a connection: the received requests, served in the order of the store, and their replies in frames that are
+//! sent in as few writes as the cuts allow.
 
 use super::GRANTED;
 use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status};
@@ -14,19 +14,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-/// Data after which an answer is cut.
+/// Data after which replies are sent.
 pub(super) const CUT_BYTES: usize = 64 << 10;
-/// Small writes that one thread does, of one batch.
+/// Bytes of small writes of one batch that one thread does.
 const PART_BYTES: usize = 256 << 10;
-/// Writes that are done at once by who has no time to wait, or one that is longer.
+/// Bytes of writes done in one call by a thread that must not block; a longer write is done alone.
 const GROUP_BYTES: usize = 128 << 10;
-/// What is tried at once before answers leave.
+/// Data served before replies are sent.
 const TURN_BYTES: usize = 1 << 20;
-/// And time.
+/// Time after which replies are sent.
 const CUT_TIME: Duration = Duration::from_millis(1);
 
-/// All whole frames' requests, sorted by offset, and how many the largest frame had; `wanted` becomes how many answers the coordinator
-/// wants in a frame.
+/// The requests of all complete frames, sorted by offset, and the number of requests in the largest frame; sets `wanted` to
+/// the number of replies that the coordinator wants in a frame.
 pub(super) fn drain(
     input: &mut Inbox,
     epoch: u64,
@@ -56,7 +56,8 @@ pub(super) fn drain(
     Ok((batch, most))
 }
 
-/// What a request carries or asks for; a node's answer to a map is some bytes a block at most, and few blocks' as a rule.
+/// The bytes that a request carries or requests; a node's reply to a map request has at most a few bytes per block, and
+/// usually covers few blocks.
 pub(super) fn moved_bytes(request: &Request) -> usize {
     match request.operation {
         Operation::Read | Operation::Write => (request.length as usize).min(frame::MAX_DATA_BYTES),
@@ -64,25 +65,25 @@ pub(super) fn moved_bytes(request: &Request) -> usize {
     }
 }
 
-/// Where a request writes, and how much.
+/// The range that a request writes: offset and length.
 pub(super) fn written(request: &Request) -> Option<(u64, u64)> {
     (request.operation == Operation::Write).then_some((request.offset, u64::from(request.length)))
 }
 
-/// A write of whole blocks, which need not be durable.
+/// A write of whole blocks that need not be durable.
 fn is_plain(request: &Request) -> bool {
     let whole = (request.offset | u64::from(request.length)).is_multiple_of(BLOCK_BYTES);
     request.operation == Operation::Write && whole && !request.durable
 }
 
-/// And which is small.
+/// A plain write that is also small.
 fn is_small(request: &Request) -> bool {
     is_plain(request) && (request.length as usize) < LARGE_BYTES
 }
 
-/// The next requests of those not tried yet, as many as are tried before the answers leave: the other end has something to do meanwhile, and
-/// finds the data in a cache. They come in the order of the store, also where they are of two drains; over all that wait it would
-/// let a request be overtaken for ever.
+/// Takes the next requests to serve before replies are sent: so the other end is busy meanwhile, and finds the data in a
+/// cache. They are in the order of the store, also across two drains; with an order over all waiting requests one could be
+/// overtaken for ever.
 pub(super) fn turn(batch: &mut Vec<(Request, Bytes)>) -> Vec<(Request, Bytes)> {
     let mut bytes = 0;
     let count = batch.iter().take_while(|(request, _)| {
@@ -96,9 +97,10 @@ pub(super) fn turn(batch: &mut Vec<(Request, Bytes)>) -> Vec<(Request, Bytes)> {
     next
 }
 
-/// Shares a batch among threads that may wait, at most so many but for small writes of whole blocks. Those go to the page cache one behind
-/// the other, whoever asks: a file has one lock for them (ext4's inode lock, and most file systems'), so that more threads would but wait
-/// for each other. A part of a block is read first, which the disk does for several at once.
+/// Divides a batch among threads that may block, with at most this number of parts, not counting small writes of whole
+/// blocks. Those go to the page cache one after the other, whichever thread does them: a file has one lock for them (ext4's
+/// inode lock, and that of most file systems), so more threads would only wait for each other. For a partial block the rest
+/// is read first, which the disk does for several in parallel.
 pub(super) fn parts(batch: Vec<(Request, Bytes)>, threads: usize) -> Vec<Vec<(Request, Bytes)>> {
     let (small, others): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(request, _)| is_small(request));
     let mut parts: Vec<Vec<_>> = Vec::new();
@@ -125,23 +127,23 @@ pub(super) fn parts(batch: Vec<(Request, Bytes)>, threads: usize) -> Vec<Vec<(Re
 /// Requests that are served one after the other.
 pub(super) struct Batch<I> {
     pub requests: I,
-    /// Answers in a frame, at most.
+    /// The maximum number of replies per frame.
     pub most: usize,
-    /// The coordinator's.
+    /// The coordinator's shared memory.
     pub memory: Option<Arc<Attached>>,
 }
 
-/// Answers that leave together.
+/// Replies that are sent together.
 #[derive(Default)]
 pub(super) struct Served {
     pub replies: Vec<Reply>,
-    /// The data of the replies, one behind the other, but for those of `large`.
+    /// The concatenated data of the replies, except for `large`.
     pub data: Vec<u8>,
-    /// Data that leave as they are, and whose of the replies they are.
+    /// Data that is sent without copying, with the index of its reply.
     pub large: Vec<(usize, Bytes)>,
-    /// Bytes of data that were put into shared memory.
+    /// Bytes of data put into shared memory.
     pub placed_bytes: usize,
-    /// What the requests carried and asked for.
+    /// Bytes that the requests carried and requested.
     pub moved_bytes: usize,
     pub time: Duration,
 }
@@ -168,7 +170,7 @@ impl<I: ExactSizeIterator<Item = (Request, Bytes)>> Batch<I> {
         Self { requests, most: usize::MAX, memory: None }
     }
 
-    /// Serves the next ones into `served`, up to the cut; false if there are none.
+    /// Serves the next requests into `served`, up to the cut; false if there are none.
     pub fn serve(&mut self, store: &Store, served: &mut Served) -> bool {
         let begin = Instant::now();
         served.replies.clear();
@@ -200,12 +202,12 @@ fn is_checked_read(request: &Request) -> bool {
     request.operation == Operation::Read && !request.unchecked && request.length as usize <= frame::MAX_DATA_BYTES
 }
 
-/// Serves a request whose data are in shared memory, or shall be.
+/// Serves a request whose data is in shared memory, or goes there.
 fn placed(store: &Store, request: &Request, memory: Option<&Attached>, places: &[u8]) -> Result<(), Status> {
     let memory = memory.ok_or(Status::Range)?;
     let mut offset = request.offset;
     for place in Extent::all(places) {
-        // SAFETY: the coordinator leaves them alone until this request is answered.
+        // SAFETY: the coordinator does not touch them until this request is answered.
         let bytes = unsafe { memory.bytes(place) }.ok_or(Status::Range)?;
         match request.operation {
             Operation::Read => store.read_into(offset, bytes)?,
@@ -221,8 +223,9 @@ fn placed(store: &Store, request: &Request, memory: Option<&Attached>, places: &
     if request.durable { store.flush() } else { Ok(()) }
 }
 
-/// Serves those reads of a batch that nothing has to be waited for, into shared memory or, if they are small, into the answer, for as long as an
-/// answer may wait: waking a thread for each takes longer than the data. What is left is for threads that may wait.
+/// Serves those reads of a batch that cannot block, into shared memory or, if they are small, into the reply, for as long
+/// as a reply may wait: waking a thread for each takes longer than copying the data. The others are left to threads that
+/// may block.
 pub(super) fn at_hand(
     store: &Store,
     memory: Option<&Attached>,
@@ -264,9 +267,9 @@ pub(super) fn at_hand(
     served.time += begin.elapsed();
 }
 
-/// Does those writes of a batch, which is in the order of the store, that nothing has to be waited for, for as long as an answer may
-/// wait: handing them to a thread and back costs as much as a few small ones, and threads would wait for each other's. What is left is for
-/// threads that may wait.
+/// Does those writes of a batch, sorted in the order of the store, that cannot block, for as long as a reply may wait: a
+/// hand-over to a thread and back costs as much as a few small writes, and threads would wait for each other. The others
+/// are left to threads that may block.
 pub(super) fn written_at_hand(
     store: &Store,
     memory: Option<&Attached>,
@@ -293,7 +296,8 @@ pub(super) fn written_at_hand(
     served.time += begin.elapsed();
 }
 
-/// Appends to `parts` where a write goes, and what it writes; None if that is not where it says, which an error is answered to elsewhere.
+/// Appends the offsets and data of a write to `parts`; `None` if its data or length is invalid, for which the error is
+/// returned elsewhere.
 fn put_parts<'b>(
     (request, data): &'b (Request, Bytes),
     memory: Option<&'b Attached>,
@@ -313,7 +317,7 @@ fn put_parts<'b>(
     (end - request.offset == u64::from(request.length)).then_some(())
 }
 
-/// Does those writes, or none of them.
+/// Does all of these writes, or none.
 fn group_at_hand(store: &Store, memory: Option<&Attached>, group: &[(Request, Bytes)], served: &mut Served) -> bool {
     let mut parts = Vec::with_capacity(group.len());
     if group.iter().try_for_each(|item| put_parts(item, memory, &mut parts)).is_none() {
@@ -331,7 +335,7 @@ fn group_at_hand(store: &Store, memory: Option<&Attached>, group: &[(Request, By
     true
 }
 
-/// Answers a read whose data leave as they are.
+/// Answers a read whose data is sent without copying.
 fn large(store: &Store, request: &Request, served: &mut Served) -> Reply {
     match store.read_shared(request.offset, request.length) {
         Ok((data, checksum)) => {
@@ -362,16 +366,16 @@ fn answer(store: &Store, request: &Request, data: &[u8], out: &mut Vec<u8>) -> R
     }
 }
 
-/// Frames of replies, on their way out.
+/// Frames of replies waiting to be sent.
 pub(super) struct Answers {
     head: Head,
     out: Outbox,
-    /// What serving those in `out` took.
+    /// The time spent serving the replies in `out`.
     time: Duration,
 }
 
 impl Answers {
-    /// Of a coordinator with this epoch.
+    /// Creates it for a coordinator with this epoch.
     pub fn new(epoch: u64) -> Self {
         let head = Head { epoch, granted: GRANTED, ..Head::default() };
         Self { head, out: Outbox::default(), time: Duration::ZERO }
@@ -386,7 +390,7 @@ impl Answers {
         self.time += served.time;
     }
 
-    /// Whether enough has gathered for a write.
+    /// Whether there is enough for a write.
     pub fn cut(&self) -> bool {
         self.out.len() >= CUT_BYTES || self.time >= CUT_TIME
     }
@@ -484,7 +488,7 @@ mod tests {
             read(6, 1 << 20, 1, false),
         ];
         let mut served = Served::default();
-        // On a busy machine some are left, for time.
+        // On a busy machine some are left, because of the time limit.
         while batch.len() > 3 {
             at_hand(&store, None, &mut batch, &mut served);
         }
@@ -519,13 +523,13 @@ mod tests {
             (Request { operation, durable: false, unchecked: false, places: places_count, tag, length, offset }, places)
         };
         let (first, second) = data.split_at(100 << 10);
-        // A part that is not of whole blocks is left to who can read the others first.
+        // A part that is not of whole blocks is left to a thread that can read the others first.
         let mut batch = vec![write(1, &[first, second]), write(2, &[&data[..1000], &data[1000..8192]])];
         let mut served = Served::default();
         written_at_hand(&store, Some(&memory), &mut batch, &mut served);
         let replies: Vec<_> = served.replies.iter().map(|reply| (reply.tag, reply.status)).collect();
         let left: Vec<_> = batch.iter().map(|(request, _)| request.tag).collect();
-        // On a busy machine both may be left, for time.
+        // On a busy machine both may be left, because of the time limit.
         assert!(matches!((&replies[..], &left[..]), ([(1, Status::Done)], [2]) | ([], [1, 2])), "{replies:?} {left:?}");
         if replies.is_empty() {
             return;
@@ -581,7 +585,7 @@ mod tests {
             tags.push(served.replies.iter().map(|reply| reply.tag).collect::<Vec<_>>());
         }
         assert_eq!(tags.concat(), [5, 4, 3, 2, 1, 0], "by offset");
-        // On a busy machine a frame may be cut earlier, for time.
+        // On a busy machine a frame may be cut earlier, because of the time limit.
         assert!(tags.iter().all(|frame| frame.len() <= most), "{tags:?}");
     }
 }

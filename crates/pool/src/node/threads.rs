@@ -1,8 +1,8 @@
-//! The threads that serve a node's connections: at most one for each processor, each with its own runtime.
+//! The threads that serve a node's connections: at most one per CPU, each with its own runtime.
 //!
-//! A connection goes to the thread that has the fewest, and stays there. The first thread is the one that listens, and no other
-//! is started before there are two connections at once. So a coordinator with one connection is served as by a program of one
-//! thread, and the connections of one with several do not wait for each other.
+//! A connection goes to the thread with the fewest connections, and stays there. The first thread is the listening one, and
+//! no other is started until there are two connections at once. So a coordinator with one connection is served as by a
+//! single-threaded program, and the connections of one with several do not wait for each other.
 
 use super::Node;
 use std::io;
@@ -13,15 +13,15 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 
-/// More would be of no use to the few connections that a coordinator has.
+/// A coordinator has few connections, so more threads are useless.
 const MOST: usize = 16;
 
-/// All of them.
+/// All threads of a node.
 pub(super) struct Threads {
     node: Arc<Node>,
-    /// What went wrong, for the thread that listens.
+    /// Errors, for the listening thread.
     log: mpsc::UnboundedSender<String>,
-    /// Connections that it has itself.
+    /// The number of its own connections.
     here: Arc<AtomicUsize>,
     others: Vec<Other>,
     most: usize,
@@ -33,7 +33,7 @@ struct Other {
     thread: JoinHandle<()>,
 }
 
-/// One more connection of a thread, until it is dropped.
+/// Counts as a connection of a thread, until it is dropped.
 struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
@@ -55,10 +55,10 @@ impl Threads {
         Self { node, log, here: Arc::default(), others: Vec::new(), most }
     }
 
-    /// Gives the connection to a thread.
+    /// Assigns the connection to a thread.
     ///
     /// # Errors
-    /// No thread can be had, or the connection cannot be handed over.
+    /// A thread cannot be started, or the connection cannot be handed over.
     pub fn serve(&mut self, stream: TcpStream) -> io::Result<()> {
         let fewest = self.others.iter().min_by_key(|other| other.has.load(Ordering::Relaxed));
         let (here, there) = (self.here.load(Ordering::Relaxed), fewest.map(|other| other.has.load(Ordering::Relaxed)));
@@ -77,11 +77,11 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits for the other threads' end; what they serve ends where it next waits.
+    /// Waits for the other threads to end; their tasks end at the next wait.
     pub fn end(self) {
         for Other { give, thread, .. } in self.others {
             drop(give);
-            // If it panicked, that was reported.
+            // A panic was reported already.
             let _ = thread.join();
         }
     }
@@ -102,7 +102,7 @@ impl Other {
     }
 
     fn take(&self, stream: std::net::TcpStream) {
-        // It takes what it is given until it is stopped.
+        // The thread receives until it is stopped.
         let _ = self.give.send(stream);
     }
 }
@@ -116,7 +116,7 @@ async fn work(
     while let Some(stream) = taken.recv().await {
         match TcpStream::from_std(stream) {
             Ok(stream) => drop(spawn_local(connection(node.clone(), stream, Counted::new(&has), log.clone()))),
-            // Nobody listens when the node is ending.
+            // There is no receiver when the node is ending.
             Err(error) => drop(log.send(format!("cannot serve a connection: {error}"))),
         }
     }
@@ -124,17 +124,17 @@ async fn work(
 
 async fn connection(node: Arc<Node>, stream: TcpStream, counted: Counted, log: mpsc::UnboundedSender<String>) {
     let peer = stream.peer_addr();
-    // Without it, it is slower, or is kept for longer than it should be, and nothing else.
+    // A failure only makes the connection slower, or closes it later than necessary.
     let _ = crate::connect::prepare(&stream);
     let connection = node.pending.add();
     if let Some(overflow) = connection.overflow() {
-        // Nobody listens when the node is ending.
+        // There is no receiver when the node is ending.
         let _ = log.send(overflow);
     }
     if let Err(error) = node.admit(stream, connection).await {
         node.count(|counts| counts.failed += 1);
         let peer = peer.map_or_else(|_| "a connection".into(), |peer| peer.to_string());
-        // Nobody listens when the node is ending.
+        // There is no receiver when the node is ending.
         let _ = log.send(format!("{peer}: {error}"));
     }
     drop(counted);

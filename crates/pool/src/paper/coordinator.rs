@@ -1,12 +1,12 @@
-//! The paper's coordinator, and the measurement that it made of itself.
+//! The paper's coordinator, and its measurement of itself.
 //!
-//! As in the paper, requests are issued by the coordinator's own process. The paper does not say how many wait; here there
-//! are always enough, so that no transfer thread ever lacks work and what is measured is the cluster: the issuing thread
-//! puts a lot of uniform random addresses into the main queue whenever a node's queue has run low and the main queue is
-//! empty. So no time in a queue is part of a latency: it runs from a request's write to its answer's arrival.
+//! As in the paper, requests are issued by the coordinator's own process. The paper does not state how many are queued;
+//! here there are always enough, so that no transfer thread lacks work and the cluster itself is measured: the issuing
+//! thread puts a large number of uniformly random addresses into the main queue whenever a node's queue has run low and the
+//! main queue is empty. So queueing is not part of a latency: it runs from a request's write to the arrival of its reply.
 //!
-//! Whether a transfer thread waits for its answers before its next write the paper does not say either. It does here, since
-//! the paper hides latency by having more threads; [`Load::ahead`] lets so many writes be under way on a connection.
+//! The paper does not state either whether a transfer thread waits for its replies before its next write. It does here,
+//! since the paper hides latency by having more threads; [`Load::ahead`] permits several outstanding writes per connection.
 
 use super::queue::Queue;
 use super::{MOST_BYTES, bytes, pattern};
@@ -21,60 +21,60 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A node that says nothing for so long is given up.
+/// A node without any data for this long is regarded as failed.
 const SILENCE: Duration = Duration::from_secs(30);
-/// No queue grows longer, however slow its node: then the issuing waits, and the slowest node decides, as it must when all
-/// addresses are asked for alike.
+/// The maximum length of a queue, however slow its node: at the limit issuing stops, and the slowest node determines the
+/// rate, as it must with uniform addresses.
 const MOST_WAITING: usize = 1 << 20;
 
-/// What is run.
+/// The load to run.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// Transfer threads of each node.
+    /// Transfer threads per node.
     pub threads: u32,
-    /// Requests in a write, at most.
+    /// The maximum number of requests per write.
     pub batch: u32,
-    /// Writes of a transfer thread that may be unanswered: 1 waits for the answers before the next write.
+    /// The maximum of outstanding writes of a transfer thread: 1 waits for the replies before the next write.
     pub ahead: u32,
-    /// All of it, the first quarter included, which does not count.
+    /// The total time, including the warm-up in the first quarter.
     pub duration: Duration,
     /// Bytes of each node's file.
     pub node_bytes: u64,
-    /// The nodes were filled with [`pattern`]: every answer is checked.
+    /// Whether the nodes were filled with [`pattern`], so that every reply is checked.
     pub check: bool,
-    /// Of the addresses.
+    /// The seed of the addresses.
     pub seed: u64,
 }
 
-/// What was measured.
+/// The results.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
-    /// The same figures as of our own pool; `window` is the mean number of requests under way at a node.
+    /// The same results as of our own pool; `window` is the mean number of outstanding requests at a node.
     pub figures: Figures,
-    /// Answers that were checked, of all that came.
+    /// The number of replies that were checked.
     pub checked: u64,
 }
 
-/// Why there is no measurement.
+/// Why there are no results.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// It was asked for something that cannot be.
+    /// The load is invalid.
     #[error("{0}")]
     Sense(String),
-    /// A node.
+    /// A node failed.
     #[error("node {0}: {1}")]
     Node(SocketAddr, #[source] io::Error),
-    /// It was to end.
+    /// The run was cancelled.
     #[error("interrupted")]
     Cancelled,
 }
 
-/// What the threads share.
+/// The shared state of the threads.
 struct Shared {
     load: Load,
     main: Queue,
     nodes: Vec<Queue>,
-    /// A node's queue has run low, or all is over.
+    /// Whether a node's queue has run low, or the run is over.
     low: Mutex<bool>,
     lower: Condvar,
     over: AtomicBool,
@@ -83,7 +83,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Requests below which a node's queue has run low: enough for every thread twice over.
+    /// The length below which a node's queue has run low: twice the requests of all its threads.
     fn enough(&self) -> usize {
         (2 * self.load.threads * self.load.batch * self.load.ahead) as usize
     }
@@ -106,12 +106,12 @@ impl Shared {
     }
 }
 
-/// Nobody panics with such a lock held.
+/// Locks a mutex; no thread panics while holding it.
 fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One transfer thread's connection and counts.
+/// The connection and counters of one transfer thread.
 struct Transfer {
     node: usize,
     address: SocketAddr,
@@ -163,7 +163,7 @@ pub fn run(nodes: &[SocketAddr], load: Load, cancelled: &dyn Fn() -> bool) -> Re
         shared.end();
         for thread in threads {
             if let Ok(tally) = thread.join() {
-                // Both have the same bounds.
+                // Both histograms have the same bounds.
                 let _ = latency_ns.add(tally.latency_ns);
                 checked += tally.checked;
             }
@@ -182,7 +182,7 @@ pub fn run(nodes: &[SocketAddr], load: Load, cancelled: &dyn Fn() -> bool) -> Re
     let figures = Figures {
         ops_per_s,
         latency_us: Latency { p50: us(0.5), p99: us(0.99) },
-        // Little's law: requests under way = rate x time.
+        // Little's law: outstanding requests = rate x time.
         window: ops_per_s * latency_ns.mean() / 1e9 / nodes.len() as f64,
         batch_mean: ops_per_s / rate(|s| s.writes),
         packets_per_s: packets.per_s(seconds),
@@ -192,17 +192,17 @@ pub fn run(nodes: &[SocketAddr], load: Load, cancelled: &dyn Fn() -> bool) -> Re
     Ok(Measured { figures, checked })
 }
 
-/// There are more bytes than the paper's protocol has addresses for.
+/// The cluster's space exceeds the addresses of the paper's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{nodes} nodes of {each} bytes are more than the {MOST_BYTES} that 5 bytes can address")]
 pub struct NotAddressable {
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: u64,
-    /// How many bytes each has.
+    /// Bytes of each.
     pub each: u64,
 }
 
-/// Whether so many nodes of so many bytes can be addressed by the paper's protocol.
+/// Checks whether this many nodes of this size can be addressed by the paper's protocol.
 ///
 /// # Errors
 /// They cannot.
@@ -233,7 +233,7 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 fn histogram() -> Histogram<u64> {
-    // The bounds are sound, so this cannot fail; a histogram that grows would do as well.
+    // The bounds are valid, so this cannot fail; an auto-resizing histogram would do as well.
     Histogram::new_with_bounds(1, 60_000_000_000, 3)
         .unwrap_or_else(|_| Histogram::new(3).unwrap_or_else(|_| unreachable!()))
 }
@@ -278,7 +278,7 @@ fn issue(shared: &Shared) {
     }
 }
 
-/// The main thread: from the main queue to the nodes' queues.
+/// The main thread: moves addresses from the main queue to the nodes' queues.
 fn dispatch(shared: &Shared) {
     let mut requests = Vec::new();
     let mut sorted: Vec<Vec<u64>> = shared.nodes.iter().map(|_| Vec::new()).collect();
@@ -294,7 +294,7 @@ fn dispatch(shared: &Shared) {
             queue.put(addresses);
             addresses.clear();
         }
-        // Some node may have got too few of them.
+        // Some nodes may have got too few of them.
         if shared.nodes.iter().any(|queue| queue.len() < shared.enough()) {
             shared.set_low();
         }
@@ -306,7 +306,7 @@ struct Tally {
     checked: u64,
 }
 
-/// A transfer thread.
+/// Runs a transfer thread.
 fn transfer(own: &Transfer, shared: &Shared) -> Tally {
     let mut tally = Tally { latency_ns: histogram(), checked: 0 };
     if let Err(error) = exchange(own, shared, &mut tally) {
@@ -325,7 +325,7 @@ fn exchange(own: &Transfer, shared: &Shared, tally: &mut Tally) -> io::Result<()
     let mut stream = &own.stream;
     let (mut taken, mut out) = (Vec::new(), Vec::new());
     let mut answers = vec![0; (batch * ahead).clamp(64, 1 << 16) as usize];
-    // Writes without all their answers: when, and how many are missing. And the bytes that are to come, if they are checked.
+    // Incomplete writes: their time, and the number of missing replies. And the expected bytes, if they are checked.
     let (mut under_way, mut expected) = (VecDeque::<(Instant, u64)>::new(), VecDeque::<u8>::new());
     loop {
         while under_way.len() < ahead as usize {
@@ -379,7 +379,7 @@ fn exchange(own: &Transfer, shared: &Shared, tally: &mut Tally) -> io::Result<()
     }
 }
 
-/// What all transfer threads did until now.
+/// The counters of all transfer threads so far.
 #[derive(Default)]
 struct Sum {
     answered: u64,
@@ -407,7 +407,7 @@ mod tests {
 
     const NODE_BYTES: u64 = 10_000;
 
-    /// Nodes in threads of this process; with `wrong` the last one serves bytes of another offset.
+    /// Starts nodes in threads of this process; with `wrong` the last one serves bytes of another offset.
     fn nodes(count: u64, threads: u32, wrong: u64) -> Vec<SocketAddr> {
         let start = |nth: u64| {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -441,7 +441,7 @@ mod tests {
             assert!(measured.checked as f64 >= ops_per_s * 0.25, "{measured:?}");
             assert!(batch_mean <= f64::from(batch) * 1.1 && (batch == 1 || batch_mean > 1.0), "{measured:?}");
             assert!(window <= f64::from(2 * batch * ahead) * 1.1, "{measured:?}");
-            // 5 bytes a request, at least a packet a write.
+            // 5 bytes per request, at least a packet per write.
             let sent = packets_per_s.sent * packet_bytes_mean.sent;
             assert!((sent / (5.0 * ops_per_s) - 1.0).abs() < 0.1, "{measured:?}");
         }

@@ -1,13 +1,13 @@
-//! The cluster of paper 001 as it was built, to be measured beside ours.
+//! The cluster of paper 001 as it was built, for comparison with our pool.
 //!
-//! One main thread moves requests from the main queue to a queue for each node. Each node has so many transfer threads at the
-//! coordinator, each with its own TCP connection to its own process at the node. A request is the 5 bytes of its
-//! address; an answer is the byte that stands there. A transfer thread takes as many requests from its queue as there are,
-//! up to the limit (1, 10 or 100), and sends them in one write; the node's process reads all there is, serves one after the
-//! other, and answers in one write. Nagle's algorithm is off. Without I/O the same bytes travel, and nothing is read.
+//! One main thread moves requests from the main queue to a queue for each node. Each node has several transfer threads at
+//! the coordinator, each with its own TCP connection to its own process at the node. A request consists of the 5 bytes of
+//! its address; a reply is the byte at that address. A transfer thread takes all requests from its queue, up to the limit
+//! (1, 10 or 100), and sends them in one write; the node's process reads all that have arrived, serves one after the other,
+//! and replies in one write. Nagle's algorithm is off. Without I/O the same bytes are transmitted, but nothing is read.
 //!
-//! The space is concatenated: node `i` has the addresses from `i * s`. What the paper leaves open, and what was chosen, is in
-//! docs/papers/cluster.md. Threads and processes, as in the paper: nothing here is asynchronous.
+//! The space is concatenated: node `i` has the addresses from `i * s`. docs/papers/cluster.md lists what the paper leaves
+//! open, and the choices made here. Threads and processes are used, as in the paper: nothing here is asynchronous.
 
 pub mod coordinator;
 pub mod node;
@@ -19,10 +19,10 @@ pub const ADDRESS_BYTES: usize = 5;
 /// The space that 5 bytes can address.
 pub const MOST_BYTES: u64 = 1 << (8 * ADDRESS_BYTES);
 
-/// The content of an address of the cluster's space where a node has filled its memory, so that each answer can be
-/// checked, the way to the right node included.
+/// The content at an address of the cluster's space where a node has filled its memory, so that each reply can be checked,
+/// including that it comes from the right node.
 pub fn pattern(address: u64) -> u8 {
-    // The upper bits of a product with an odd number change with all lower ones (Fibonacci hashing).
+    // The upper bits of a product with an odd number depend on all lower bits (Fibonacci hashing).
     (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 

@@ -1,10 +1,10 @@
 //! A node of the paper: one process for each connection, all reading one file.
 //!
-//! The paper starts as many processes on a tablet as there are transfer threads. Here the process that listens makes one by
-//! `fork` for each connection that comes, so that there are always as many. The file may be a real one or memory; an
-//! emulated flash, if there is one, is shared by all of them.
+//! The paper starts as many processes on a tablet as there are transfer threads. Here the listening process creates one by
+//! `fork` for each connection, so that their number always matches. The file may be a real one or memory; an emulated
+//! flash, if there is one, is shared by all of them.
 //!
-//! An address beyond the file, or a file that cannot be read, ends the connection: the protocol has no word for errors.
+//! An address beyond the file, or a file that cannot be read, ends the connection: the protocol has no error messages.
 
 use super::{ADDRESS_BYTES, address, pattern};
 use crate::flash::Flash;
@@ -16,35 +16,35 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// Room for what a process reads at once: more requests than 100 to a packet ever pile up on one connection.
+/// The input buffer of a process: more requests than accumulate on one connection with batches of 100.
 const INPUT_BYTES: usize = 64 << 10;
 
-/// What a node serves.
+/// A served file.
 #[derive(Debug)]
 pub struct PaperNode {
-    /// None: without I/O. Nothing is read, and the answers are whatever is in the buffer.
+    /// `None`: without I/O. Nothing is read, and the replies are whatever is in the buffer.
     file: Option<File>,
     size_bytes: u64,
     flash: Option<Flash>,
 }
 
 impl PaperNode {
-    /// Serves a file as it is; `io` is false for the paper's measurement without.
+    /// Serves an existing file; `io` is false for the paper's measurement without I/O.
     ///
     /// # Errors
-    /// That it cannot be opened.
+    /// The file cannot be opened.
     pub fn file(path: &Path, io: bool, flash: Option<Flash>) -> io::Result<Self> {
         let file = File::open(path)?;
-        // Of a block device too.
+        // Works for a block device too.
         let size_bytes = io::Seek::seek(&mut &file, io::SeekFrom::End(0))?;
         Ok(Self { file: io.then_some(file), size_bytes, flash: flash.filter(|_| io) })
     }
 
-    /// Serves memory of so many bytes. With `first`, the address of its first byte in the cluster, it is filled so that
-    /// answers can be checked ([`pattern`]); without, it reads as zeros and takes no memory.
+    /// Serves memory of `size_bytes`. With `first`, the address of its first byte in the cluster, it is filled so that
+    /// replies can be checked ([`pattern`]); otherwise it reads as zeros and takes no memory.
     ///
     /// # Errors
-    /// That there is not enough memory.
+    /// There is not enough memory.
     pub fn memory(size_bytes: u64, first: Option<u64>, io: bool, flash: Option<Flash>) -> io::Result<Self> {
         if first.is_some() && io && available_bytes().is_some_and(|available| size_bytes > available) {
             let text = format!("{size_bytes} bytes are more than this machine's free memory");
@@ -73,15 +73,15 @@ impl PaperNode {
     /// Serves one connection until the other end closes it.
     ///
     /// # Errors
-    /// The connection's, the file's, or an address beyond it.
+    /// Errors of the connection or the file, or an address beyond it.
     pub fn serve(&self, mut stream: &TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let mut input = vec![0; INPUT_BYTES];
-        // Without I/O this is what is answered: whatever it holds.
+        // Without I/O this is the reply, whatever it contains.
         let mut output = vec![0; INPUT_BYTES / ADDRESS_BYTES];
         let mut have = 0;
         loop {
-            // All there is: what has come is less than the room, but for a flood that waits for the next turn.
+            // All that has arrived: less than the buffer, except for a flood, whose rest waits for the next iteration.
             let count = stream.read(&mut input[have..])?;
             if count == 0 {
                 return Ok(());
@@ -112,11 +112,11 @@ impl PaperNode {
         }
     }
 
-    /// Serves whoever connects, a process for each; returns in those processes, with what became of the connection, and
-    /// never in the one that listens. Must be called by a process that has one thread.
+    /// Serves all connections, a process for each; returns in those processes, with the result of the connection, and never
+    /// in the listening one. Must be called by a single-threaded process.
     pub fn listen(&self, listener: &TcpListener, report: &dyn Fn(String)) -> io::Result<()> {
         loop {
-            // Those that are done; no one waits for them.
+            // Reap finished processes; nothing else waits for them.
             while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
             let stream = match listener.accept() {
                 Ok((stream, _)) => stream,
@@ -126,10 +126,10 @@ impl PaperNode {
                     continue;
                 }
             };
-            // SAFETY: the process has one thread, so the child finds no lock held by a thread that is not there.
+            // SAFETY: the process has one thread, so the child inherits no lock held by another thread.
             match unsafe { libc::fork() } {
                 0 => {
-                    // Whoever ends the node ends its processes. If the kernel will not: they end with their connections.
+                    // Killing the node also kills its processes. If this fails, they end with their connections.
                     let _ = set_parent_process_death_signal(Some(Signal::KILL));
                     return self.serve(&stream);
                 }
@@ -140,7 +140,7 @@ impl PaperNode {
     }
 }
 
-/// What the kernel says could be had without swapping; `None` if it does not say.
+/// The memory available without swapping; `None` if the kernel does not report it.
 fn available_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::paper::bytes;
 
-    /// A connection to a node that runs in a thread, and what becomes of it.
+    /// A connection to a node that runs in a thread, and the node's result.
     fn connected(node: PaperNode) -> (TcpStream, std::thread::JoinHandle<io::Result<()>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! A queue of addresses between threads: some put, some take up to so many at once.
+//! A queue of addresses between threads; consumers take several at once, up to a limit.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,18 +14,18 @@ struct State {
 #[derive(Debug, Default)]
 pub struct Queue {
     state: Mutex<State>,
-    /// As in `state`, for those who only look.
+    /// A copy of the length in `state`, readable without the lock.
     length: AtomicUsize,
     filled: Condvar,
 }
 
 impl Queue {
-    /// Nobody panics with the lock held, so what is behind it is whole.
+    /// No thread panics while holding the lock, so the state is consistent.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts them all at the end.
+    /// Appends all of them.
     pub fn put(&self, addresses: &[u64]) {
         let mut state = self.lock();
         state.waiting.extend(addresses);
@@ -38,7 +38,7 @@ impl Queue {
         }
     }
 
-    /// Takes what there is, up to `most`; waits for something if `wait`. Nothing after the queue was closed.
+    /// Takes what there is, up to `most`; waits for at least one if `wait`. Takes nothing after the queue was closed.
     pub fn take(&self, most: usize, wait: bool, taken: &mut Vec<u64>) {
         taken.clear();
         let mut state = self.lock();
@@ -52,12 +52,12 @@ impl Queue {
         }
     }
 
-    /// Requests that wait.
+    /// The number of waiting requests.
     pub fn len(&self) -> usize {
         self.length.load(Ordering::Relaxed)
     }
 
-    /// Nothing is given out any more.
+    /// Closes the queue: nothing can be taken any more.
     pub fn close(&self) {
         self.lock().closed = true;
         self.filled.notify_all();

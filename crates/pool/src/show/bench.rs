@@ -1,4 +1,4 @@
-//! Figures of a pool's bench: a table for people, lines for a design's runner, JSON for programs.
+//! Output of a pool's bench: a table as text, lines for a design's runner, JSON.
 
 use crate::bench::{Figures, Load};
 use crate::started::compute::Slowdown;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// The version of the JSON.
 const VERSION: u32 = 1;
 
-/// Figures of a bench for programs.
+/// The results of a bench as JSON.
 #[derive(Debug, Serialize)]
 pub struct Document<'a, T> {
     version: u32,
@@ -17,13 +17,13 @@ pub struct Document<'a, T> {
 }
 
 impl<'a, T> Document<'a, T> {
-    /// Of these.
+    /// Creates the document.
     pub fn new(figures: &'a T) -> Self {
         Self { version: VERSION, figures }
     }
 }
 
-/// A trial of nodes under several loads for programs: what was measured, and its figures.
+/// A trial of nodes under several loads as JSON: the loads, and their results.
 pub fn trial_json(nodes: u32, load: &Load, rows: &[(&str, Figures)]) -> Value {
     let rows: Vec<_> = rows.iter().map(|(what, figures)| json!({"what": what, "figures": figures})).collect();
     json!({
@@ -31,10 +31,10 @@ pub fn trial_json(nodes: u32, load: &Load, rows: &[(&str, Figures)]) -> Value {
     })
 }
 
-/// Of the columns whose headings have no room for them.
+/// An explanation of columns whose headings are too short for their units.
 pub const UNITS: &str = "window: limit of requests in flight to a node; batch: requests per frame";
 
-/// The same of the paper's cluster, which has no frames and no limit on them.
+/// The same for the paper's cluster, which has no frames and no limit on outstanding requests.
 pub const PAPER_UNITS: &str = "window: mean requests in flight to a node; batch: requests per write";
 
 /// The columns.
@@ -55,7 +55,7 @@ pub fn line(name: &str, figures: &Figures) -> String {
     )
 }
 
-/// As a design's replicate prints them.
+/// The output of a design's replicate.
 pub fn lines(figures: &Figures, by: &str) -> Vec<String> {
     let Figures { ops_per_s, latency_us, window, batch_mean, packets_per_s, packet_bytes_mean, failed } = figures;
     let metric = |metric, unit, v: f64| json!({"metric": metric, "unit": unit, "v": v});
@@ -74,7 +74,7 @@ pub fn lines(figures: &Figures, by: &str) -> Vec<String> {
     lines.map(|line| line.to_string()).to_vec()
 }
 
-/// What computing and reading cost each other, for people.
+/// The mutual slowdown of computing and reading, as text.
 pub fn slowdown(measured: &Slowdown) -> String {
     let Slowdown { reads_alone, reads_during, compute_alone, compute_during } = measured;
     let [alone, during] = [compute_alone, compute_during].map(|rates| rates.iter().sum::<f64>());
@@ -91,7 +91,7 @@ pub fn slowdown(measured: &Slowdown) -> String {
     .join("\n")
 }
 
-/// The same for programs.
+/// The same as JSON.
 pub fn slowdown_json(measured: &Slowdown) -> Value {
     let Slowdown { reads_alone, reads_during, compute_alone, compute_during } = measured;
     let [alone, during] = [compute_alone, compute_during].map(|rates| rates.iter().sum::<f64>());

@@ -1,4 +1,4 @@
-//! What a pool's figures and state look like: pure, so that `fathom` only prints it.
+//! Formats a pool's results and state: pure, so that `fathom` only prints.
 
 pub mod bench;
 pub mod nbd;

@@ -1,4 +1,4 @@
-//! Figures of an NBD server: a table for people, lines for a design's runner.
+//! Output of an NBD server's results: a table as text, lines for a design's runner.
 
 use crate::nbd_bench::Figures;
 use serde_json::json;
@@ -8,7 +8,7 @@ fn by(figures: &Figures) -> String {
     format!("every reply matches a request in flight; {compared} verified; {failed} failed")
 }
 
-/// As a design's replicate prints them.
+/// The output of a design's replicate.
 pub fn lines(figures: &Figures) -> Vec<String> {
     let metric = |metric, unit, v: f64| json!({"metric": metric, "unit": unit, "v": v});
     let mut lines = vec![
@@ -28,7 +28,7 @@ pub fn lines(figures: &Figures) -> Vec<String> {
     lines.iter().map(ToString::to_string).collect()
 }
 
-/// For people.
+/// As text.
 pub fn table(figures: &Figures) -> String {
     let busy = |ns: f64| format!("{ns:.0} ns ({:.0} % of a CPU)", ns * figures.ops_per_s / 1e7);
     let mut rows = vec![

@@ -1,10 +1,10 @@
-//! A pool's state as a table for people.
+//! A pool's state as a text table.
 
 use crate::status::{NodeStatus, Status};
 use model::text::{shown, size};
 use std::fmt::Write as _;
 
-/// For people. Names and reasons come from the nodes, and must not look like separate lines.
+/// Formats the table. Names and reasons come from the nodes, and must not be able to imitate separate lines.
 pub fn table(status: &Status) -> String {
     let Status { pool, epoch, size_bytes, stripe_bytes, nodes, .. } = status;
     let layout = if *stripe_bytes == 0 { "concatenated".into() } else { format!("striped by {}", size(*stripe_bytes)) };

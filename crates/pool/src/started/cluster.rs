@@ -1,7 +1,7 @@
-//! Nodes with or without an emulated medium in between, and the measurement among them.
+//! Nodes with or without an emulated medium, and the benchmark that uses them.
 //!
-//! The coordinator is a separate process, since it must be inside the medium's namespace. All processes end with this
-//! one, however it ends, and the namespaces go with their last process.
+//! The coordinator is a separate process, since it must be inside the medium's namespace. All processes end with this one,
+//! however it ends, and the namespaces end with their last process.
 
 use super::{Error, NodeProcess, Result};
 use crate::flash::Speed;
@@ -12,52 +12,52 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where nodes listen inside a medium's namespace, which has no other processes.
+/// The nodes' port inside a medium's namespace, which has no other processes.
 const PORT: u16 = 7001;
 
-/// What the nodes are.
+/// The nodes to start.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// The program that they are.
+    /// The program of the nodes.
     pub program: PathBuf,
-    /// How many.
+    /// Their number.
     pub count: u32,
     /// Bytes of each.
     pub bytes: u64,
-    /// Whether they are the paper's, and then whether those read.
+    /// Set for the paper's nodes, and whether those read.
     pub paper: Option<PaperNodes>,
     /// The flash that they emulate.
     pub flash: Option<Speed>,
-    /// What is between them and the coordinator.
+    /// The medium between them and the coordinator.
     pub medium: Option<(Kind, Rate)>,
 }
 
 /// Nodes of the paper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PaperNodes {
-    /// As in the paper.
+    /// They read, as in the paper.
     Reading,
-    /// They answer without reading.
+    /// They reply without reading.
     WithoutIo,
 }
 
-/// Nodes that run, and what is between them and the coordinator.
+/// Running nodes, and the medium between them and the coordinator.
 #[derive(Debug)]
 pub struct Cluster {
     program: PathBuf,
-    // In this order they end: first the nodes, then the medium.
+    // Dropped in this order: first the nodes, then the medium.
     nodes: Vec<NodeProcess>,
     medium: Option<Medium>,
 }
 
 impl Cluster {
-    /// Starts them. What node n says later goes to `remarks`, a line at a time.
+    /// Starts the nodes. Later output of a node goes to `remarks`, a line at a time, with its number.
     ///
     /// # Errors
-    /// The medium cannot be made here, or a node does not start.
+    /// The medium cannot be created here, or a node does not start.
     pub fn start(wanted: &Wanted, remarks: fn(u32, &str)) -> Result<Self> {
         if wanted.paper.is_some() {
-            // Before a node fills its memory in vain.
+            // Checked before a node fills its memory in vain.
             addressable(u64::from(wanted.count), wanted.bytes)?;
         }
         let medium = wanted.medium.map(|(kind, rate)| Medium::create(kind, wanted.count as usize, rate)).transpose();
@@ -91,28 +91,28 @@ impl Cluster {
         command
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(super) fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The program that they are.
+    /// The program of the nodes.
     pub(super) fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Where the nodes are.
+    /// The addresses of the nodes.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.nodes.iter().map(|node| node.address)
     }
 
-    /// `fathom pool bench` where the coordinator is, on these nodes; what else it shall do, the caller adds.
+    /// The command `fathom pool bench` in the coordinator's namespace, on these nodes; the caller adds further arguments.
     pub fn bench(&self) -> Command {
         let mut command = match &self.medium {
             Some(medium) => medium.coordinator().command(&self.program),
             None => Command::new(&self.program),
         };
-        // The coordinator of the measurement before may not have been missed yet.
+        // The nodes may not have noticed yet that the coordinator of the previous measurement is gone.
         command.args(["pool", "bench", "--insecure", "--insecure", "--take-over"]);
         for address in self.addresses() {
             command.arg(format!("--node={address}"));

@@ -1,8 +1,8 @@
-//! The nodes' processors, alone and while the pool is read; and the pool, alone and while they compute. It is the other future work of
-//! paper 001, beside writes.
+//! Measures computation on the nodes' CPUs, alone and while the pool is read; and reads of the pool, alone and while the
+//! nodes compute. This is the future work of paper 001, besides writes.
 //!
-//! Each node runs LINPACK as a process beside it. What counts of it is what began and ended while the reads went on. The
-//! nodes share this machine's processors, so what is seen here is what reads cost a processor that has nothing to spare.
+//! Each node has LINPACK running as a process beside it. Only iterations that began and ended during the reads count. The
+//! nodes share this machine's CPUs, so the result is the cost of reads for a fully loaded CPU.
 
 use super::{Cluster, Error, Result};
 use crate::bench::Figures;
@@ -13,30 +13,30 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// The kernel, whose result is known to the last bit and is checked.
+/// The compute kernel, whose result is known to the last bit and is checked.
 const KERNEL: [&str; 6] = ["workload", "linpack", "--mode=c-O2", "--size=200", "--min-iteration-ms=20", "--iterations"];
-/// What an iteration lasts where a processor is free, as above.
+/// The duration of an iteration on an idle CPU, as above.
 const ITERATION: Duration = Duration::from_millis(20);
-/// Fewer iterations than this are no measurement.
+/// The minimum number of iterations for a measurement.
 const LEAST: f64 = 20.0;
 
-/// When something began and ended, CLOCK_BOOTTIME in ns.
+/// A time window, CLOCK_BOOTTIME in ns.
 type Window = std::ops::Range<u64>;
 
-/// What was measured.
+/// The results.
 #[derive(Debug, Clone)]
 pub struct Slowdown {
     /// Reads while the nodes do nothing else.
     pub reads_alone: Figures,
     /// Reads while they compute.
     pub reads_during: Figures,
-    /// Operations a second of each node, while it is not read.
+    /// Operations per second of each node, without reads.
     pub compute_alone: Vec<f64>,
-    /// While it is.
+    /// The same during reads.
     pub compute_during: Vec<f64>,
 }
 
-/// Measures both, apart and together. `words`: what reads there are, for `fathom pool bench`, which prints JSON.
+/// Measures both, separately and together. `words`: the arguments of the reads for `fathom pool bench`, which prints JSON.
 ///
 /// # Errors
 /// A process cannot be started, or fails.
@@ -45,13 +45,13 @@ pub fn measure(cluster: &Cluster, words: &[String], duration: Duration) -> Resul
     let (reads_alone, _) = reads(cluster, words)?;
     let iterations = (duration.as_secs_f64() / ITERATION.as_secs_f64()).ceil().max(LEAST) as u64;
     let compute_alone = start(cluster.program(), count, iterations)?.rates(&(0..u64::MAX))?;
-    // Enough of them to last at least as long as the reads.
+    // Enough iterations to last at least as long as the reads.
     let running = start(cluster.program(), count, 2 * iterations)?;
     let (reads_during, window) = reads(cluster, words)?;
     Ok(Slowdown { reads_alone, reads_during, compute_alone, compute_during: running.rates(&window)? })
 }
 
-/// Measures reads; says when.
+/// Measures reads; also returns their time window.
 fn reads(cluster: &Cluster, words: &[String]) -> Result<(Figures, Window)> {
     const WHAT: &str = "the coordinator";
     let mut command = cluster.bench();
@@ -71,16 +71,16 @@ fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// What is started, in messages.
+/// The name of a kernel in messages.
 const NAME: &str = "a node's kernel";
 
-/// Kernels that run, ended when they are dropped.
+/// Running kernels, killed when they are dropped.
 struct Kernels(Vec<Child>);
 
 impl Drop for Kernels {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // It may have ended already.
+            // It may have exited already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -98,8 +98,8 @@ fn start(program: &Path, count: usize, iterations: u64) -> Result<Kernels> {
 }
 
 impl Kernels {
-    /// Waits for their ends; for each node its operations a second, of the iterations within `window`. Each prints only
-    /// after its last iteration, so nothing fills up while another is waited for.
+    /// Waits until all have exited; returns each node's operations per second, over the iterations within `window`. Each
+    /// prints only after its last iteration, so no pipe fills up while another process is waited for.
     fn rates(mut self, window: &Window) -> Result<Vec<f64>> {
         let rate = |child: Child| {
             let output = child.wait_with_output().map_err(|source| Error::Start { what: NAME, source })?;
@@ -112,7 +112,7 @@ impl Kernels {
     }
 }
 
-/// Operations a second, of what a kernel printed.
+/// Operations per second, from a kernel's output.
 fn rate(lines: &str, window: &Window) -> Result<f64> {
     let (mut work, mut ns, mut count) = (None, 0, 0_u32);
     for line in lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {

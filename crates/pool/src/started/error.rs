@@ -3,46 +3,46 @@
 use std::io;
 use std::process::ExitStatus;
 
-/// Why not.
+/// The reason.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A process cannot be started.
     #[error("cannot start {what}")]
     Start {
-        /// Which.
+        /// Which process.
         what: &'static str,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
-    /// A node ended before it listened, with its messages.
+    /// A node exited before it listened, with its messages.
     #[error("a node did not start: {0}")]
     Node(String),
-    /// The medium between them cannot be made.
+    /// The medium between them cannot be created.
     #[error("the emulated link (omit --link to use loopback)")]
     Medium(#[source] io::Error),
-    /// More bytes than the paper's protocol has addresses for.
+    /// The nodes exceed the addresses of the paper's protocol.
     #[error(transparent)]
     NotAddressable(#[from] crate::paper::coordinator::NotAddressable),
     /// A process failed; the reason is on stderr.
     #[error("{what} failed: {status}")]
     Failed {
-        /// Which.
+        /// Which process.
         what: &'static str,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
     },
-    /// What a process printed is something else.
+    /// The output of a process is invalid.
     #[error("what {what} printed cannot be read")]
     Printed {
-        /// Which.
+        /// Which process.
         what: &'static str,
-        /// Why not.
+        /// The error.
         source: serde_json::Error,
     },
-    /// A node computed nothing that counts.
+    /// A node completed no valid computation.
     #[error("{0}")]
     Nothing(&'static str),
 }
 
-/// The result of what may go wrong here.
+/// Result with the errors of this module.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,4 +1,4 @@
-//! Nodes that are started on this machine for a measurement: a process each ([`process`]), together with an emulated medium
+//! Nodes started on this machine for a measurement: one process each ([`process`]), connected by an emulated medium
 //! ([`cluster`]), and computing while they are read ([`compute`]).
 
 pub mod cluster;

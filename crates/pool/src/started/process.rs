@@ -1,4 +1,4 @@
-//! A node as a process of this program: started, asked where it listens, ended when it is dropped or with this process.
+//! A node as a process of this program: started, queried for its address, killed when it is dropped or with this process.
 
 use super::{Error, Result};
 use child::end_with_us;
@@ -6,19 +6,19 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
-/// One that runs.
+/// A running node.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Child,
-    /// Where it listens.
+    /// Its listening address.
     pub address: SocketAddr,
 }
 
 impl NodeProcess {
-    /// Starts `command`, which is a `fathom pool node …`. What the node says later goes to `remarks`, a line at a time.
+    /// Starts `command`, which is a `fathom pool node …`. Later output of the node goes to `remarks`, a line at a time.
     ///
     /// # Errors
-    /// It cannot be started, or ends before it listens: then with its messages.
+    /// It cannot be started, or exits before it listens: then with its messages.
     pub fn start(mut command: Command, remarks: impl Fn(&str) + Send + 'static) -> Result<Self> {
         let failed = |source| Error::Start { what: "a node", source };
         end_with_us(&mut command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -51,7 +51,7 @@ impl NodeProcess {
 
 impl Drop for NodeProcess {
     fn drop(&mut self) {
-        // It may have ended already.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

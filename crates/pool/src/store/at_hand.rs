@@ -1,15 +1,16 @@
-//! Writes that came together, done together, if nothing has to be waited for.
+//! Concurrent writes that are done together, if none of them can block.
 //!
-//! Each is of whole blocks, in regions that are marked, none of which is locked; so all that is left to do is to put the data into the
-//! page cache. (The kernel may still make who writes wait, when too much is dirty: it does not announce that, see [`crate::node`].)
+//! Each consists of whole blocks, in marked regions, none of which is locked; so the data only has to be copied to the page
+//! cache. (The kernel may still block the writer when too much is dirty: this cannot be detected in advance, see
+//! [`crate::node`].)
 
 use super::{BLOCK_BYTES, Status, Store, UNSEEN, checksum, is_settled, status};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 impl Store {
-    /// Writes those, which are in the order of their offsets, and returns what became of each; none was written if something has to be
-    /// waited for, or is not as described above.
+    /// Does these writes, which are sorted by offset, and returns the result of each; writes nothing if any of them could
+    /// block, or does not meet the conditions above.
     pub fn write_at_hand(&self, writes: &[(u64, &[u8])]) -> Option<Vec<Result<(), Status>>> {
         let regions = self.regions.as_ref().filter(|_| self.flash.is_none())?;
         let mut end = 0;
@@ -34,7 +35,7 @@ impl Store {
         }
         let mut sums = Vec::new();
         let results = writes.iter().map(|write| {
-            // Each separately: the data are then in the processor's cache when they are copied.
+            // One write at a time: its data is then in the CPU's cache when it is copied.
             sums.clear();
             sums.extend(write.1.chunks_exact(BLOCK_BYTES as usize).map(checksum));
             let put = self.disk.write(write.1, write.0);

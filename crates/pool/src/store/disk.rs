@@ -1,19 +1,20 @@
-//! All that a store asks of its file or device, in one place.
+//! All accesses of a store to its file or device, in one place.
 //!
-//! Nothing else touches the medium, so that a test can record every write and every sync, and make of them what a loss of power may
-//! leave (`tests/power`).
+//! Nothing else accesses the medium, so that a test can record every write and every sync, and derive from them the states
+//! that a power failure may leave (`tests/power`).
 //!
-//! What must be durable alone (a header) is written through a separate file description with O_DSYNC: that waits for those
-//! bytes and the disk's cache, and not for all else that was written. And the kernel reports a lost write once to each
-//! description, so that nothing is kept from the flushes.
+//! Data that must be durable by itself (a header) is written through a separate file description with O_DSYNC: that waits
+//! for these bytes and the disk's cache only, not for all other writes. Since the kernel reports a lost write once to each
+//! description, errors remain visible to the flushes.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 
-/// A write goes to the kernel in pieces of so many bytes at most, and none crosses a multiple of it. The page cache makes a folio as large as
-/// the write that fills it (Linux 6.6; ext4 since 6.16), and later each write of 4 KiB into it goes through the state of all its blocks
-/// (ext4_block_write_begin): after writes of 1 MiB that was more than half of what a node's small writes took.
+/// A write is split into pieces of at most this size, none of which crosses a multiple of it. The page cache allocates a
+/// folio as large as the write that fills it (Linux 6.6; ext4 since 6.16), and later each write of 4 KiB into it examines
+/// the state of all its blocks (ext4_block_write_begin): after writes of 1 MiB that was more than half of the cost of a
+/// node's small writes.
 const PIECE_BYTES: usize = 32 << 10;
 
 /// TMPFS_MAGIC of linux/magic.h.
@@ -22,16 +23,16 @@ const TMPFS: u64 = 0x0102_1994;
 #[derive(Debug)]
 pub(super) struct Disk {
     file: File,
-    /// The same, with O_DSYNC; none: it is memory, and nothing of it lasts.
+    /// The same, with O_DSYNC; `None` for memory, which is never durable.
     durable: Option<File>,
-    /// Its file system is tmpfs, which is memory and refuses RWF_NOWAIT (no FMODE_NOWAIT in mm/shmem.c, Linux 6.18). A page that
-    /// was swapped out is waited for.
+    /// Whether its file system is tmpfs, which is memory and rejects RWF_NOWAIT (no FMODE_NOWAIT in mm/shmem.c, Linux
+    /// 6.18). Swapped-out pages block.
     in_memory: bool,
     #[cfg(test)]
     log: Option<std::sync::Arc<super::tests::log::Log>>,
 }
 
-/// Tells the log, if there is one, of what is done while `$do` runs.
+/// Records the operation `$do` in the log, if there is one.
 macro_rules! logged {
     ($disk:expr, $what:expr, $do:expr) => {{
         #[cfg(test)]
@@ -49,7 +50,7 @@ macro_rules! logged {
 use super::tests::log::What;
 
 impl Disk {
-    /// A file or device.
+    /// Uses a file or device.
     ///
     /// # Errors
     /// It cannot be opened a second time.
@@ -61,7 +62,7 @@ impl Disk {
         Ok(Self { durable: Some(durable), in_memory, ..Self::memory(file) })
     }
 
-    /// Memory.
+    /// Uses a memory file.
     pub fn memory(file: File) -> Self {
         Self {
             file,
@@ -80,7 +81,7 @@ impl Disk {
         self.file.read_exact_at(bytes, at)
     }
 
-    /// The same, if nothing has to be waited for, since the kernel has it in memory; else false.
+    /// Reads without blocking, if the kernel has the data in memory; otherwise false.
     pub fn read_at_hand(&self, bytes: &mut [u8], at: u64) -> bool {
         use rustix::io::{ReadWriteFlags, preadv2};
         if self.in_memory {
@@ -99,29 +100,29 @@ impl Disk {
         )
     }
 
-    /// Those bytes are on the medium when this returns; of others nothing is promised.
+    /// Writes; these bytes are on the medium when this returns, with no guarantee for others.
     pub fn write_durably(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         let file = self.durable.as_ref().unwrap_or(&self.file);
         logged!(self, What::Durable { at, bytes: bytes.to_vec() }, file.write_all_at(bytes, at))
     }
 
-    /// All that was written is on the medium when this returns.
+    /// Everything that was written is on the medium when this returns.
     pub fn sync(&self) -> io::Result<()> {
         logged!(self, What::Sync, self.file.sync_data())
     }
 
-    /// The same, without effect on the flushes: a write that the kernel lost is reported to both.
+    /// The same, without effect on the flushes: each reports a write that the kernel lost.
     pub fn sync_apart(&self) -> io::Result<()> {
         let file = self.durable.as_ref().unwrap_or(&self.file);
         logged!(self, What::Sync, file.sync_data())
     }
 
-    /// The range reads as zeroes, and takes no space where the medium can give it back.
+    /// Zeroes the range, and deallocates its space where the medium supports it.
     pub fn zero(&self, at: u64, length: u64) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
         logged!(self, What::Write { at, bytes: vec![0; length as usize] }, {
             let punched = fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, length);
-            // A medium that cannot: zeroes are written.
+            // Not supported by the medium: write zeroes.
             punched.or_else(|_| self.file.write_all_at(&vec![0; length as usize], at))
         })
     }
@@ -131,7 +132,7 @@ impl Disk {
     }
 }
 
-/// What is written at `at`, in pieces, and where each goes.
+/// The pieces of a write at `at`, with their offsets.
 fn pieces(bytes: &[u8], at: u64) -> impl Iterator<Item = (&[u8], u64)> {
     let (mut rest, mut at) = (bytes, at);
     std::iter::from_fn(move || {

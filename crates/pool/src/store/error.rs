@@ -1,31 +1,31 @@
-//! Why a store cannot be made or opened, and what to do.
+//! Why a store cannot be created or opened, and how to fix it.
 
 use model::text::ShownPath as _;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a store cannot be made or opened.
+/// Why a store cannot be created or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot {action} {}: {source}", path.shown())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On what.
+        /// Its path.
         path: PathBuf,
-        /// Its answer.
+        /// The error.
         source: io::Error,
     },
-    /// Nothing at all.
+    /// The file does not exist.
     #[error(
         "{} does not exist; `fathom pool node --init --store {} --size SIZE` makes a store there", path.shown(), model::shell_word(path)
     )]
     Missing {
-        /// Where.
+        /// Its path.
         path: PathBuf,
     },
-    /// No header.
+    /// There is no valid header.
     #[error(
         "{} is not a store (a truncated store has lost its headers, which are at its end); make one with `fathom \
          pool node --init --store {} --size SIZE` (of a disk, --size is optional)",
@@ -33,65 +33,65 @@ pub enum Error {
         model::shell_word(path)
     )]
     Unformatted {
-        /// Where.
+        /// Its path.
         path: PathBuf,
     },
-    /// Nothing that a store could be.
+    /// The path is a folder.
     #[error(
         "{} is a folder, and a store is a file or a disk; make one with `fathom pool node --init --store {}/FILE --size SIZE`",
         path.shown(),
         model::shell_word(path)
     )]
     Folder {
-        /// Where.
+        /// Its path.
         path: PathBuf,
     },
-    /// There is data that would be lost.
+    /// It contains data that would be lost.
     #[error("{} is not empty and not a store; --import keeps its content as the store's data", path.shown())]
     NotEmpty {
-        /// Where.
+        /// Its path.
         path: PathBuf,
     },
-    /// A store already.
+    /// It already is a store.
     #[error("{} is already a store (node {node}); to replace it, remove it first", path.shown())]
     Exists {
-        /// Where.
+        /// Its path.
         path: PathBuf,
-        /// Which node's.
+        /// The name of its node.
         node: String,
     },
-    /// Another process has it.
+    /// Another process uses it.
     #[error("{} is in use by another node, or mounted, or on a disk that is; a store has one node", path.shown())]
     InUse {
-        /// Where.
+        /// Its path.
         path: PathBuf,
     },
-    /// From a newer release.
+    /// It is of a newer release.
     #[error("{} was made by a newer Fathom (store version {version}, this program knows {known})", path.shown())]
     Newer {
-        /// Where.
+        /// Its path.
         path: PathBuf,
         /// Its version.
         version: u32,
-        /// The newest that is known here.
+        /// The newest supported version.
         known: u32,
     },
-    /// The wrong size.
+    /// Its size is wrong.
     #[error("{}: {why}", path.shown())]
     Size {
-        /// Where.
+        /// Its path.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// What is wrong, and how to fix it.
         why: String,
     },
-    /// Its checksums do not fit in memory.
+    /// Its checksums do not fit into memory.
     #[error(
         "{}: the checksums of {size_bytes} bytes of data need {needed_bytes} bytes of memory, and this machine has {total_bytes}; use \
          a smaller store, or a machine with more memory",
         path.shown()
     )]
     Memory {
-        /// Where.
+        /// Its path.
         path: PathBuf,
         /// Bytes of data.
         size_bytes: u64,

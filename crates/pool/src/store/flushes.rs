@@ -1,8 +1,8 @@
 //! Flush coalescing: one flush at a time, shared by all waiters.
 //!
 //! The kernel reports a lost write once, to the first fsync; a concurrent second one would succeed. So flushes are
-//! serialised. One flush covers every write that was answered before it began: all who asked for a flush before it began
-//! get its result.
+//! serialised. One flush covers every write that was answered before it began: all callers that requested a flush before it
+//! began get its result.
 
 use crate::frame::Status;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,17 +16,17 @@ pub struct Flushes {
 
 #[derive(Debug, Default)]
 struct Last {
-    /// The number of the last one that succeeded.
+    /// The number of the last flush that succeeded.
     done: u64,
-    /// One failed: later ones would succeed without what was lost.
+    /// Whether a flush failed: later ones would succeed without the lost data.
     failed: bool,
 }
 
 impl Flushes {
-    /// Everything that was written before is on the medium when this returns: by `sync`, or by another's that began since.
+    /// Everything written before is on the medium when this returns: by `sync`, or by a concurrent flush that began since.
     ///
     /// # Errors
-    /// The result of `sync`; and after one that failed, [`Status::Io`] for ever.
+    /// The result of `sync`; and after a failure, always [`Status::Io`].
     pub fn flush(&self, sync: impl FnOnce() -> Result<(), Status>) -> Result<(), Status> {
         let before = self.begun.load(Ordering::SeqCst);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);

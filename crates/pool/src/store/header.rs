@@ -1,4 +1,4 @@
-//! What a store says of itself, at its end, twice: see [`super`] for where and why.
+//! The header of a store, stored twice at its end: see [`super`] for where and why.
 
 use super::regions::{MOST, Set, region_bytes};
 use super::{BLOCK_BYTES, Error};
@@ -9,50 +9,50 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Two headers at the end.
+/// Bytes of a header; two are at the end.
 pub(super) const HEADER_BYTES: u64 = 4096;
-/// What `format` says.
+/// The value of `format`.
 const FORMAT: &str = "fathom-pool-store";
-/// 1: the first. 2: the map of marked regions, what may be lost. 3: marked regions have no sums. A store of an older version becomes one of
-/// this when it is first claimed.
+/// 1: the first. 2: the map of marked regions, ranges that may be lost. 3: marked regions have no sums. A store of an older
+/// version is upgraded when it is first claimed.
 pub(super) const VERSION: u32 = 3;
-/// The most ranges of what may be lost: beyond it, those that lie closest are merged.
+/// The maximum number of ranges that may be lost: beyond it, the closest are merged.
 const MOST_LOST: usize = 12;
 
-/// What a store is.
+/// The contents of a header.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     format: String,
     version: u32,
-    /// The pool that it belongs to; empty until a coordinator has taken it in.
+    /// The pool that it belongs to; empty until a coordinator has claimed it.
     pub pool: String,
-    /// Its place there; none until then.
+    /// Its position there; `None` until then.
     pub place: Option<StorePosition>,
     /// Its own name, unique.
     pub node: String,
     /// Bytes of data, a multiple of [`BLOCK_BYTES`].
     pub size_bytes: u64,
     block_bytes: u64,
-    /// The highest epoch of a coordinator that it has served.
+    /// The highest epoch of a coordinator that has claimed it.
     pub epoch: u64,
-    /// That coordinator.
+    /// The name of that coordinator.
     pub coordinator: String,
     pub(super) sequence: u64,
-    /// Whether it was closed in order.
+    /// Whether it was closed cleanly.
     pub(super) clean: bool,
     /// Bytes of a region; 0 in version 1.
     #[serde(default)]
     pub(super) region_bytes: u64,
-    /// Those that may hold what is not flushed.
+    /// The regions that may contain unflushed data.
     #[serde(default)]
     pub(super) marked: Set,
-    /// The start of the machine that last wrote this.
+    /// The boot of the machine that last wrote this.
     #[serde(default)]
     pub(super) boot: String,
-    /// Where answered writes may be lost, since the machine was started anew before they were flushed: first byte and bytes.
+    /// Where acknowledged writes may be lost, since the machine restarted before they were flushed: offset and length.
     #[serde(default)]
     pub lost: Vec<(u64, u64)>,
-    /// Pool and place are put down, and the pool may not have all its nodes yet.
+    /// Pool and position are recorded, and the pool may not have all its nodes yet.
     #[serde(default)]
     pub reserved: bool,
 }
@@ -79,27 +79,27 @@ impl Header {
         }
     }
 
-    /// Whether something may be written that is not flushed.
+    /// Whether unflushed data may exist.
     pub fn is_marked(&self) -> bool {
         !self.marked.is_empty()
     }
 
-    /// Whether the region of that byte is marked: its data count, whatever the sums on the medium say.
+    /// Whether the region of this byte is marked: its data is accepted, whatever the sums on the medium are.
     pub fn is_marked_at(&self, offset: u64) -> bool {
         offset.checked_div(self.region_bytes).is_some_and(|region| self.marked.iter().any(|m| m as u64 == region))
     }
 
-    /// As it stands on the medium once it was written.
+    /// The header in the current version, as it is written.
     pub(super) fn renewed(self) -> Self {
         Self { version: VERSION, ..self }
     }
 
-    /// Whether it is of version 1, which knows no marks.
+    /// Whether it is of version 1, which has no marks.
     pub(super) fn is_first(&self) -> bool {
         self.version == 1
     }
 
-    /// Another range where answered writes may be lost.
+    /// Adds a range where acknowledged writes may be lost.
     pub(super) fn lose(&mut self, range: std::ops::Range<u64>) {
         self.lost.push((range.start, range.end - range.start));
         self.lost.sort_unstable();
@@ -116,7 +116,7 @@ impl Header {
         }
     }
 
-    /// As it stands on the medium, with its checksum.
+    /// The encoded header, with its checksum.
     pub(super) fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let mut bytes = serde_json::to_vec(&self.clone().renewed())?;
         if bytes.len() as u64 > HEADER_BYTES - 4 {
@@ -132,19 +132,19 @@ fn table_bytes(size_bytes: u64) -> u64 {
     (size_bytes / BLOCK_BYTES * 8).next_multiple_of(BLOCK_BYTES)
 }
 
-/// Bytes that a store of `size_bytes` of data takes.
+/// The total bytes of a store with `size_bytes` of data.
 pub fn whole_bytes(size_bytes: u64) -> u64 {
     size_bytes + table_bytes(size_bytes) + 2 * HEADER_BYTES
 }
 
-/// The data that fit into `whole_bytes`.
+/// The bytes of data that fit into `whole` bytes.
 pub fn data_bytes(whole: u64) -> u64 {
-    // Each block needs 8 bytes besides, and up to a block is lost to rounding.
+    // Each block needs 8 additional bytes, and up to a block is lost to rounding.
     let blocks = whole.saturating_sub(2 * HEADER_BYTES + BLOCK_BYTES) / (BLOCK_BYTES + 8);
     blocks * BLOCK_BYTES
 }
 
-/// The header in force.
+/// Reads the current header.
 pub(super) fn read_header(path: &Path, file: &File, there: u64) -> Result<Header, Error> {
     let unformatted = || Error::Unformatted { path: path.into() };
     let mut best: Option<Header> = None;
@@ -182,7 +182,7 @@ pub(super) fn read_header(path: &Path, file: &File, there: u64) -> Result<Header
     if block != BLOCK_BYTES || size == 0 || size % BLOCK_BYTES != 0 {
         return Err(unformatted());
     }
-    // A device may be longer than what is used of it.
+    // A device may be longer than the store.
     if size > there || whole_bytes(size) > there {
         let why = format!("it has {there} bytes, too few for the {size} bytes of data in its header");
         return Err(Error::Size { path: path.into(), why });

@@ -1,22 +1,22 @@
-//! Large reads: straight into a buffer that leaves as it is, and every byte summed once.
+//! Large reads: directly into a buffer that is sent without copying, and every byte is summed once.
 //!
-//! A read answers with a CRC-32C of its data, and its blocks have separate sums. The sum of two pieces is that of the first, shifted
-//! over as many zero bytes as the second has, and that of the second (CRC is linear); the shift over a block is a table. So the sum of
-//! whole blocks costs nothing once theirs are made.
+//! A read returns a CRC-32C of its data, and its blocks have separate sums. The sum of two concatenated pieces is that of
+//! the first, shifted by as many zero bytes as the second has, xor that of the second (CRC is linear); the shift by a block
+//! is a table. So the sum of whole blocks is almost free once theirs are computed.
 
 use super::{BLOCK_BYTES, Status, Store};
 use bytes::Bytes;
 use nbd::buffer::Buffer;
 use std::sync::LazyLock;
 
-/// What a CRC becomes by a block of zeroes behind it, by its four bytes.
+/// How a CRC changes by a block of zeroes appended, by its four bytes.
 static SHIFT: LazyLock<[[u32; 256]; 4]> = LazyLock::new(|| {
     let shifted =
         |byte: usize, value: usize| crc32c::crc32c_combine((value as u32) << (8 * byte), 0, BLOCK_BYTES as usize);
     std::array::from_fn(|byte| std::array::from_fn(|value| shifted(byte, value)))
 });
 
-/// The sum of what has the sum `before`, followed by a block with the sum `block`.
+/// The sum of data with the sum `before`, followed by a block with the sum `block`.
 fn followed(before: u32, block: u32) -> u32 {
     let bytes = before.to_le_bytes();
     let shift = &*SHIFT;
@@ -24,7 +24,7 @@ fn followed(before: u32, block: u32) -> u32 {
 }
 
 impl Store {
-    /// The range and its CRC-32C, as [`Store::read`] gives them, in a new buffer.
+    /// Reads the range and its CRC-32C like [`Store::read`], into a new buffer.
     ///
     /// # Errors
     /// [`Status`]: `Range`, `Io`, or `Damaged` if a block does not match its sum.
@@ -46,10 +46,10 @@ impl Store {
         Ok((data, sum))
     }
 
-    /// The range, to where it shall stay.
+    /// Reads the range into a buffer of the caller.
     ///
     /// # Errors
-    /// As [`Store::read_shared`]; what is in `to` then must not be used.
+    /// As [`Store::read_shared`]; the content of `to` is invalid then.
     pub fn read_into(&self, offset: u64, to: &mut [u8]) -> Result<(), Status> {
         if offset.is_multiple_of(BLOCK_BYTES) && (to.len() as u64).is_multiple_of(BLOCK_BYTES) {
             self.within(offset, to.len() as u64)?;
@@ -63,12 +63,12 @@ impl Store {
         Ok(())
     }
 
-    /// Whole blocks, of which the store has as many, and the CRC-32C of all.
+    /// Reads whole blocks, which must be within the store, and returns their CRC-32C.
     fn read_blocks(&self, first: u64, to: &mut [u8]) -> Result<u32, Status> {
         let end = first + to.len() as u64 / BLOCK_BYTES;
         let _guard = self.lock(first..end);
         if let Some(map) = &self.map {
-            // SAFETY: the blocks change under their locks only, which are held.
+            // SAFETY: blocks change only under their locks, which are held.
             to.copy_from_slice(unsafe { map.slice(first * BLOCK_BYTES..end * BLOCK_BYTES) });
         } else {
             self.disk.read(to, first * BLOCK_BYTES).map_err(|_| Status::Io)?;
@@ -76,7 +76,7 @@ impl Store {
         self.sum_blocks(first, to)
     }
 
-    /// The CRC-32C of whole blocks that were read, if they are what was written. The caller holds their locks.
+    /// Verifies whole blocks that were read, and returns their CRC-32C. The caller holds their locks.
     fn sum_blocks(&self, first: u64, contents: &[u8]) -> Result<u32, Status> {
         let mut sum = 0;
         for (block, content) in (first..).zip(contents.chunks_exact(BLOCK_BYTES as usize)) {
@@ -89,8 +89,8 @@ impl Store {
         Ok(sum)
     }
 
-    /// [`Store::read_into`], if neither a medium nor another request has to be waited for; false if so, and then what stands in `to` is
-    /// not to be used. An error is left to whoever waits.
+    /// As [`Store::read_into`], if neither the medium nor another request blocks; otherwise false, and the content of `to`
+    /// is invalid. Errors are left to the blocking variant.
     pub fn read_at_hand(&self, offset: u64, to: &mut [u8]) -> bool {
         let is_waited_for = self.flash.is_some() || self.map.is_some();
         if is_waited_for || self.within(offset, to.len() as u64).is_err() {
@@ -107,7 +107,7 @@ impl Store {
         is_read
     }
 
-    /// [`Store::read`], on the same terms: None if something has to be waited for, or is not as it should be, and then `out` is as it was.
+    /// As [`Store::read`], under the same conditions: `None` if it would block, or fails, and then `out` is unchanged.
     pub fn append_at_hand(&self, offset: u64, length: u32, out: &mut Vec<u8>) -> Option<u32> {
         let is_waited_for = self.flash.is_some() || self.map.is_some();
         if is_waited_for || length == 0 || self.within(offset, u64::from(length)).is_err() {
@@ -128,7 +128,7 @@ impl Store {
         Some(crc32c::crc32c(&out[begin..]))
     }
 
-    /// Whole blocks that are within, and the CRC-32C of all.
+    /// Reads whole blocks within the store, and returns their CRC-32C.
     fn blocks_at_hand(&self, first: u64, to: &mut [u8]) -> Option<u32> {
         let _guards = self.try_lock(first..first + to.len() as u64 / BLOCK_BYTES)?;
         if self.disk.read_at_hand(to, first * BLOCK_BYTES) { self.sum_blocks(first, to).ok() } else { None }

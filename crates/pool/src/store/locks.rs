@@ -1,29 +1,29 @@
-//! The locks of a store's blocks, which many share.
+//! The locks of a store's blocks, each shared by many blocks.
 
 use super::Store;
 use std::ops::Range;
 use std::sync::{MutexGuard, PoisonError};
 
-/// Locks of a store.
+/// The number of locks of a store.
 pub(super) const LOCKS: u64 = 256;
-/// Blocks that follow one another and have one lock. A large request takes a few locks, and two of them that are neighbours, or come to threads a
-/// MiB apart, none in common.
+/// The number of consecutive blocks with a common lock. A large request takes a few locks, and two that are neighbours, or
+/// given to threads a MiB apart, have none in common.
 const TOGETHER: u64 = 16;
 
-/// The locks of a range, held until it is dropped. Most ranges have one.
+/// The locks of a range, held until dropped. Most ranges have one.
 pub(super) enum Locked<'s> {
     One(#[expect(dead_code, reason = "held, not read")] MutexGuard<'s, ()>),
     Many(#[expect(dead_code, reason = "held, not read")] Vec<MutexGuard<'s, ()>>),
 }
 
-/// The locks of these blocks, each once.
+/// The indices of the locks of these blocks, each once.
 fn of(blocks: Range<u64>) -> impl Iterator<Item = usize> {
     let groups = blocks.start / TOGETHER..blocks.end.div_ceil(TOGETHER);
     groups.take(LOCKS as usize).map(|group| (group % LOCKS) as usize)
 }
 
 impl Store {
-    /// The locks of the blocks, taken in one order so that two ranges never wait for each other.
+    /// Takes the locks of the blocks, in a fixed order so that two ranges never deadlock.
     pub(super) fn lock(&self, blocks: Range<u64>) -> Locked<'_> {
         let lock = |nth: usize| self.locks[nth].lock().unwrap_or_else(PoisonError::into_inner);
         let mut wanted = of(blocks.clone());
@@ -35,12 +35,12 @@ impl Store {
         Locked::Many(wanted.into_iter().map(lock).collect())
     }
 
-    /// The same, if none of them is locked now.
+    /// The same, if none of them is locked now; does not block.
     pub(super) fn try_lock(&self, blocks: Range<u64>) -> Option<Vec<MutexGuard<'_, ()>>> {
         of(blocks).map(|nth| self.locks[nth].try_lock().ok()).collect()
     }
 
-    /// Those of all of these, if none of them is locked now.
+    /// Takes the locks of all these ranges, if none of them is locked now.
     pub(super) fn try_lock_all(&self, ranges: impl Iterator<Item = Range<u64>>) -> Option<Vec<MutexGuard<'_, ()>>> {
         let mut wanted = [false; LOCKS as usize];
         ranges.flat_map(of).for_each(|nth| wanted[nth] = true);
@@ -59,7 +59,7 @@ mod tests {
         for block in [0, 15, 16, 4095, 4096, 1 << 40] {
             assert!(locks(block, 1).len() == 1 && locks(block / 64 * 64, 64).contains(&locks(block, 1)[0]), "{block}");
         }
-        // Requests of 256 KiB, as threads have them that share a batch.
+        // Requests of 256 KiB, as of threads that share a batch.
         let all: Vec<usize> = [0, 64, 256, 512, 1024].into_iter().flat_map(|first| locks(first, 64)).collect();
         assert!(all.len() == 20 && (1..20).all(|nth| !all[..nth].contains(&all[nth])), "{all:?}");
         assert_eq!((locks(8, 16).len(), locks(3, 0).len(), locks(0, 1 << 30).len()), (2, 1, LOCKS as usize));

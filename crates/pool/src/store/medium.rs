@@ -1,4 +1,4 @@
-//! The file or block device that a store is on.
+//! The file or block device of a store.
 
 use super::{Error, is_zero};
 use std::fs::File;
@@ -7,13 +7,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a lock is waited for: a node that was just killed has it for a moment longer, as has a child that a process with
-/// an open store starts, until it is another program.
+/// How long to wait for a lock: a node that was just killed holds it for a moment longer, as does a child started by a
+/// process with an open store, until it executes another program.
 const LETTING_GO: Duration = Duration::from_secs(1);
-/// How often a lock is tried: the kernel has no wait for a lock with a limit.
+/// How often a lock is tried: the kernel has no lock call with a timeout.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// The name of the machine's start; where the kernel does not have it, each counts as another one.
+/// The boot of the machine; where the kernel does not provide it, each start counts as a new one.
 #[cfg(not(test))]
 pub(super) use crate::shm::boot;
 
@@ -27,9 +27,9 @@ pub(super) fn length(file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
 
-/// Opens the file or device, or creates the file, for this process alone, until it ends. On a block device O_EXCL keeps off file
-/// systems and the nodes of its partitions, or of the disk that it is a partition of (bd_prepare_to_claim in the kernel); a
-/// file is locked. Returns also whether it was created.
+/// Opens or creates the file, or opens the device, exclusively for this process until it ends. On a block device O_EXCL
+/// excludes file systems and the nodes of its partitions, or of the disk that it is a partition of (bd_prepare_to_claim in
+/// the kernel); a file is locked. Also returns whether it was created.
 pub(super) fn alone(path: &Path, create: bool) -> Result<(File, bool), Error> {
     use rustix::fs::{FlockOperation, OFlags, flock};
     use std::os::unix::fs::OpenOptionsExt as _;
@@ -58,7 +58,7 @@ pub(super) fn alone(path: &Path, create: bool) -> Result<(File, bool), Error> {
     }
 }
 
-/// Whether all from `at` to `length` reads as zeroes; holes are not read.
+/// Whether everything from `at` to `length` reads as zeroes; holes are not read.
 pub(super) fn reads_as_zeroes(file: &File, mut at: u64, length: u64) -> io::Result<bool> {
     let mut piece = vec![0; 1 << 20];
     while at < length {

@@ -1,23 +1,24 @@
-//! Which regions of a store may hold what their sums do not say, once the power is gone: the write-intent map.
+//! Tracks which regions of a store may not match their sums after a power failure: the write-intent map.
 //!
-//! A region is **marked** in the header, durably, before anything in it is written, and **clean** again at some time after a flush
-//! that covers all that was written there, when its sums are on the medium too. So a region that is clean on the medium holds what its sums
-//! say whatever a loss of power did, and damage in it is found. Of a marked one the medium has the sums of some time before: after an
-//! unclean end its data are what counts, as on a disk without sums, and its sums are made anew. md's bitmap and dm-integrity do the same.
+//! A region is **marked** in the header, durably, before anything in it is written, and **clean** again at some time after
+//! a flush that covers all its writes, when its sums are on the medium too. So a region that is clean on the medium matches
+//! its sums whatever a power failure did, and damage in it is detected. The medium has outdated sums of a marked region:
+//! after an unclean shutdown its data is accepted, as on a disk without sums, and its sums are recomputed. md's bitmap and
+//! dm-integrity do the same.
 //!
-//! In memory each region has a word: whether it is marked, how many are writing there now, and when it was last written, in flushes.
-//! All is in one word so that whoever takes the mark away cannot miss a write that begins.
+//! In memory each region has a word: whether it is marked, the number of current writers, and when it was last written, in
+//! flushes. One word holds everything so that removing the mark cannot miss a write that begins.
 
 use super::BLOCK_BYTES;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The most regions: their map must have room in a header, two to a hexadecimal digit's four.
+/// The maximum number of regions: their map must fit into a header, with four regions per hexadecimal digit.
 pub(super) const MOST: u64 = 8192;
-/// The least bytes of a region: less makes more marks, and more leaves more that is not checked after a loss of power.
+/// The minimum size of a region: smaller regions need more marks, larger ones leave more data unchecked after a power failure.
 const LEAST_BYTES: u64 = if cfg!(test) { 4 * BLOCK_BYTES } else { 1 << 20 };
-/// The most regions that are marked ahead of one who writes them in order.
+/// The maximum number of regions marked ahead of a sequential writer.
 const AHEAD: usize = 32;
 
 const MARKED: u64 = 1 << 63;
@@ -25,12 +26,12 @@ const WRITER: u64 = 1 << 48;
 const WRITERS: u64 = MARKED - WRITER;
 const WHEN: u64 = WRITER - 1;
 
-/// Bytes of a region of a store of that size.
+/// Bytes of a region in a store of this size.
 pub(super) fn region_bytes(size_bytes: u64) -> u64 {
     size_bytes.div_ceil(MOST).next_power_of_two().max(LEAST_BYTES)
 }
 
-/// A set of regions, a bit for each, as it stands in the header: no longer than the last one needs.
+/// A set of regions, one bit each, as stored in the header: no longer than necessary.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Set(Vec<u8>);
 
@@ -82,17 +83,17 @@ impl<'de> serde::Deserialize<'de> for Set {
 pub(super) struct Regions {
     bytes: u64,
     words: Vec<AtomicU64>,
-    /// Flushes that have begun, and the last of them that succeeded.
+    /// The number of flushes that have begun, and the last one that succeeded.
     begun: AtomicU64,
     flushed: AtomicU64,
-    /// To be marked by whoever is next to write the header, for all who wait.
+    /// Regions to be marked by the next writer of the header, for all waiting threads.
     wanted: Mutex<Vec<Range<usize>>>,
     /// Where the last mark ended, and how many regions it was ahead.
     ahead: Mutex<(usize, usize)>,
 }
 
 impl Regions {
-    /// Of a store in whose header `marked` stands.
+    /// The regions of a store whose header contains `marked`.
     pub fn new(bytes: u64, size_bytes: u64, marked: &Set) -> Self {
         let words: Vec<AtomicU64> = (0..size_bytes.div_ceil(bytes)).map(|_| AtomicU64::new(0)).collect();
         marked.iter().filter_map(|region| words.get(region)).for_each(|word| word.store(MARKED, Ordering::SeqCst));
@@ -106,7 +107,7 @@ impl Regions {
         }
     }
 
-    /// Somebody begins to write in that range, which is not empty, until the answer is dropped.
+    /// Begins a write to this range, which is not empty; it ends when the result is dropped.
     pub fn enter(&self, offset: u64, length: u64) -> Entered<'_> {
         let range = self.of(offset, length);
         for word in &self.words[range.clone()] {
@@ -119,7 +120,7 @@ impl Regions {
         (offset / self.bytes) as usize..(offset + length).div_ceil(self.bytes) as usize
     }
 
-    /// That range, which is not empty, will be written soon: whoever marks next marks it too.
+    /// Announces a write to this range, which is not empty: the next thread that marks regions marks it too.
     pub fn announce(&self, offset: u64, length: u64) {
         let range = self.of(offset, length);
         if !self.marked(&range) {
@@ -131,13 +132,13 @@ impl Regions {
         self.words[range.clone()].iter().all(|word| word.load(Ordering::SeqCst) & MARKED != 0)
     }
 
-    /// Those are to be marked.
+    /// Requests that these regions be marked.
     pub fn want(&self, range: &Range<usize>) {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner).push(range.clone());
     }
 
-    /// What is to be marked now, with what is likely to be wanted next: who writes one region after the other would else wait at
-    /// each. Empty if another has marked `range` meanwhile. Called by one at a time.
+    /// The regions to mark now, including those that are likely to follow: otherwise a sequential writer would wait at each
+    /// region. Empty if another thread has marked `range` meanwhile. Not called concurrently.
     pub fn wanted(&self, range: &Range<usize>) -> Vec<usize> {
         if self.marked(range) {
             return Vec::new();
@@ -152,49 +153,49 @@ impl Regions {
         all.into_iter().flatten().collect()
     }
 
-    /// They are marked on the medium.
+    /// Records that these regions are marked on the medium.
     pub fn mark(&self, regions: &[usize]) {
         for region in regions {
             self.words[*region].fetch_or(MARKED, Ordering::SeqCst);
         }
     }
 
-    /// A flush begins; its number is returned.
+    /// Begins a flush; returns its number.
     pub fn flush_begins(&self) -> u64 {
         self.begun.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// It succeeded.
+    /// Records that a flush succeeded.
     pub fn flushed(&self, number: u64) {
         self.flushed.fetch_max(number, Ordering::SeqCst);
     }
 
-    /// Flushes that have begun.
+    /// The number of flushes that have begun.
     pub fn begun(&self) -> u64 {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Whether the region is marked, not being written, and all that was written was written before a flush that succeeded
-    /// and before the flush `before`.
+    /// Whether the region is marked, not being written, and its last write preceded a flush that succeeded and the flush `before`.
     fn covered(&self, word: u64, before: u64) -> bool {
         let flushed = self.flushed.load(Ordering::SeqCst);
         word & MARKED != 0 && word & WRITERS == 0 && word & WHEN < flushed.min(before)
     }
 
-    /// Whether something is marked, all that is marked is flushed, and nothing is being written.
+    /// Whether there are marked regions, all of them are flushed, and nothing is being written.
     pub fn all_covered(&self) -> bool {
         let words = || self.words.iter().map(|word| word.load(Ordering::SeqCst)).filter(|word| word & !WHEN != 0);
         words().next().is_some() && words().all(|word| self.covered(word, u64::MAX))
     }
 
-    /// Regions whose marks can be taken away, as they were written before the flush `before`, with their words.
+    /// Regions whose marks can be removed, as they were last written before the flush `before`, with their words.
     pub fn all_covered_before(&self, before: u64) -> Vec<(usize, u64)> {
         let words = self.words.iter().map(|word| word.load(Ordering::SeqCst)).enumerate();
         words.filter(|(_, word)| self.covered(*word, before)).collect()
     }
 
-    /// The marks of those are taken away here, unless a write has begun there since they had these words (each end of writing changes
-    /// it, for it was flushed before); they are to be taken from the medium before anything else can mark.
+    /// Removes these marks in memory, except where a write has begun since these words were read (the end of a write always
+    /// changes the word, since the region was flushed before); they must be removed from the medium before any further
+    /// marking.
     pub fn unmark(&self, regions: &[(usize, u64)]) -> Vec<usize> {
         let taken = |(region, word): &(usize, u64)| {
             let change =
@@ -204,14 +205,14 @@ impl Regions {
         regions.iter().filter_map(taken).collect()
     }
 
-    /// The range of the store's bytes that a region is.
+    /// The range of the store's bytes in a region.
     pub fn range(&self, region: usize, size_bytes: u64) -> Range<u64> {
         let begin = region as u64 * self.bytes;
         begin.min(size_bytes)..(begin + self.bytes).min(size_bytes)
     }
 }
 
-/// Somebody writes there.
+/// A write in progress.
 #[derive(Debug)]
 pub(super) struct Entered<'r> {
     regions: &'r Regions,
@@ -219,7 +220,7 @@ pub(super) struct Entered<'r> {
 }
 
 impl Entered<'_> {
-    /// The regions, if one of them is yet to be marked.
+    /// The regions, if any of them is not marked yet.
     pub fn unmarked(&self) -> Option<&Range<usize>> {
         (!self.regions.marked(&self.range)).then_some(&self.range)
     }
@@ -227,11 +228,11 @@ impl Entered<'_> {
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        // Read when the writing is over: a flush that begins later covers it.
+        // Read after the write: a flush that begins later covers it.
         let when = self.regions.begun() & WHEN;
         for word in &self.regions.words[self.range.clone()] {
             let leave = |word: u64| Some(((word - WRITER) & !WHEN) | when.max(word & WHEN));
-            // It never refuses.
+            // The closure never returns `None`.
             let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, leave);
         }
     }
@@ -277,7 +278,7 @@ mod tests {
         assert_eq!(prepared.iter().map(|(region, _)| *region).collect::<Vec<_>>(), [1, 2, 3]);
         let writing = regions.enter(BLOCK_BYTES, 1);
         drop(regions.enter(2 * BLOCK_BYTES, 1));
-        // Also when it is flushed, for its sums are not those that were written.
+        // Also after a flush, since its current sums are not those that were written.
         flush(&regions);
         assert_eq!(regions.unmark(&prepared), [3]);
         drop(writing);

@@ -1,8 +1,8 @@
-//! Takes marks away when nothing is written, so that an idle store records that all it has answered is flushed.
+//! Removes marks when nothing is written, so that an idle store records that everything acknowledged is flushed.
 //!
-//! A mark costs whoever writes next a wait for the medium. So it is taken away only after a pause of ten times what a flush takes: however
-//! clients write, waits for marks that need not have been taken away cost them no more than a tenth of their time. In a store that
-//! is written without a pause, regions that are left alone lose their marks after half a minute.
+//! A mark makes the next writer wait for the medium. So it is removed only after a pause of ten times the duration of a
+//! flush: with any access pattern, waits for marks that were removed too early cost clients no more than a tenth of their
+//! time. In a store that is written without pauses, unused regions lose their marks after half a minute.
 
 use super::Store;
 use super::regions::Regions;
@@ -11,22 +11,22 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A pause is so many flushes long,
+/// The length of a pause in flushes,
 const PAUSE_FLUSHES: u32 = 10;
-/// and within these.
+/// and its limits.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
-/// What was not written for so long is settled in any case, by the next turn.
+/// Regions not written for this long are settled in any case, in the next round.
 const EVERY: Duration = Duration::from_secs(30);
-/// Bytes that are read in one go to make the sums that an unclean end left to be made: clients wait for the medium meanwhile.
+/// Bytes that are read at once to recompute sums after an unclean shutdown: clients wait for the medium meanwhile.
 const LOOK_BYTES: u64 = 64 << 20;
 
-/// Tells the settler of flushes.
+/// Notifies the settler of flushes.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
     state: Mutex<State>,
     changed: Condvar,
-    /// What a flush takes, smoothed.
+    /// The duration of a flush, smoothed.
     flush_ns: AtomicU64,
 }
 
@@ -37,7 +37,7 @@ struct State {
 }
 
 impl Idle {
-    /// A flush succeeded, which took so long.
+    /// Records a successful flush and its duration.
     pub fn flushed(&self, took: Duration) {
         let (now, before) = (took.as_nanos() as u64, self.flush_ns.load(Ordering::Relaxed));
         self.flush_ns.store(if before == 0 { now } else { before - before / 8 + now / 8 }, Ordering::Relaxed);
@@ -62,10 +62,10 @@ pub struct Settler {
 }
 
 impl Settler {
-    /// None for a store in memory, which has nothing to settle.
+    /// Starts it; `None` for a store in memory, which has nothing to settle.
     ///
     /// # Errors
-    /// No thread can be had. The store works without; after a loss of power more counts as not flushed than must.
+    /// The thread cannot be started. The store works without it; after a power failure more counts as not flushed than necessary.
     pub fn start(store: &Arc<Store>) -> std::io::Result<Option<Self>> {
         if store.regions.is_none() {
             return Ok(None);
@@ -87,7 +87,7 @@ impl Drop for Settler {
         self.store.idle.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // If it panicked, that was reported.
+            // A panic was reported already.
             let _ = thread.join();
         }
     }
@@ -97,8 +97,8 @@ fn run(store: &Store, regions: &Regions) {
     let idle = &store.idle;
     let (mut seen, mut turn, mut before) = (0, Instant::now(), 0);
     if store.header().is_marked() {
-        // What a process that was killed has left: until it is flushed once, it is not known to be. If that fails, whoever flushes
-        // next is state.
+        // Left behind by a killed process: it is not known to be flushed until it is flushed once. A failure is reported to
+        // the next caller that flushes.
         let _ = store.flush();
     }
     loop {
@@ -113,10 +113,10 @@ fn run(store: &Store, regions: &Regions) {
         drop(state);
         if flushed {
             let begun = regions.begun();
-            // Not on the condition, or every flush would wake it. Ended early, it finds out above.
+            // Not on the condition variable, or every flush would wake it. The end is detected above.
             std::thread::park_timeout(idle.pause());
             while regions.begun() == begun && regions.all_covered() && !idle.is_over() {
-                // If it fails, whoever writes next finds out.
+                // A failure is reported to the next writer.
                 if store.settle(u64::MAX, LOOK_BYTES).unwrap_or(true) {
                     break;
                 }

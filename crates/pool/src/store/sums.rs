@@ -1,11 +1,12 @@
-//! The sums of blocks: in memory of every block, on the medium of those in regions without a mark.
+//! The sums of blocks: in memory for every block, on the medium for those in unmarked regions.
 //!
-//! While a region is marked its part of the table on the medium is not read, so that a write changes no sum there: that would be a second
-//! write for each small one, and a second page to be flushed. Before the mark is taken away its sums are written, and on the medium; a
-//! write that comes meanwhile keeps the mark. dm-integrity's bitmap mode does the same.
+//! While a region is marked its part of the table on the medium is not used, so that a write changes no sum there: that
+//! would be a second write for each small one, and a second page to flush. Before the mark is removed its sums are written
+//! to the medium; a concurrent write keeps the mark. dm-integrity's bitmap mode does the same.
 //!
-//! After an unclean end, also of the process alone, what marked regions hold counts: their blocks are **unseen**, until one is read, written,
-//! or checked by whoever takes the mark away. Until then damage to it is not found.
+//! After an unclean shutdown, even of the process alone, the content of marked regions is accepted: their blocks are
+//! **unseen**, until they are read, written, or checked before the mark is removed. Until then damage to them is not
+//! detected.
 
 use super::{BLOCK_BYTES, Store};
 use std::io;
@@ -13,16 +14,16 @@ use std::ops::Range;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-/// Of a block in a marked region: whatever it holds. Two sums that a block has by chance in one of 2^64 cases; then nothing is checked.
+/// A block in a marked region with any content. Two real sums have this value with a probability of 1 in 2^64; then nothing is checked.
 pub(super) const UNSEEN: u64 = 0xffff_fffe_ffff_ffff;
-/// Blocks whose sums are read or written at once: of a large store the whole table must not be in memory twice.
+/// Blocks whose sums are read or written at once: the whole table of a large store must not be in memory twice.
 const TABLE_PIECE: usize = 64 << 10;
-/// Blocks that are checked together; they have one lock.
+/// Blocks that are checked together; they have a common lock.
 const LOOK_BLOCKS: u64 = 16;
-/// Free space must be so many times what the table lacks before it is taken for it.
+/// Space is reserved for the table only if the free space is this many times as large.
 const ROOM: u64 = 4;
 
-/// Nothing else counts.
+/// A block with exactly one sum.
 pub(super) fn settled(sum: u32) -> u64 {
     u64::from(sum) | u64::from(sum) << 32
 }
@@ -31,33 +32,33 @@ pub(super) fn is_settled(pair: u64) -> bool {
     pair >> 32 == pair & 0xffff_ffff
 }
 
-/// Of a block that was to become one with the sum `now`, and may have: what it was before is one, or is not known.
+/// A block that may or may not have been changed to one with the sum `now`: its previous sum is known, or it is unseen.
 pub(super) fn either(now: u32, before: u64) -> u64 {
     if is_settled(before) { u64::from(now) | before << 32 } else { UNSEEN }
 }
 
-/// A region whose sums are on the medium, and the word that it had before they were written.
+/// Regions whose sums are on the medium, with their words from before the sums were written.
 pub(super) type Prepared = Vec<(usize, u64)>;
 
 impl Store {
-    /// Where a block's sums stand on the medium.
+    /// The offset of a block's sums on the medium.
     fn table_at(&self, block: usize) -> u64 {
         self.size_bytes + block as u64 * 8
     }
 
-    /// Takes the space for the table, so that data cannot fill the medium before their sums are written. Without it marks stay longer.
+    /// Allocates the space of the table, so that data cannot fill the medium before its sums are written. Without it marks stay longer.
     pub(super) fn reserve_table(&self) {
         use std::os::unix::fs::FileTypeExt as _;
         let (file, bytes) = (self.disk.file(), self.table.len() as u64 * 8);
         let free = rustix::fs::fstatvfs(file).map_or(0, |system| system.f_bavail.saturating_mul(system.f_frsize));
         let is_file = file.metadata().is_ok_and(|data| !data.file_type().is_block_device());
         if is_file && free / ROOM > bytes {
-            // What is there stays. Not all file systems can.
+            // Existing content is kept. Some file systems do not support it.
             let _ = rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), self.size_bytes, bytes);
         }
     }
 
-    /// Reads the table of a store that was just opened.
+    /// Reads the table of a store that is being opened.
     pub(super) fn load_table(&self) -> io::Result<()> {
         let clean = self.header().clean;
         let mut bytes = vec![0; TABLE_PIECE * 8];
@@ -96,11 +97,11 @@ impl Store {
         Ok(())
     }
 
-    /// Marks are taken from regions that were last written before the flush with the number `before`, and flushed; of those that must be read
-    /// first, only so many bytes' are, and one region's at least. False if some are left for that.
+    /// Removes the marks of regions that were last written before the flush with the number `before`, and flushed; of those
+    /// that must be read first, only `look_bytes` are read, and at least one region. False if some of those are left.
     ///
     /// # Errors
-    /// The medium's error; then only more counts as not flushed than must.
+    /// The medium's error; then more counts as not flushed than necessary.
     pub(super) fn settle(&self, before: u64, look_bytes: u64) -> io::Result<bool> {
         let _alone = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
         let (prepared, all) = self.prepare(before, look_bytes)?;
@@ -108,11 +109,11 @@ impl Store {
         Ok(all)
     }
 
-    /// Writes the sums of such regions. They are on the medium when this returns. Called by one at a time.
+    /// Writes the sums of such regions, which are on the medium when this returns. Not called concurrently.
     pub(super) fn prepare(&self, before: u64, look_bytes: u64) -> io::Result<(Prepared, bool)> {
         let Some(regions) = &self.regions else { return Ok((Vec::new(), true)) };
         let (mut prepared, mut looked, mut all) = (Vec::new(), 0, true);
-        // The words come first: who writes since changes his.
+        // The words are read first: a later write changes them.
         for (region, word) in regions.all_covered_before(before) {
             let blocks = self.blocks(&regions.range(region, self.size_bytes));
             let unseen = self.table[blocks.clone()].iter().any(|entry| entry.load(Ordering::Relaxed) == UNSEEN);
@@ -121,7 +122,7 @@ impl Store {
                 continue;
             }
             if unseen {
-                // What cannot be read keeps its mark, and is an error when it is asked for.
+                // An unreadable region keeps its mark, and reading it is an error.
                 if self.look_at(blocks.start as u64..blocks.end as u64).is_err() {
                     continue;
                 }
@@ -136,7 +137,7 @@ impl Store {
         Ok((prepared, all))
     }
 
-    /// Takes the marks from those that were not written since they were prepared.
+    /// Removes the marks of the regions that were not written since they were prepared.
     pub(super) fn unmark(&self, prepared: &Prepared) -> io::Result<()> {
         let Some(regions) = &self.regions else { return Ok(()) };
         let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,7 +148,7 @@ impl Store {
         self.put_header(&mut header, |header| gone.iter().for_each(|region| header.marked.take(*region)))
     }
 
-    /// Sums those of the blocks that are unseen.
+    /// Computes the sums of the unseen blocks.
     fn look_at(&self, blocks: Range<u64>) -> io::Result<()> {
         let mut content = vec![0; BLOCK_BYTES as usize];
         for first in blocks.clone().step_by(LOOK_BLOCKS as usize) {

@@ -51,17 +51,17 @@ fn read(store: &Store, offset: u64, length: u32) -> Result<Vec<u8>, Status> {
     Ok(data)
 }
 
-/// Changes the file without the store's knowledge.
+/// Changes the file without the store noticing.
 fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
     File::options().write(true).open(path).and_then(|f| f.write_all_at(bytes, at)).expect("a change");
 }
 
-/// As an older release left it: two sums for each block that was written, in a region without a mark.
+/// The state left by an older release: two sums for each written block, in an unmarked region.
 fn two_sums(at: &At, block: u64, now: u32, before: u32) {
     overwrite(&at.path, SIZE + block * 8, &(u64::from(now) | u64::from(before) << 32).to_le_bytes());
 }
 
-/// All is flushed, and nothing is marked.
+/// Flushes everything, and removes all marks.
 fn settle(store: &Store) {
     store.flush().expect("it has room");
     assert!(store.settle(u64::MAX, u64::MAX).expect("it has room"));
@@ -101,7 +101,7 @@ fn torn_header_leaves_previous_one_valid() {
 
 #[test]
 fn headers_are_at_end_of_longer_device() {
-    // What `format` does with a device, on a file.
+    // The same as `format` does with a device, on a file.
     let at = place();
     let there = whole_bytes(SIZE) + 10 * BLOCK_BYTES + 512;
     let file = File::options().read(true).write(true).create_new(true).open(&at.path).expect("a file");
@@ -131,7 +131,7 @@ fn after_crash_of_older_release_either_checksum_is_valid() {
         store.close().expect("it closes");
         assert!(store.header().clean);
         drop(store);
-        // Now it counts as the only one.
+        // Now this sum counts as the only one.
         let store = Store::open(&at.path).expect("a store");
         assert_eq!(&read(&store, 0, 4096).expect(what), held);
         overwrite(&at.path, 0, if held == &old { &new } else { &old });
@@ -149,7 +149,7 @@ fn failed_write_leaves_old_or_new_block() {
         if older_release {
             settle(&store);
             drop(store);
-            // It was killed between the pair and the data of `new`.
+            // It was killed between writing the pair and the data of `new`.
             two_sums(&at, 0, checksum(&new), checksum(&old));
             store = Store::open(&at.path).expect("a store");
         }
@@ -157,7 +157,7 @@ fn failed_write_leaves_old_or_new_block() {
         drop(store.intend(0, BLOCK_BYTES).expect("it has room"));
         assert_eq!(store.replace(0, &[checksum(&newer)], full), Err(Status::Full));
         assert_eq!(store.replace(0, &[checksum(&newer)], full), Err(Status::Full), "again");
-        // A third content is damage, and either of the two is none: also once the mark is gone and the node was killed.
+        // A third content is damage, and either of the two is not: also after the mark is removed and the node was killed.
         overwrite(&at.path, 0, &new);
         assert_eq!(read(&store, 0, 4096), Err(Status::Damaged));
         settle(&store);
@@ -170,7 +170,7 @@ fn failed_write_leaves_old_or_new_block() {
         overwrite(&at.path, 0, &newer);
         let store = Store::open(&at.path).expect("a store");
         assert_eq!(read(&store, 0, 4096), Ok(newer.clone()));
-        // What it is counts from now on, although the medium has both sums.
+        // The current content is the only valid one from now on, although the medium has both sums.
         store.close().expect("it closes");
         drop(store);
         overwrite(&at.path, 0, &old);
@@ -205,7 +205,7 @@ fn flipped_byte_is_detected_on_every_read_path() {
     assert_eq!(read(&store, 0, 3 * 4096), Err(Status::Damaged));
     assert_eq!(store.write(4096, b"part", false), Err(Status::Damaged));
     assert_eq!(read(&store, 0, 4096), Ok(vec![9; 4096]));
-    // A whole block heals it; so does a block that was never written and is not zero.
+    // Writing a whole block repairs it; the same applies to a block that was never written and is not zero.
     store.write(4096, &[1; 4096], false).expect("nothing of the old block is kept");
     assert_eq!(read(&store, 4096, 2), Ok(vec![1, 1]));
     overwrite(&at.path, 5 * 4096, &[1]);
@@ -260,7 +260,7 @@ fn invalid_operations_are_refused() {
     assert!(matches!(Store::open(&at.path), Err(Error::Missing { .. })));
     std::fs::write(&at.path, b"").expect("a file");
     assert!(matches!(Store::open(&at.path), Err(Error::Unformatted { .. })));
-    // What is said to be done can be done: a new file needs a size.
+    // The error suggests a command that works: a new file needs a size.
     let folder = at.path.parent().expect("a folder");
     for path in [&at.path, folder] {
         let said = Store::open(path).expect_err("no store").to_string();
@@ -289,15 +289,15 @@ fn invalid_operations_are_refused() {
     assert!(matches!(Store::open(&at.path), Err(Error::Unformatted { .. })));
 }
 
-/// On a medium that becomes full, what was answered stays, and what was refused is as it was; also after the store was
-/// closed and opened again.
+/// On a medium that becomes full, acknowledged data is kept, and rejected writes change nothing; also after the store was
+/// closed and reopened.
 #[test]
 #[ignore = "root: mounts a small tmpfs"]
 fn full_medium_keeps_acknowledged_data() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path().join("store");
     let mounted = Kept::mount("tmpfs", "size=1M", folder.path()).expect("a small tmpfs");
-    // Its table has four pages, so that a write over the border of two can find room for one of them.
+    // Its table has four pages, so that a write across the border of two may find space for only one of them.
     let size = 2048 * BLOCK_BYTES;
     let store = Store::format(&at, Some(size), "n1".into(), false).expect("a sparse file");
     let claim = Claim { size_bytes: size, ..claim(1) };
@@ -319,7 +319,7 @@ fn full_medium_keeps_acknowledged_data() {
     let check = |store: &Store| {
         let mut partly = 0;
         for (block, expected) in model.iter().enumerate() {
-            // What was refused may have been done in part, block by block, and never within one.
+            // A rejected write may have been done partially, block by block, but never within one.
             let data = read(store, block as u64 * BLOCK_BYTES, BLOCK_BYTES as u32).expect("no block is damaged");
             assert!(data.iter().all(|byte| *byte == data[0]), "block {block} is mixed");
             partly += u32::from(data[0] != *expected);
@@ -336,7 +336,7 @@ fn full_medium_keeps_acknowledged_data() {
     drop((store, mounted));
 }
 
-/// A mounted disk, a partition of a disk that is a store: no device is used twice.
+/// A mounted disk, or a partition of a disk that is a store: no device is used twice.
 #[test]
 #[ignore = "root: attaches a loop disk and mounts it"]
 fn device_in_use_is_refused() {
@@ -390,7 +390,7 @@ fn concurrent_reads_see_writes_atomically() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Writes, trims and reads of any range, with ends of both kinds in between, are as on a plain array of bytes.
+    /// Writes, trims and reads of any range, with both kinds of restarts in between, behave as on a plain array of bytes.
     #[test]
     fn store_behaves_as_byte_array(steps in proptest::collection::vec((0_u8..6, 0..SIZE, 0_u64..20_000, any::<u8>()), 1..60)) {
         let at = place();
@@ -439,7 +439,7 @@ fn killed_store_has_sums_of_regions_unmarked_during_writes() {
                     let store = &store;
                     scope.spawn(move || {
                         for nth in 0..200_u64 {
-                            // Blocks of both in each region.
+                            // Both writers have blocks in each region.
                             let (block, byte) = ((nth * 7 % 32) * 2 + writer, (nth + 1) as u8);
                             let content = vec![byte; BLOCK_BYTES as usize];
                             if store.write_at_hand(&[(block * BLOCK_BYTES, &content)]).is_none() {
@@ -504,10 +504,10 @@ fn announced_writes_share_one_mark() {
         log::record(None);
         let count = || log.events().iter().filter(|e| matches!(e.what, log::What::Durable { .. })).count();
         let before = count();
-        // Each in its own region, none beside another.
+        // Each in its own region, none adjacent to another.
         let writes: Vec<u64> = (0..8).map(|nth| nth * 100_000 / BLOCK_BYTES * BLOCK_BYTES).collect();
         if announced {
-            // What lies beyond the end is refused when it is written.
+            // Ranges beyond the end are rejected when they are written.
             let beyond = [(1 << 20, BLOCK_BYTES), (u64::MAX, 1), (0, 0)];
             store.announce(writes.iter().map(|offset| (*offset, BLOCK_BYTES)).chain(beyond));
         }

@@ -1,15 +1,16 @@
-//! A window by the latency's gradient, to be compared with the tuner; the pool does not use it.
+//! A window controlled by the latency gradient, for comparison with the tuner; the pool does not use it.
 //!
-//! As Netflix' Gradient2 and TCP Vegas have it: the shortest time that an answer took is that of an empty link. While answers take at
-//! most [`TOLERANCE`] times as long, the window grows by its root; beyond, it shrinks in proportion. Each node has its own.
+//! As in Netflix' Gradient2 and TCP Vegas, the shortest latency of a reply is that of an idle link. While latencies are at
+//! most [`TOLERANCE`] times as long, the window grows by its square root; beyond, it shrinks in proportion. Each node has
+//! its own.
 
 use super::world::Control;
 use pool::setting::{Hold, Setting};
 use pool::tuner::Tuner;
 
-/// Times the shortest that an answer may take.
+/// The maximum latency as a multiple of the shortest one.
 const TOLERANCE: f64 = 2.0;
-/// The shortest is forgotten after so long, or a link that became slower would never be believed.
+/// The shortest latency expires after this time, so that a link may become slower.
 const FORGOTTEN_NS: u64 = 10_000_000_000;
 const LEAST: f64 = 2.0;
 
@@ -22,7 +23,7 @@ struct Window {
     next_ns: u64,
 }
 
-/// A window for each node, and batches by a tuner, or as they come.
+/// A window for each node, and batches controlled by a tuner, or natural ones.
 #[derive(Debug, Clone)]
 pub struct Gradient {
     windows: Vec<Window>,
@@ -31,7 +32,7 @@ pub struct Gradient {
 }
 
 impl Gradient {
-    /// With `tuned`, the tuner decides what a write waits for, within the window.
+    /// Creates it; with `tuned`, the tuner decides what a write waits for, within the window.
     pub fn new(nodes: usize, granted: u32, tuned: bool) -> Self {
         let window = Window { size: 4.0, shortest_ns: f64::MAX, shortest_since_ns: 0, smooth_ns: 0.0, next_ns: 0 };
         Self { windows: vec![window; nodes], granted, batches: tuned.then(|| Tuner::new(nodes)) }
@@ -53,7 +54,7 @@ impl Control for Gradient {
             (it.shortest_ns, it.shortest_since_ns) = (took, now_ns);
         }
         it.smooth_ns = if it.smooth_ns == 0.0 { took } else { it.smooth_ns + (took - it.smooth_ns) / 4.0 };
-        // Once for each time that an answer takes: before that, nothing can be seen of the last change.
+        // Once per latency of a reply: before that, the effect of the last change is not visible.
         if now_ns >= it.next_ns {
             let gradient = (TOLERANCE * it.shortest_ns / it.smooth_ns).clamp(0.5, 1.0);
             it.size = (it.size * gradient + it.size.sqrt()).clamp(LEAST, f64::from(self.granted));

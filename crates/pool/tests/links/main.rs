@@ -1,7 +1,7 @@
 //! The tuner on simulated links: it must come within a tenth of the best fixed setting at every load.
 //!
-//! The best is found by trying windows and batches one after the other. It is then measured anew with the very seeds that the
-//! tuner gets, for the largest of many noisy numbers is larger than what is behind it.
+//! The best is found by trying windows and batches one after the other. It is then measured again with the same seeds as
+//! the tuner, since the maximum of many noisy numbers overestimates the true value.
 
 mod gradient;
 mod world;
@@ -20,12 +20,12 @@ impl Control for Tuner {
     }
 }
 
-/// What a node grants.
+/// The window granted by a node.
 const GRANTED: u32 = 1024;
 const MS: u64 = 1_000_000;
 const SEEDS: [u64; 3] = [1, 2, 3];
 
-/// A busy machine: times vary and threads are preempted.
+/// A busy machine: durations vary and threads are preempted.
 const LOOPBACK: World = World {
     nodes: 1,
     first: None,
@@ -52,12 +52,12 @@ const EIGHT_SLOW: World = World { nodes: 8, store_ns: 1_900_000, reply_bytes: 1,
 const MEDIUM: World = World { nodes: 8, shared: true, reply_bytes: 1, ..PACKETS };
 const MEDIUM_FLASH: World = World { store_ns: 1_900_000, ..MEDIUM };
 
-/// Seven nodes with memory, and one whose store is slow.
+/// Seven nodes in memory, and one with a slow store.
 const ONE_SLOW: World = World { nodes: 8, first: Some(Other { store_ns: 1_900_000, ..Other::LOOPBACK }), ..LOOPBACK };
-/// Seven near nodes, and one behind a radio link.
+/// Seven nearby nodes, and one behind a radio link.
 const ONE_FAR: World =
     World { nodes: 8, first: Some(Other { packet_ns: 250_000, delay_ns: 2_000_000, ..Other::LOOPBACK }), ..LOOPBACK };
-/// Seven with slow stores, and one behind a radio too.
+/// Seven with slow stores, and one behind a radio link too.
 const ONE_FAR_OF_SLOW: World = World {
     first: Some(Other { packet_ns: 250_000, delay_ns: 2_000_000, store_ns: 1_900_000, ..Other::LOOPBACK }),
     ..EIGHT_SLOW
@@ -93,8 +93,8 @@ fn best(world: &World, load: u32, span_ns: u64) -> (f64, u32, u32) {
     again.max_by(|one, two| one.0.total_cmp(&two.0)).unwrap()
 }
 
-/// Fails with all that was found if the tuner came short of nine tenths of the best: on average over the seeds, since on some links a
-/// rhythm that is chance decides on a fifth; or while its first trials are made, when it may lack a fifth.
+/// Fails with all results if the tuner reaches less than nine tenths of the best: on average over the seeds, since on some
+/// links a random rhythm accounts for a fifth; or, during its first trials, less than four fifths.
 fn within_a_tenth(world: &World, loads: &[u32], span_ns: u64) {
     let (mut lines, mut short) = (Vec::new(), false);
     for load in loads.iter().copied() {
@@ -103,7 +103,7 @@ fn within_a_tenth(world: &World, loads: &[u32], span_ns: u64) {
             let rates = SEEDS.map(|seed| run(world, load, &mut Tuner::new(world.nodes), span, seed));
             rates.iter().sum::<f64>() / rates.len() as f64 / best
         };
-        // The first as the bench has it in 6 s.
+        // The first as in a bench of 6 s.
         let (early, share) = (mean((1500 * MS, 6000 * MS)), mean((span_ns / 2, span_ns)));
         short |= share < 0.9 || early < 0.8;
         lines.push(format!(
@@ -180,8 +180,8 @@ fn latency_based_window_is_not_better() {
     by_gradient(&[("slow store", SLOW), ("one medium, memory", MEDIUM)], &[32, 320]);
 }
 
-/// A window by the latency's gradient gains nothing anywhere (but a rhythm, by chance), with natural batches or with the tuner's, and
-/// loses most of what there is on a medium.
+/// A window controlled by the latency gradient has no advantage anywhere (except a random rhythm), with natural batches or
+/// with the tuner's, and loses most of the throughput on a medium.
 fn by_gradient(worlds: &[(&str, World)], loads: &[u32]) {
     let (mut table, mut better, mut worst) = (Vec::new(), Vec::new(), f64::MAX);
     for (name, world) in worlds {
@@ -203,7 +203,7 @@ fn by_gradient(worlds: &[(&str, World)], loads: &[u32]) {
     assert!(better.is_empty() && worst < 0.5, "{better:?}, worst {worst:.2}");
 }
 
-/// Requests one at a time, at any distance.
+/// Single requests, at any distance.
 #[test]
 fn single_requests_are_as_fast_as_without_tuner() {
     for world in [LOOPBACK, PACKETS, BYTES, SLOW] {
@@ -253,7 +253,7 @@ mod long {
         );
     }
 
-    /// With `--nocapture` it prints the table of the manual.
+    /// With `--nocapture` it prints the table in the manual.
     #[test]
     #[ignore = "long: nine links at every load"]
     fn latency_based_window_is_nowhere_better() {

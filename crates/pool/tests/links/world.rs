@@ -1,11 +1,11 @@
 //! A pool in virtual time: requesters in a closed loop, a coordinator, connections, nodes.
 //!
-//! What it has of the real one: one thread of the coordinator for all nodes; a packet and a byte that cost time on the wire, a
-//! token bucket as the emulated links have; a wire for each node and direction, or one medium for all; acknowledgements that
-//! are packets where nothing else goes back; a node that drains what has come and answers in one write; or, with a store that
-//! makes its readers wait, four readers and answers that are held for the coordinator's batch; a queue before the wire that loses
-//! what it has no room for, which is sent again after TCP's shortest time, and what came behind it waits for it. What it has
-//! not: TCP's congestion window.
+//! It models: one thread of the coordinator for all nodes; packets and bytes that take time on the wire, with a token
+//! bucket as in the emulated links; a wire for each node and direction, or one medium for all; acknowledgements as separate
+//! packets where no data flows back; a node that drains all received requests and replies in one write; or, with a store
+//! that blocks its readers, four readers and replies held for the coordinator's batch; a queue before the wire that drops
+//! what exceeds it, which is retransmitted after TCP's minimum timeout, while later packets wait for it. It does not model
+//! TCP's congestion window.
 
 use pool::setting::Setting;
 use stats::random::Random;
@@ -14,47 +14,47 @@ use std::collections::{BinaryHeap, VecDeque};
 
 /// Bytes of data in a packet.
 const MTU: u64 = 1448;
-/// Bytes of a request, beside its frame.
+/// Bytes of a request, without its frame.
 const REQUEST_BYTES: u64 = 24;
-/// And of a reply, beside its data.
+/// Bytes of a reply, without its data.
 const REPLY_BYTES: u64 = 12;
 const FRAME_BYTES: u64 = 44;
-/// What was lost is sent again after this time, at first.
+/// The initial retransmission timeout.
 const RESENT_NS: u64 = 200_000_000;
-/// A node holds an answer at most so long.
+/// The maximum time that a node holds a reply.
 const HELD_NS: u64 = 50_000_000;
 
-/// What is simulated.
+/// The simulated pool.
 #[derive(Debug, Clone, Copy)]
 pub struct World {
     pub nodes: usize,
-    /// The first node is another: its link and its store.
+    /// Link and store of the first node, if different.
     pub first: Option<Other>,
     pub asked: Asked,
-    /// All nodes and both directions take turns.
+    /// Whether all nodes and both directions share one medium.
     pub shared: bool,
-    /// Time on the wire of a packet, however small.
+    /// Time of a packet on the wire, regardless of its size.
     pub packet_ns: u64,
-    /// And of a byte.
+    /// Time of a byte on the wire.
     pub byte_ns: f64,
     /// Packets that pass at once after a pause.
     pub burst: u64,
-    /// Full packets that wait for the wire at most; further ones are lost.
+    /// The maximum number of full packets queued for the wire; further ones are dropped.
     pub queue: u64,
-    /// One way, besides.
+    /// Additional one-way delay.
     pub delay_ns: u64,
-    /// What a write or a read of the socket costs either end.
+    /// Time of a write or a read of the socket at either end.
     pub call_ns: u64,
-    /// What a request costs either end's one thread.
+    /// Time of a request in either end's single thread.
     pub each_ns: u64,
-    /// Time in the store, in which others are served as well; 0 is memory.
+    /// Time in the store, during which others are served as well; 0 is memory.
     pub store_ns: u64,
-    /// How many the store serves at once.
+    /// Concurrent requests in the store.
     pub servers: usize,
     pub reply_bytes: u64,
-    /// Times vary by so much of themselves, up or down.
+    /// Relative variation of all times, up or down.
     pub jitter: f64,
-    /// Either end's thread loses the processor so often a second, for 1 to 4 ms.
+    /// How often per second either end's thread loses the CPU, for 1 to 4 ms.
     pub stalls_per_s: f64,
 }
 
@@ -67,19 +67,19 @@ pub struct Other {
     pub store_ns: u64,
 }
 
-/// Of which node a requester asks next.
+/// The node of a requester's next request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// Any, drawn anew each time.
+    /// Any node, chosen randomly each time.
     Any,
-    /// Always the same; there are as many requesters for each.
+    /// Always the same; each node has equally many requesters.
     Own,
-    /// As before, but those of the first node ask nothing.
+    /// The same, but the first node's requesters are idle.
     NotTheFirst,
 }
 
 impl World {
-    /// As it is for one node.
+    /// The parameters for one node.
     fn of(&self, node: usize) -> Self {
         match self.first {
             Some(Other { packet_ns, byte_ns, delay_ns, store_ns }) if node == 0 => {
@@ -90,15 +90,15 @@ impl World {
     }
 }
 
-/// Who decides.
+/// A control of the setting.
 pub trait Control {
     fn setting(&self, node: usize) -> Setting;
-    /// So many answers came together, the last one `took_ns` after its request had left; `left` requests are under way or
-    /// waiting after them.
+    /// Records `answers` replies that arrived together, the last one `took_ns` after its request was sent; `left` requests
+    /// are outstanding or queued after them.
     fn answered(&mut self, node: usize, now_ns: u64, answers: u32, left: u32, took_ns: u64);
 }
 
-/// The same for all nodes.
+/// A fixed setting for all nodes.
 impl Control for Setting {
     fn setting(&self, _: usize) -> Setting {
         *self
@@ -117,14 +117,14 @@ enum Event {
     CoordinatorFree,
 }
 
-/// A wire that serialises packets: when the last one has gone out.
+/// A wire that serialises packets: when the last one has left.
 #[derive(Debug, Clone, Copy, Default)]
 struct Wire {
     free_ns: u64,
 }
 
 impl Wire {
-    /// When a packet that is sent now has gone out; none if it is lost.
+    /// When a packet that is sent now has left; `None` if it is lost.
     fn try_pass(&mut self, now: u64, world: &World, bytes: u64) -> Option<u64> {
         let waits = (world.queue as f64 * (world.packet_ns as f64 + world.byte_ns * MTU as f64)) as u64;
         (self.free_ns <= now.saturating_add(waits)).then(|| self.pass(now, world, bytes))
@@ -137,8 +137,8 @@ impl Wire {
     }
 }
 
-/// One way of a connection, of which a packet was lost: the messages in it and behind it, the packets that were lost, and how
-/// long they wait to be sent again.
+/// One direction of a connection on which a packet was lost: the messages in it and behind it, the number of lost packets,
+/// and the retransmission timeout.
 #[derive(Debug, Clone, Copy, Default)]
 struct Way {
     stuck: u32,
@@ -151,10 +151,10 @@ struct Node {
     ways: [Way; 2],
     pending: u32,
     under_way: u32,
-    /// When they left, and how many together.
+    /// When requests were sent, and how many together.
     left: VecDeque<(u64, u32)>,
     answered: u64,
-    /// At the coordinator's socket.
+    /// Replies at the coordinator's socket.
     come: u32,
     inbox: u32,
     wanted: u32,
@@ -166,7 +166,7 @@ struct Node {
 }
 
 impl Node {
-    /// When the last of the `count` oldest requests under way had left; they are so no more.
+    /// Removes the `count` oldest outstanding requests; returns when the last of them was sent.
     fn oldest(&mut self, mut count: u32) -> u64 {
         let mut when = 0;
         while count > 0
@@ -190,18 +190,18 @@ struct Run<'a, C> {
     order: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     nodes: Vec<Node>,
-    /// Up and down of each node; the first one is all there is of a shared medium.
+    /// Up and down of each node; a shared medium only uses the first one.
     wires: Vec<[Wire; 2]>,
     coordinator_busy: bool,
     ready: VecDeque<usize>,
 }
 
-/// Answers a second from `from_ns` to `until_ns`, to `load` requesters.
+/// Replies per second from `from_ns` to `until_ns`, with `load` requesters.
 pub fn run<C: Control>(world: &World, load: u32, control: &mut C, span_ns: (u64, u64), seed: u64) -> f64 {
     rates(world, load, control, span_ns, seed).iter().sum()
 }
 
-/// The same, by node.
+/// The same, per node.
 pub fn rates<C: Control>(
     world: &World,
     load: u32,
@@ -254,22 +254,22 @@ impl<C: Control> Run<'_, C> {
         (time as f64 * (1.0 + self.world.jitter * (2.0 * self.random.unit() - 1.0))) as u64
     }
 
-    /// Time that work takes a thread, in which it may lose the processor.
+    /// The time that work takes a thread, including stalls.
     fn work(&mut self, time: u64) -> u64 {
         let time = self.vary(time);
-        // What stalls strike is a time, so a longer work meets more of them; and so does waking up for it.
+        // Stalls occur per unit of time, so longer work encounters more of them; waking up for it counts too.
         let stalls = self.world.stalls_per_s * (time as f64 + 5_000.0) / 1e9;
         if self.random.unit() < stalls { time + 1_000_000 + self.random.below(3_000_000) } else { time }
     }
 
-    /// A requester that was answered by `node` asks again.
+    /// A requester that was answered by `node` sends its next request.
     fn ask(&mut self, node: usize) {
         let any = self.world.asked == Asked::Any;
         let node = if any { self.random.below(self.world.nodes as u64) as usize } else { node };
         self.nodes[node].pending += 1;
     }
 
-    /// Sends a stream of `count` messages; says when which have come.
+    /// Sends a stream of `count` messages; returns their arrivals.
     fn send(&mut self, node: usize, back: usize, begin: u64, count: u32, each: u64) -> Vec<(u64, u32)> {
         let world = self.world.of(node);
         let (way, other) = if world.shared { ((0, 0), (0, 0)) } else { ((node, back), (node, 1 - back)) };
@@ -296,7 +296,7 @@ impl<C: Control> Run<'_, C> {
             };
             full += u64::from(bytes == MTU);
             if full == 2 {
-                // Two full segments are acknowledged at once, all else by what goes back anyway.
+                // Two full segments are acknowledged at once, all others by data in the other direction.
                 full = 0;
                 self.wires[other.0][other.1].pass(out + world.delay_ns, &world, 0);
             }
@@ -307,7 +307,7 @@ impl<C: Control> Run<'_, C> {
         arrivals
     }
 
-    /// What was lost is sent again; all behind it comes with it.
+    /// Retransmits a lost packet; all messages behind it arrive with it.
     fn resent(&mut self, node: usize, back: usize) {
         let (world, now) = (self.world.of(node), self.now);
         let way = if world.shared { (0, 0) } else { (node, back) };
@@ -329,7 +329,7 @@ impl<C: Control> Run<'_, C> {
         self.at(out + world.delay_ns, come);
     }
 
-    /// The coordinator writes what it may, from `begin` on; when it is done.
+    /// The coordinator writes what it may, from `begin` on; returns when it is done.
     fn write_all(&mut self, mut begin: u64) -> u64 {
         for node in 0..self.nodes.len() {
             let setting = self.control.setting(node);
@@ -390,7 +390,7 @@ impl<C: Control> Run<'_, C> {
         }
     }
 
-    /// The coordinator's thread, if it is free: one node's answers, then all that can be written.
+    /// The coordinator's thread, if it is idle: handles one node's replies, then writes all that it may.
     fn coordinate(&mut self) {
         if self.coordinator_busy {
             return;
@@ -420,7 +420,7 @@ impl<C: Control> Run<'_, C> {
         }
     }
 
-    /// The node's thread, if it is free.
+    /// The node's thread, if it is idle.
     fn node(&mut self, node: usize) {
         let (world, now) = (self.world.of(node), self.now);
         let it = &mut self.nodes[node];

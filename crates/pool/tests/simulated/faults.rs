@@ -1,5 +1,5 @@
-//! What a network does: it cuts, it cuts one way only, it loses, delays and reorders, and it keeps what was sent until no one
-//! waits for it any more.
+//! Faults of a network: it cuts connections, also in one direction only, it loses, delays and reorders segments, and it
+//! keeps what was sent until nothing waits for it any more.
 
 use crate::world::{self, Fault, NODE_BYTES, NODES, Oracle, STRIPE_BYTES, World, check};
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 const STRIPES: Arrangement = Arrangement::Striped { stripe_bytes: STRIPE_BYTES };
 
-/// The seeds of each story.
+/// The seeds of each scenario.
 fn seeds() -> std::ops::Range<u64> {
     0..std::env::var("FATHOM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(3)
 }
@@ -23,7 +23,7 @@ fn text(failure: Failure) -> String {
     failure.to_string()
 }
 
-/// Every seed must pass; the one that did not is named.
+/// Every seed must pass; a failing one is named.
 fn for_each_seed(story: impl Fn(u64) -> Result<(), String>) {
     for seed in seeds() {
         if let Err(why) = story(seed) {
@@ -32,7 +32,7 @@ fn for_each_seed(story: impl Fn(u64) -> Result<(), String>) {
     }
 }
 
-/// Requests in rounds, each in separate places, while `befall` lets things happen. No request may fail.
+/// Requests in rounds, each in separate ranges, while `befall` injects faults. No request may fail.
 async fn load(world: &World, random: &mut Random, befall: impl Fn(&World, &mut Random)) -> Result<(), String> {
     let volume = world.join(STRIPES).await.map_err(|e| e.to_string())?;
     let mut oracle = Oracle::new(volume.size_bytes());
@@ -126,7 +126,7 @@ fn unanswered_requests_time_out_and_outcome_is_stable() {
         world::run(seed, 0.0, move |world| async move {
             let volume = world.join(Arrangement::Concatenated).await.map_err(|e| e.to_string())?;
             let mut oracle = Oracle::new(volume.size_bytes());
-            // Requests under way when the cut comes, and after it.
+            // Requests outstanding at the cut, and after it.
             let begun = Instant::now();
             let mut writes = Vec::new();
             for nth in 0..20_u64 {
@@ -184,7 +184,7 @@ fn lost_node_fails_requests_at_once_and_serves_when_back() {
                     1 => volume.write_range(NODE_BYTES, Bytes::from(vec![2; 512]), false).await,
                     _ => volume.flush_all().await,
                 };
-                // The others answer a flush, which takes a way there and back.
+                // The others answer a flush, which takes a round trip.
                 if !matches!(asked, Err(Failure::Deadline(..))) || begun.elapsed() > Duration::from_millis(500) {
                     return Err(format!("the request {nth}: {asked:?} after {:?}", begun.elapsed()));
                 }
@@ -199,7 +199,7 @@ fn lost_node_fails_requests_at_once_and_serves_when_back() {
                 return Err(format!("{flushes} lines for one outage"));
             }
             world.befall(Fault::Mend(1));
-            // What is let fall is not sent again in this world, so that an attempt to connect may have to run out.
+            // Dropped segments are not retransmitted in this simulation, so a connection attempt may have to time out.
             sleep(Duration::from_secs(20)).await;
             volume.flush_all().await.map_err(text)?;
             let data = volume.read_range(NODE_BYTES, 4096).await.map_err(text)?;
@@ -230,7 +230,7 @@ fn slow_node_does_not_delay_others() {
             };
             let times = join_all((0..NODES as u64).map(read)).await.into_iter().collect::<Result<Vec<_>, String>>()?;
             let others = times.iter().enumerate().filter(|(node, _)| *node != 3).map(|(_, time)| *time).max();
-            // Two ways of at most 20 ms, and the ticks of the simulation.
+            // Two one-way delays of at most 20 ms, and the ticks of the simulation.
             let quick = others < Some(Duration::from_millis(100));
             if quick && world.reports.borrow().is_empty() {
                 Ok(())
@@ -241,7 +241,7 @@ fn slow_node_does_not_delay_others() {
     });
 }
 
-/// Writes that the network kept while another coordinator took over must not land on its own.
+/// Writes delayed by the network while another coordinator took over must not overwrite its data.
 #[test]
 fn delayed_write_of_old_coordinator_is_never_applied() {
     for_each_seed(|seed| {
@@ -252,7 +252,7 @@ fn delayed_write_of_old_coordinator_is_never_applied() {
             sleep(Duration::from_millis(50)).await;
             let stale = tokio::task::spawn_local(async move {
                 let wrote = volume.write_range(0, Bytes::from(vec![2; 60_000]), true).await;
-                // Whatever it asks from now on is refused.
+                // All its requests from now on are refused.
                 let again = volume.write_range(0, Bytes::from(vec![3; 60_000]), true).await;
                 (wrote, again)
             });

@@ -1,6 +1,6 @@
-//! Pools on a simulated network: what a network, a node that dies and a second coordinator may do to one, with seeds.
+//! Pools on a simulated network: faults of the network, killed nodes and a second coordinator, controlled by seeds.
 //!
-//! `FATHOM_SEEDS=200` runs each scenario with so many seeds, `PROPTEST_CASES=1000` makes as many models.
+//! `FATHOM_SEEDS=200` runs each scenario with this many seeds, `PROPTEST_CASES=1000` runs as many models.
 
 mod faults;
 mod model;

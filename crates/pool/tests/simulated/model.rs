@@ -1,8 +1,8 @@
-//! The disk against a plain array: whatever is asked of eight nodes, in whatever order, while nodes are killed and coordinators
-//! replaced, every answer is one that the array could have given. A failing story is made as short as it can be.
+//! The disk compared to a plain array: for any sequence of requests to eight nodes, while nodes are killed and coordinators
+//! replaced, every reply is one that the array could have given. A failing scenario is minimised.
 //!
-//! Steps are groups of requests that are under way together. Nothing here makes a request fail: nodes are back long before
-//! the deadline, so every error counts.
+//! Steps are groups of concurrent requests. No fault here makes a request fail: nodes are back long before the deadline, so
+//! every error counts.
 
 use crate::world::{self, Fault, NODE_BYTES, NODES, Oracle, STRIPE_BYTES, World, check};
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 const DISK_BYTES: u64 = NODES as u64 * NODE_BYTES;
 
-/// A request of the disk's own interface.
+/// A request at the disk's interface.
 #[derive(Debug, Clone, Copy)]
 enum Ask {
     Read,
@@ -26,11 +26,11 @@ enum Ask {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Under way together.
+    /// Concurrent requests.
     Together(Vec<(Ask, u64, u32)>),
-    /// These nodes are killed while the next step is on its way, and are back after so many ms.
+    /// These nodes are killed during the next step, and are back after this many ms.
     Kill(Vec<usize>, u64),
-    /// A new coordinator takes over. The old one is gone without a word if `silent`: its connections stay half-open.
+    /// A new coordinator takes over. The old one vanishes without closing its connections if `silent`: they stay half-open.
     Replace { silent: bool },
 }
 
@@ -42,7 +42,7 @@ fn ask() -> impl Strategy<Value = (Ask, u64, u32)> {
         1 => any::<bool>().prop_map(|allocate| Ask::Zero { allocate }),
         1 => Just(Ask::Flush),
     ];
-    // Few places, so that requests meet; lengths that end within blocks, at them, and beyond a node's border.
+    // Few offsets, so that requests overlap; lengths that end within blocks, at them, and beyond a node's border.
     let offset =
         prop_oneof![0..DISK_BYTES, (0..DISK_BYTES / 4096).prop_map(|block| block * 4096), Just(NODE_BYTES - 700)];
     let length = prop_oneof![1_u32..300, Just(4096), 1_u32..20_000, 60_000_u32..90_000];
@@ -57,7 +57,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a request writes, if it does.
+/// The value that a request writes, if any.
 fn writes(ask: Ask) -> Option<u8> {
     match ask {
         Ask::Write { value, .. } => Some(value),
@@ -105,7 +105,7 @@ async fn together(volume: &Volume, oracle: &mut Oracle, asks: &[(Ask, u64, u32)]
             None => written.extend(writes(*ask).filter(|_| alone(nth)).map(|value| (*offset, *length, value))),
         }
     }
-    // Only now, since a read of the group may have come before them.
+    // Only now, since a concurrent read may have seen the older value.
     written.into_iter().for_each(|(offset, length, value)| oracle.written(offset, length, value));
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! A pool on a simulated network: eight nodes and a coordinator in one thread, on a clock that jumps, with a seed.
+//! A pool on a simulated network: eight nodes and a coordinator in one thread, in virtual time, with a seed.
 //!
-//! Link, node, store and volume are the real ones; only the streams between them are turmoil's. A node's store outlives its
-//! node, as a file outlives a process that is killed. A segment that the network drops is not sent again, so that a
-//! connection with a gap stays half-open until one side gives it up: harsher than TCP.
+//! Link, node, store and volume are the real ones; only the streams between them are turmoil's. A node's store survives its
+//! node, as a file survives a killed process. A segment dropped by the network is not retransmitted, so that a connection
+//! with a gap stays half-open until one side closes it: harsher than TCP.
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
@@ -19,43 +19,43 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// As many as the paper had.
+/// As many as in the paper.
 pub const NODES: usize = 8;
-/// Bytes of each: small, so that requests meet at the nodes' borders and in the same blocks.
+/// Bytes of each: small, so that requests overlap at the nodes' borders and in the same blocks.
 pub const NODE_BYTES: u64 = 64 << 10;
 /// Bytes of a stripe.
 pub const STRIPE_BYTES: u64 = 8 << 10;
 const PORT: u16 = 7;
-/// The first one; faults are of its connections.
+/// The first coordinator; faults affect its connections.
 const COORDINATOR: &str = "coordinator";
 const RIVAL: &str = "rival";
 
 /// A fault, injected by the next step of the simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
-    /// The node's process is killed and started anew, after so many ms.
+    /// The node's process is killed and restarted, after this many ms.
     Restart(usize, u64),
-    /// Nothing travels between node and coordinator.
+    /// No segments pass between node and coordinator.
     Cut(usize),
-    /// Nothing travels to the node, but from it.
+    /// No segments pass to the node, but from it.
     CutOneWay(usize),
-    /// What travels is kept until the cut is mended, and arrives then.
+    /// Segments are delayed until the cut is mended, and arrive then.
     Hold(usize),
-    /// All of these end.
+    /// Ends all of these faults of a node.
     Mend(usize),
-    /// One way takes up to so many ms from now on.
+    /// The one-way delay is up to this many ms from now on.
     Slow(usize, u64),
 }
 
-/// The simulated world of a story.
+/// The simulated world of a scenario.
 #[derive(Clone, Default)]
 pub struct World {
-    /// Progress, for stories that wait for each other.
+    /// Progress, for scenarios that wait for each other.
     pub stage: Rc<Cell<u32>>,
     faults: Rc<RefCell<Vec<Fault>>>,
-    /// What links reported.
+    /// The reports of links.
     pub reports: Rc<RefCell<Vec<String>>>,
-    /// Of a coordinator to each node: one to three, by the seed.
+    /// Connections of a coordinator to each node: one to three, by the seed.
     connections: u16,
 }
 
@@ -74,19 +74,19 @@ fn simulated() -> Connect {
 }
 
 impl World {
-    /// Happens at the next tick.
+    /// Injects a fault at the next tick.
     pub fn befall(&self, fault: Fault) {
         self.faults.borrow_mut().push(fault);
     }
 
-    /// Waits until the other story has come that far.
+    /// Waits until the other scenario has reached this stage.
     pub async fn reached(&self, stage: u32) {
         while self.stage.get() < stage {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// A coordinator of all nodes; those before it are fenced off.
+    /// Joins all nodes as a new coordinator; earlier ones are fenced off.
     pub async fn join(&self, arrangement: Arrangement) -> Result<Volume, NoPool> {
         let addresses: Vec<SocketAddr> =
             (0..NODES).map(|node| SocketAddr::new(turmoil::lookup(name(node)), PORT)).collect();
@@ -97,10 +97,10 @@ impl World {
     }
 }
 
-/// What happens on one host.
+/// A scenario on one host.
 pub type Story = Box<dyn FnOnce(World) -> LocalBoxFuture<'static, Result<(), String>>>;
 
-/// Tells the story on a network of that seed; `lose` of 1 segments is dropped.
+/// Runs a scenario on a network with this seed; `lose` is the share of dropped segments.
 pub fn run<F>(seed: u64, lose: f64, story: impl FnOnce(World) -> F + 'static) -> Result<(), String>
 where
     F: Future<Output = Result<(), String>> + 'static,
@@ -125,7 +125,7 @@ pub fn run_both(seed: u64, lose: f64, story: Story, rival: Story) -> Result<(), 
                 loop {
                     let (stream, _) = listener.accept().await?;
                     let node = node.clone();
-                    // The coordinator's side reports why it ended.
+                    // The coordinator's side reports why the connection ended.
                     tokio::task::spawn_local(async move { drop(node.connection(stream).await) });
                 }
             }
@@ -180,8 +180,8 @@ pub fn run_both(seed: u64, lose: f64, story: Story, rival: Story) -> Result<(), 
     }
 }
 
-/// What each byte of the disk may hold: bit v for the value v. Writes whose fate is not known add a value, one that was
-/// acknowledged leaves only its own, and a read shows which it was.
+/// The possible values of each byte of the disk: bit v for the value v. Writes with unknown outcome add a value, an
+/// acknowledged one leaves only its own, and a read determines the value.
 pub struct Oracle {
     may: Vec<u64>,
 }
@@ -192,17 +192,17 @@ impl Oracle {
         Self { may: vec![1; size_bytes as usize] }
     }
 
-    /// A write of `value` begins.
+    /// Records that a write of `value` begins.
     pub fn begun(&mut self, offset: u64, length: u32, value: u8) {
         self.range(offset, length).iter_mut().for_each(|may| *may |= 1 << value);
     }
 
-    /// It was acknowledged, and none of the others touched its range meanwhile.
+    /// Records that it was acknowledged, without a concurrent write to its range.
     pub fn written(&mut self, offset: u64, length: u32, value: u8) {
         self.range(offset, length).fill(1 << value);
     }
 
-    /// Whether that may be read now.
+    /// Checks whether this data may be read now.
     pub fn allows(&self, offset: u64, data: &[u8]) -> Result<(), String> {
         let may = &self.may[offset as usize..];
         match data.iter().zip(may).position(|(value, may)| *value > 63 || may >> value & 1 == 0) {
@@ -211,7 +211,7 @@ impl Oracle {
         }
     }
 
-    /// That was read while nothing was written there: now it is known.
+    /// Records data that was read while nothing was written there.
     pub fn known(&mut self, offset: u64, data: &[u8]) {
         for (may, value) in self.range(offset, data.len() as u32).iter_mut().zip(data) {
             *may = 1 << value;
@@ -223,7 +223,7 @@ impl Oracle {
     }
 }
 
-/// All of the disk is as the oracle says.
+/// Checks all of the disk against the oracle.
 pub async fn check(volume: &Volume, oracle: &mut Oracle) -> Result<(), String> {
     for offset in (0..volume.size_bytes()).step_by(32 << 10) {
         let data: Bytes = volume.read_range(offset, 32 << 10).await.map_err(|e: Failure| format!("{offset}: {e}"))?;

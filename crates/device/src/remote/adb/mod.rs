@@ -1,12 +1,12 @@
-//! Android devices through the local adb server, which has the USB and network connections, the keys and the pairing of its user. It is
-//! spoken to in its own protocol (adb's OVERVIEW.TXT, SERVICES.TXT, SYNC.TXT and shell_service.h describe it), so that exit statuses,
-//! both outputs and every refusal arrive as they are, and no text of a command for people is parsed.
+//! Android devices through the local adb server, which has the user's USB and network connections, keys and pairing. It is
+//! accessed with its own protocol (described by adb's OVERVIEW.TXT, SERVICES.TXT, SYNC.TXT and shell_service.h), so that
+//! exit statuses, both outputs and every error arrive unmodified, and no human-readable output is parsed.
 //!
 //! | file | what |
 //! |---|---|
 //! | [`wire`] | the framing, over anything that can be read or written |
-//! | `server` | sockets: what the server is asked, and how it is started |
-//! | `shell` | a command on a device, as three streams and an end |
+//! | `server` | sockets: requests to the server, and starting it |
+//! | `shell` | a command on a device, as three streams and an exit status |
 //! | `sync` | files to and from a device |
 
 #[cfg(test)]

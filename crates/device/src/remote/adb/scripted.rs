@@ -1,5 +1,5 @@
-//! Tests before a scripted adb server: each connection's answers are bytes that are known, so that a connection can end after each of
-//! them, and a device can print without an end.
+//! Tests with a scripted adb server: the responses of each connection are known bytes, so that a connection can end after
+//! each of them, and a device can print endlessly.
 
 use super::server::{AdbServer, Failure};
 use super::wire::{Packet, SyncAnswer};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a server answers one request with, by how the request begins.
+/// Responses of a server, by the prefix of the request.
 type Script = &'static [(&'static str, &'static [u8])];
 
 const FILE: Script = &[
@@ -23,7 +23,7 @@ const FILE: Script = &[
     ("SEND", b"OKAY\0\0\0\0"),
 ];
 
-/// A server of this script whose connections end when `cut` bytes were answered over all of them.
+/// A server with this script whose connections end after `cut` bytes of responses in total.
 fn server(script: Script, cut: usize) -> AdbServer {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -62,7 +62,7 @@ fn request(from: &mut impl Read) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&name).into_owned())
 }
 
-/// Four letters, then a counted name; a file that is sent is read to its end.
+/// Reads four letters, then a counted name; a file that is sent is read to its end.
 fn sync_request(from: &mut impl Read) -> io::Result<String> {
     loop {
         let (mut id, mut number) = ([0; 4], [0; 4]);
@@ -83,7 +83,7 @@ fn length(script: Script, begins: &[&str]) -> usize {
     begins.iter().map(|begin| script.iter().find(|(b, _)| b == begin).unwrap().1.len()).sum()
 }
 
-/// Cuts after each byte of what a command needs: it fails, and what it says is of a connection or of the device.
+/// Ends the connections after each byte of a command's responses: the command fails, and the error is of a connection or of the device.
 fn cut_everywhere<T: std::fmt::Debug>(whole: usize, of: impl Fn(&AdbServer) -> Result<T, Failure>) -> T {
     for cut in 0..whole {
         let failed = of(&server(FILE, cut)).unwrap_err();
@@ -125,7 +125,7 @@ fn shell_cut_at_every_byte_has_no_exit_status() {
     let whole = length(SHELL, &["host:transport:", "shell,v2,raw:"]);
     for cut in 0..=whole {
         let opened = shell::open(&server(SHELL, cut), "R58", "x");
-        // Both words of the server are there: the command runs.
+        // Both responses of the server have arrived: the command runs.
         let Ok(pipe) = opened else {
             assert!(cut < 8, "after {cut} bytes");
             continue;
@@ -144,7 +144,7 @@ fn shell_cut_at_every_byte_has_no_exit_status() {
     }
 }
 
-/// What is announced is not kept before it is there: a lie of 4 GiB costs nothing.
+/// Memory is not allocated for announced data before it arrives: a false length of 4 GiB costs nothing.
 #[test]
 fn announced_lengths_are_not_trusted() {
     for head in [&b"DATA\xff\xff\xff\xff"[..], b"FAIL\xff\xff\xff\xff"] {
@@ -153,7 +153,7 @@ fn announced_lengths_are_not_trusted() {
     assert!(Packet::read(&mut &[1, 0xff, 0xff, 0xff, 0xff][..]).is_err());
 }
 
-/// A device that prints a gigabyte to whoever asks it something: what was taken of it when the question is given up.
+/// A device that prints a gigabyte: how much of it was read when the request is cancelled.
 #[test]
 fn endless_output_is_given_up_early() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -178,11 +178,11 @@ fn endless_output_is_given_up_early() {
     let mut taken = Vec::new();
     pipe.from.by_ref().take(1 << 20).read_to_end(&mut taken).unwrap();
     assert_eq!(taken.len(), 1 << 20);
-    // The device waits for room: each buffer on the way is full.
+    // The device blocks: every buffer on the path is full.
     let mut before = 0;
     while before != sent.load(Ordering::Relaxed) {
         before = sent.load(Ordering::Relaxed);
-        // Long enough that whoever can send has sent.
+        // Long enough for all pending sends.
         std::thread::sleep(Duration::from_millis(100));
     }
     pipe.life.kill();
@@ -193,7 +193,7 @@ fn endless_output_is_given_up_early() {
 
 #[test]
 fn server_of_another_version_is_used_as_it_is() {
-    // The client of adb ends a server of another version, and with it everybody's connections; Fathom has no need to.
+    // The adb client kills a server of another version, and thereby all connections of other users; Fathom has no need to.
     static LISTS: Script = &[("host:devices-l", b"OKAY000bR58\tdevice\n"), ("host:kill", b"OKAY")];
     assert_eq!(server(LISTS, 100).devices().unwrap()[0].serial, "R58");
     let refused = server(LISTS, 100).features("R58").unwrap_err();

@@ -6,46 +6,46 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long the server may take to answer; it asks the device for some answers.
+/// How long the server may take to respond; it forwards some requests to the device.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a server that was started may take to listen.
+/// How long a started server may take until it listens.
 const START: Duration = Duration::from_secs(15);
 const PORT: u16 = 5037;
-/// Before an address that is none of TCP.
+/// Marks an address that is not TCP.
 const OTHER: &str = "\0";
 
-/// Why adb did not do what it was asked for.
+/// Why a request to adb failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The server, or the device through it, says no: its own words.
+    /// The server, or the device through it, refused: its own words.
     #[error("{0}")]
     Refused(String),
-    /// The connection to the device.
+    /// The connection to the device broke.
     #[error("the connection to the device broke: {0}")]
     Broke(io::Error),
-    /// There is no server, and none can be started.
+    /// There is no server, and it cannot be started.
     #[error("{0}")]
     NoServer(String),
-    /// The connection.
+    /// The connection to the server broke.
     #[error("the connection to the adb server at {0} broke: {1}")]
     Broken(String, io::Error),
 }
 
-/// Where the server is, by the variables that adb itself reads.
+/// The server's address, from adb's own environment variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdbServer {
     address: String,
 }
 
 impl AdbServer {
-    /// The one that `adb` would use.
+    /// The server that `adb` would use.
     pub fn of_environment() -> Self {
         let read = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
         Self { address: address(&read) }
     }
 
-    /// One at this host and port.
+    /// The server at this host and port.
     pub fn at(address: impl Into<String>) -> Self {
         Self { address: address.into() }
     }
@@ -78,8 +78,8 @@ impl AdbServer {
                             self.address
                         )));
                     }
-                    // A poll: `adb start-server` ends when its server listens, but where it was asked to listen elsewhere, or
-                    // another process restarts it just now, nothing tells when somebody accepts here.
+                    // Polling: `adb start-server` exits when its server listens, but if it was told to listen elsewhere, or
+                    // another process restarts it just now, nothing notifies us when a server accepts here.
                     std::thread::sleep(Duration::from_millis(50));
                 }
             }
@@ -99,7 +99,7 @@ impl AdbServer {
         status.map_err(|e| self.broken(e))?.map_err(Failure::Refused)
     }
 
-    /// Asks the server itself something.
+    /// Sends a request to the server itself.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -110,7 +110,7 @@ impl AdbServer {
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
-    /// What it lists.
+    /// The devices that it lists.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -118,13 +118,13 @@ impl AdbServer {
         self.ask("host:devices-l").map(|text| wire::devices(&text))
     }
 
-    /// Has the server connect again to a device of the network, as its serial number names it, if it is not listed; or, if it is `stale`,
-    /// although it is. It may fail: the device is looked for afterwards.
+    /// Makes the server reconnect to a network device, identified by its serial number, if it is not listed; or, if it is
+    /// `stale`, even if it is. Failures are ignored: the device is looked up afterwards.
     pub fn reconnect(&self, serial: &str, stale: bool) {
         let network = serial.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let Some(all) = self.devices().ok().filter(|_| network) else { return };
         let listed = all.iter().find(|d| d.serial == serial);
-        // One that is about to be authorized is let alone.
+        // A device that is being authorized is left alone.
         if stale && listed.is_some_and(|d| d.state == "offline") {
             let _ = self.ask(&format!("host:disconnect:{serial}"));
         } else if listed.is_some() {
@@ -133,7 +133,7 @@ impl AdbServer {
         let _ = self.ask(&format!("host:connect:{serial}"));
     }
 
-    /// What a device's adb can do.
+    /// The features of a device's adb.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -142,7 +142,7 @@ impl AdbServer {
         Ok(text.split([',', '\n']).map(|f| f.trim().to_owned()).filter(|f| !f.is_empty()).collect())
     }
 
-    /// A service of a device: after this the stream is the service's.
+    /// Opens a service of a device: afterwards the stream belongs to the service.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -154,7 +154,7 @@ impl AdbServer {
         Ok(stream)
     }
 
-    /// Tells of every change of the list.
+    /// Opens a stream of changes of the device list.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -164,15 +164,15 @@ impl AdbServer {
         Ok(Tracker { stream, server: self.clone() })
     }
 
-    /// Makes the server listen at a free port of this machine for a port of the device; the port. For control only: what is measured
-    /// through it is adb.
+    /// Makes the server listen on a free port of this machine for a port of the device; returns the port. For control only:
+    /// a measurement through it would measure adb.
     ///
     /// # Errors
     /// See [`Failure`].
     pub fn forward(&self, serial: &str, port: u16) -> Result<u16, Failure> {
         let mut stream = self.connect()?;
         self.say(&mut stream, &format!("host-serial:{serial}:forward:tcp:0;tcp:{port}"))?;
-        // The first word was of the connection, the second is of the forwarding.
+        // The first status was that of the connection, the second is that of the forwarding.
         let answer = wire::status(&mut stream).map_err(|e| self.broken(e))?.map_err(Failure::Refused);
         answer.and_then(|()| {
             let text = wire::block(&mut stream).map_err(|e| self.broken(e))?;
@@ -181,7 +181,7 @@ impl AdbServer {
         })
     }
 
-    /// Ends a forwarding.
+    /// Removes a forwarding.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -190,7 +190,7 @@ impl AdbServer {
         self.say(&mut stream, &format!("host-serial:{serial}:killforward:tcp:{port}"))
     }
 
-    /// Makes the device listen at a port for one of this machine, as far as its adb can.
+    /// Makes the device listen on a port for one of this machine, if its adb supports it.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -199,7 +199,7 @@ impl AdbServer {
         wire::status(&mut stream).map_err(|e| self.broken(e))?.map_err(Failure::Refused)
     }
 
-    /// Ends that.
+    /// Removes that forwarding.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -209,7 +209,7 @@ impl AdbServer {
     }
 }
 
-/// The list of devices as it changes; the first is as it is now.
+/// The list of devices as it changes; the first is the current one.
 #[derive(Debug)]
 pub struct Tracker {
     stream: TcpStream,
@@ -223,10 +223,10 @@ impl Tracker {
     /// The server is gone.
     pub fn next(&mut self, limit: Duration) -> Result<Option<Vec<Listed>>, Failure> {
         self.stream.set_read_timeout(Some(limit)).map_err(|e| self.server.broken(e))?;
-        // Nothing is taken off the stream before all of a length is there.
+        // Nothing is consumed before the whole length is available.
         let mut first = [0; 4];
         match self.stream.peek(&mut first) {
-            // A signal is for whoever asks again to look at.
+            // The caller checks for a signal before the next call.
             Err(e)
                 if matches!(
                     e.kind(),
@@ -258,7 +258,7 @@ fn address(read: &dyn Fn(&str) -> Option<String>) -> String {
     format!("{host}:{port}")
 }
 
-/// Starts a server, whose outputs are not ours.
+/// Starts a server, without inheriting our outputs.
 fn start() -> Result<(), Failure> {
     let mut command = Command::new("adb");
     command.arg("start-server").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -288,13 +288,13 @@ mod tests {
         assert_eq!(with(&[("ANDROID_ADB_SERVER_ADDRESS", "10.0.0.2")]), "10.0.0.2:5037");
         assert_eq!(with(&[("ADB_SERVER_SOCKET", "tcp:host:6001"), ("ANDROID_ADB_SERVER_PORT", "1")]), "host:6001");
         assert_eq!(with(&[("ADB_SERVER_SOCKET", "tcp:6001")]), "127.0.0.1:6001");
-        // Another server is not asked in its place.
+        // No other server is used instead.
         let other =
             AdbServer::at(with(&[("ADB_SERVER_SOCKET", "localabstract:adb"), ("ANDROID_ADB_SERVER_PORT", "1")]));
         assert!(matches!(other.devices(), Err(Failure::NoServer(why)) if why.contains("localabstract:adb")));
     }
 
-    /// A server that answers one connection with these bytes, whatever it is asked.
+    /// A server that answers one connection with these bytes, whatever the request.
     fn answering(bytes: &'static [u8]) -> AdbServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = AdbServer::at(listener.local_addr().unwrap().to_string());

@@ -1,4 +1,4 @@
-//! A command in a device's shell, by the shell protocol of version 2: its input, both outputs, its exit status.
+//! A command in a device's shell, with version 2 of the shell protocol: its input, both outputs, its exit status.
 
 use super::server::{AdbServer, Failure};
 use super::wire::{CHUNK, Packet};
@@ -8,7 +8,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// Starts a line of shell there.
+/// Starts a shell command on the device.
 pub fn open(server: &AdbServer, serial: &str, line: &str) -> Result<Pipe, Failure> {
     let stream = server.open(serial, &format!("shell,v2,raw:{line}"))?;
     let pipes = || -> io::Result<Pipe> {
@@ -37,10 +37,10 @@ pub fn open(server: &AdbServer, serial: &str, line: &str) -> Result<Pipe, Failur
     pipes().map_err(|e| Failure::Refused(format!("cannot make pipes: {e}")))
 }
 
-/// Hands on what the command says until it ends, or the connection does. Both outputs are open as long as this runs.
+/// Forwards the command's output until it exits, or the connection ends. Both outputs stay open as long as this runs.
 fn listen(mut from: TcpStream, mut out: impl Write, mut err: impl Write) -> Ending {
     loop {
-        // A closed pipe is no error; the command goes on.
+        // A closed pipe is not an error; the command continues.
         match Packet::read(&mut from) {
             Ok(Some(Packet::Stdout(bytes))) => drop(out.write_all(&bytes)),
             Ok(Some(Packet::Stderr(bytes))) => drop(err.write_all(&bytes)),
@@ -52,7 +52,7 @@ fn listen(mut from: TcpStream, mut out: impl Write, mut err: impl Write) -> Endi
     }
 }
 
-/// What goes to the command.
+/// The command's input.
 struct Input {
     stream: TcpStream,
 }
@@ -84,17 +84,17 @@ struct Running {
 
 impl crate::remote::pipe::Life for Running {
     fn wait(&mut self, limit: Duration) -> Option<Ending> {
-        // The status comes with the stream's end, which another thread reads.
+        // The status comes at the end of the stream, which another thread reads.
         let (ending, ended) = &*self.ending;
         let (ending, _) = ended.wait_timeout_while(ending.lock().ok()?, limit, |ending| ending.is_none()).ok()?;
         ending.clone()
     }
 
     fn kill(&mut self) {
-        // adbd ends the command when its connection ends.
+        // adbd kills the command when its connection ends.
         let _ = self.stream.shutdown(Shutdown::Both);
-        // If nobody reads what the command prints, the window is closed, and the server would wait for room before it hears of the end. What
-        // it sends into a connection that is shut down resets that connection (Linux, tcp_rcv_state_process).
+        // If the command's output is not read, the window is closed, and the server would block before it notices the end.
+        // Anything it sends into a connection that is shut down resets that connection (Linux, tcp_rcv_state_process).
         let _ = io::copy(&mut &self.stream, &mut io::sink());
     }
 }

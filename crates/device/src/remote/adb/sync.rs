@@ -1,5 +1,5 @@
-//! Files to and from a device, by adb's file service. The second version of a request is used where the device has it: its sizes have 64
-//! bits, and its refusals a number.
+//! File transfer to and from a device, with adb's file service. Version 2 of each request is used where the device supports
+//! it: it has 64-bit sizes, and numeric errors.
 
 use super::server::{AdbServer, Failure};
 use super::wire::{CHUNK, SyncAnswer, SyncStat, sync_head, sync_request};
@@ -7,10 +7,10 @@ use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// How long a device may take to close a file that is given up.
+/// How long a device may take to close an aborted file.
 const CLOSING: Duration = Duration::from_secs(10);
 
-/// A file on a device, as far as it was asked for.
+/// The requested attributes of a file on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdbFile {
     /// Type and permissions.
@@ -50,7 +50,7 @@ impl AdbSync {
         }
     }
 
-    /// What is known of a file; `None` if it is not there, or may not be seen.
+    /// The attributes of a file; `None` if it does not exist, or is not accessible.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -65,7 +65,7 @@ impl AdbSync {
     /// Writes a file there, with these permissions.
     ///
     /// # Errors
-    /// See [`Failure`]; of a file that cannot be read here the reason is in the words.
+    /// See [`Failure`]; for a file that cannot be read here the reason is in its text.
     pub fn push(&mut self, from: &mut impl Read, path: &str, mode: u32) -> Result<(), Failure> {
         if self.sendrecv_v2 {
             self.say(&sync_request(b"SND2", path))?;
@@ -86,7 +86,7 @@ impl AdbSync {
             };
             let sent = self.say(&sync_head(b"DATA", got as u32)).and_then(|()| self.say(&room[..got]));
             if let Err(error) = sent {
-                // A device that ran out of room says so, and hangs up.
+                // A device without free space sends an error, and closes the connection.
                 return Err(match self.answer() {
                     Err(Failure::Refused(why)) => Failure::Refused(why),
                     _ => error,
@@ -101,14 +101,14 @@ impl AdbSync {
         }
     }
 
-    /// Ends a file that is not whole, and waits until the device has closed it: streams of a device overtake each other, so that a command
-    /// that removes the file could come before the file.
+    /// Ends an incomplete file, and waits until the device has closed it: streams of a device are not ordered, so a command
+    /// that removes the file could be executed before the file is written.
     fn give_up(&mut self) {
         let _ = self.stream.get_ref().set_read_timeout(Some(CLOSING));
         let _ = self.say(&sync_head(b"DONE", 0)).and_then(|()| self.answer());
     }
 
-    /// Reads a file from there, at most `limit` bytes; how many it had.
+    /// Reads a file from there, at most `limit` bytes; returns its size.
     ///
     /// # Errors
     /// See [`Failure`]; it has more than `limit`, or cannot be written here.

@@ -1,20 +1,19 @@
-//! What goes through a connection to the adb server. Lengths are checked before anything is kept: what answers may be a device of
-//! anybody's.
+//! The wire format of the adb server. Lengths are checked before memory is allocated: the responses may come from any device.
 
 use std::io::{self, Read, Write};
 
-/// The longest service that can be asked for: its length has four hexadecimal digits.
+/// The maximum length of a service name: its length field has four hexadecimal digits.
 const LONGEST_SERVICE: usize = 0xffff;
-/// The longest packet of a shell or chunk of a file that is taken, bytes. adb's own are at most 64 KiB and 1 MiB.
+/// The maximum accepted size of a shell packet or file chunk, bytes. adb's own are at most 64 KiB and 1 MiB.
 pub const LONGEST_PACKET: usize = 1 << 20;
-/// The longest chunk of a file that may be sent (SYNC_DATA_MAX).
+/// The maximum size of a sent file chunk (SYNC_DATA_MAX).
 pub const CHUNK: usize = 64 << 10;
 
 fn invalid(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 
-/// Asks for a service: its length, then its name.
+/// Formats a request for a service: its length, then its name.
 ///
 /// # Errors
 /// It is too long.
@@ -25,7 +24,7 @@ pub fn request(service: &str) -> io::Result<Vec<u8>> {
     Ok(format!("{:04x}{service}", service.len()).into_bytes())
 }
 
-/// Reads the four hexadecimal digits of a length, and so many bytes.
+/// Reads the four hexadecimal digits of a length, and that many bytes.
 ///
 /// # Errors
 /// The connection broke, or there are no digits.
@@ -40,7 +39,7 @@ pub fn block(from: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads OKAY, or FAIL with the reason, which is the inner error.
+/// Reads OKAY, or FAIL with the reason, which becomes the inner error.
 ///
 /// # Errors
 /// The connection broke, or it is neither.
@@ -54,14 +53,14 @@ pub fn status(from: &mut impl Read) -> io::Result<Result<(), String>> {
     }
 }
 
-/// A device as the server lists it.
+/// A device as listed by the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// Serial number, or address and port.
     pub serial: String,
     /// `device`, `offline`, `unauthorized`, …
     pub state: String,
-    /// What the server adds: `product`, `model`, `device`, `usb`, `transport_id`.
+    /// Further fields: `product`, `model`, `device`, `usb`, `transport_id`.
     pub about: Vec<(String, String)>,
 }
 
@@ -72,10 +71,10 @@ impl Listed {
     }
 }
 
-/// Keys that `host:devices-l` appends (transport.cpp, append_transport). A state may be several words, with colons in them.
+/// Keys appended by `host:devices-l` (transport.cpp, append_transport). A state may consist of several words, with colons in them.
 const KEYS: [&str; 6] = ["usb", "product", "model", "device", "features", "transport_id"];
 
-/// Reads what `host:devices`, `host:devices-l` or `host:track-devices` say. Lines that are none are left out.
+/// Parses the output of `host:devices`, `host:devices-l` or `host:track-devices`. Invalid lines are skipped.
 pub fn devices(text: &str) -> Vec<Listed> {
     text.lines().filter_map(listed).collect()
 }
@@ -94,28 +93,28 @@ fn listed(line: &str) -> Option<Listed> {
     (!serial.is_empty() && !state.is_empty()).then(|| Listed { serial: serial.into(), state, about })
 }
 
-/// A packet of the shell protocol, version 2 (shell_protocol.h): a byte of kind, a length of 4 bytes, so many bytes.
+/// A packet of the shell protocol, version 2 (shell_protocol.h): a byte of kind, a length of 4 bytes, and that many bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Packet {
-    /// To the command.
+    /// Input of the command.
     Stdin(Vec<u8>),
-    /// From it.
+    /// Output of the command.
     Stdout(Vec<u8>),
-    /// From it.
+    /// Error output of the command.
     Stderr(Vec<u8>),
-    /// Its exit status; 128 and a signal's number if one ended it.
+    /// Its exit status; 128 plus the signal's number if it was killed by a signal.
     Exit(u8),
-    /// Nothing more comes to the command.
+    /// The end of the command's input.
     CloseStdin,
-    /// Another kind, which a later version has.
+    /// Another kind, of a later version.
     Other(u8, Vec<u8>),
 }
 
 impl Packet {
-    /// Reads the next; `None` at the end between two.
+    /// Reads the next packet; `None` at the end between two packets.
     ///
     /// # Errors
-    /// The connection broke in it, or it is too long.
+    /// The connection broke within a packet, or it is too long.
     pub fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
         let mut head = [0; 5];
         match from.read(&mut head[..1])? {
@@ -134,7 +133,7 @@ impl Packet {
         }))
     }
 
-    /// Writes it.
+    /// Writes the packet.
     ///
     /// # Errors
     /// The connection broke.
@@ -160,7 +159,7 @@ impl Packet {
     }
 }
 
-/// So many bytes as the four before them say, least first.
+/// Reads a number of bytes given as little-endian `length`.
 fn counted(from: &mut impl Read, length: [u8; 4]) -> io::Result<Vec<u8>> {
     let length = u32::from_le_bytes(length) as usize;
     if length > LONGEST_PACKET {
@@ -171,12 +170,12 @@ fn counted(from: &mut impl Read, length: [u8; 4]) -> io::Result<Vec<u8>> {
     if bytes.len() < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
 }
 
-/// A request of the file service (file_sync_protocol.h): four letters, a length, a path.
+/// Formats a request of the file service (file_sync_protocol.h): four letters, a length, a path.
 pub fn sync_request(id: &[u8; 4], path: &str) -> Vec<u8> {
     [&id[..], &(path.len() as u32).to_le_bytes(), path.as_bytes()].concat()
 }
 
-/// Four letters and a number: a chunk's head, or an end.
+/// Formats four letters and a number: the header of a chunk, or an end.
 pub fn sync_head(id: &[u8; 4], number: u32) -> [u8; 8] {
     let mut all = [0; 8];
     all[..4].copy_from_slice(id);
@@ -184,37 +183,37 @@ pub fn sync_head(id: &[u8; 4], number: u32) -> [u8; 8] {
     all
 }
 
-/// What the file service answers.
+/// A response of the file service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyncAnswer {
-    /// Done.
+    /// Success.
     Okay,
-    /// Why not.
+    /// Failure, with the reason.
     Fail(String),
     /// A part of a file.
     Data(Vec<u8>),
     /// There are no more parts.
     Done,
-    /// About a file; `None` if it is not there.
+    /// The attributes of a file; `None` if it does not exist.
     Stat(Option<SyncStat>),
 }
 
-/// About a file.
+/// The attributes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncStat {
     /// Type and permissions.
     pub mode: u32,
-    /// Bytes; of version 1, the last 32 bits of their number.
+    /// Bytes; in version 1 only the low 32 bits.
     pub size: u64,
-    /// Last change, s since 1970; of version 1, as above.
+    /// Last modification, s since 1970; in version 1 only the low 32 bits.
     pub mtime: i64,
 }
 
 impl SyncAnswer {
-    /// Reads the next.
+    /// Reads the next response.
     ///
     /// # Errors
-    /// The connection broke, or it is none.
+    /// The connection broke, or the response is invalid.
     pub fn read(from: &mut impl Read) -> io::Result<Self> {
         let mut id = [0; 4];
         from.read_exact(&mut id)?;
@@ -237,7 +236,7 @@ impl SyncAnswer {
             }
             b"STAT" => {
                 let (mode, size, mtime) = (word()?, word()?, word()?);
-                // Version 1 has no place for an error.
+                // Version 1 has no error field.
                 Ok(Self::Stat((mode != 0).then(|| SyncStat { mode, size: size.into(), mtime: mtime.into() })))
             }
             b"STA2" | b"LST2" => {

@@ -1,10 +1,10 @@
-//! The process that waits for a detached command: `fathom agent FOLDER --keep LEASE -- COMMAND…`, in a session of its own, so that it
-//! hears nothing of the connection that started it.
+//! The process that waits for a detached command: `fathom agent FOLDER --keep LEASE -- COMMAND…`, in its own session, so
+//! that it is independent of the connection that started it.
 //!
-//! **The lease.** Whoever follows the command has an agent send the keeper SIGUSR1 with each beat. A keeper with a lease that hears none
-//! for so long asks its command to end (SIGINT, so that it finishes what it writes), and kills what does not. No file is touched for
-//! that: a write a second would be part of what a storage benchmark measures. Beats are counted, not timed: a device that slept missed
-//! none.
+//! **The lease.** A host that follows the command has an agent send SIGUSR1 to the keeper with each beat. A keeper with a
+//! lease that receives none for that long interrupts its command (SIGINT, so that it finishes writing), and then kills it.
+//! No file is touched for that: a write per second would be part of what a storage benchmark measures. Beats are counted,
+//! not timed: a suspended device has missed none.
 
 use super::{About, EndedBy, Error, FOLDER, LAST_WORDS, LOOK, Place, Status, signal_group, undo_notes};
 use crate::knobs;
@@ -19,13 +19,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-/// What is kept of each output, bytes; the rest is let go, so that a talkative command does not fill a device.
+/// The maximum size kept of each output, bytes; the rest is discarded, so that a verbose command does not fill a device.
 const MOST: u64 = 16 << 20;
 
-/// Starts the command, and waits until it has ended. `lease` of zero: it goes on until it is stopped.
+/// Starts the command, and waits until it has ended. A `lease` of zero: it runs until it is stopped.
 ///
 /// # Errors
-/// Another keeper has the folder, or it cannot be written.
+/// Another keeper uses the folder, or it cannot be written.
 pub fn run(folder: &Path, lease: Duration, argv: &[String]) -> Result<(), Error> {
     let place = Place::at(folder);
     let file = |name: &str| {
@@ -33,7 +33,7 @@ pub fn run(folder: &Path, lease: Duration, argv: &[String]) -> Result<(), Error>
         move |e| Error::File(path, e)
     };
     let words = heeded();
-    // Two hosts, or one that asks twice: only the first starts it.
+    // With two hosts, or one that requests it twice, only the first keeper starts the command.
     let once = OpenOptions::new().write(true).create_new(true).mode(0o600).open(place.file("keeper"));
     once.map_err(file("keeper"))?;
     let outputs = [create(&place, "out"), create(&place, "err")];
@@ -72,12 +72,12 @@ pub fn run(folder: &Path, lease: Duration, argv: &[String]) -> Result<(), Error>
     });
     let exit = child.wait().map_or(127, |status| code(&status));
     ended.store(true, Ordering::Relaxed);
-    // What it started and left would keep its outputs open.
+    // Remaining child processes would keep its outputs open.
     let _ = signal_group(child.id(), libc::SIGKILL);
     for copy in copies.into_iter().flatten() {
         let _ = copy.join();
     }
-    // Settings of a command that was killed.
+    // Restore settings of a killed command.
     if let Some(folder) = std::env::var_os(FOLDER) {
         let _ = knobs::put_back_left_over(&undo_notes(Path::new(&folder)));
     }
@@ -94,7 +94,7 @@ fn replace_file(place: &Place, name: &str, value: &impl serde::Serialize) -> io:
     let fresh = place.file(&format!("{name}.new"));
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
     file.write_all(&serde_json::to_vec(value)?)?;
-    // A status that a power cut takes away is a command that vanished.
+    // A status lost in a power failure would look like a vanished command.
     file.sync_all()?;
     fs::rename(&fresh, place.file(name))
 }
@@ -104,7 +104,7 @@ fn start(place: &Place, argv: &[String]) -> io::Result<Child> {
     let mut command = Command::new(program);
     command.args(words).current_dir(place.work()).env("TMPDIR", place.work()).process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // SAFETY: between fork and exec only system calls that are safe there.
+    // SAFETY: between fork and exec there are only async-signal-safe system calls.
     unsafe {
         command.pre_exec(|| {
             let mut none: libc::sigset_t = std::mem::zeroed();
@@ -125,7 +125,7 @@ fn copy(mut from: impl Read, mut to: &File) {
     while let Some(n) = from.read(&mut room).ok().filter(|n| *n > 0) {
         let n = (n as u64).min(left) as usize;
         left -= n as u64;
-        // A full device loses words; the command goes on.
+        // On a full device output is lost; the command continues.
         let _ = to.write_all(&room[..n]);
     }
 }
@@ -134,9 +134,9 @@ fn code(status: &ExitStatus) -> i32 {
     status.code().or(status.signal().map(|s| -s)).unwrap_or(127)
 }
 
-/// The signals that are waited for, blocked in all threads from here on.
+/// The signals to wait for, blocked in all threads from here on.
 fn heeded() -> libc::sigset_t {
-    // SAFETY: a set of bits, of which zero is one, and calls that write into it alone, or change this thread's mask.
+    // SAFETY: an all-zero signal set is valid, and the calls only write to it, or change this thread's mask.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -148,17 +148,17 @@ fn heeded() -> libc::sigset_t {
     }
 }
 
-/// Waits for a beat, or for the word to stop.
+/// Waits for beats, until the command is to be stopped.
 fn listen(words: &libc::sigset_t, lease: Duration, leader: u32, by: &Mutex<Option<EndedBy>>, ended: &AtomicBool) {
     let most = lease.as_secs().div_ceil(BEAT.as_secs());
     let wait = libc::timespec { tv_sec: BEAT.as_secs().cast_signed(), tv_nsec: 0 };
     let mut missed = 0;
     let why = loop {
-        // SAFETY: both are valid; no place for the signal's details is given.
+        // SAFETY: both pointers are valid; the signal's details are not requested.
         match unsafe { libc::sigtimedwait(words, std::ptr::null_mut(), &raw const wait) } {
             libc::SIGUSR1 => missed = 0,
             libc::SIGTERM | libc::SIGINT => break EndedBy::Stop,
-            // It is the session's first and has no terminal; whoever sends it means the connection.
+            // It is the session leader and has no terminal; SIGHUP concerns the connection only.
             libc::SIGHUP => {}
             _ => missed += 1,
         }
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!((read("out").as_str(), read("err").as_str()), ("out\n", "err\n"));
         assert_eq!(read("work/there").trim(), place.work().canonicalize().unwrap().to_string_lossy());
         assert_eq!(place.state(), State::Ended(Status { exit: 3, by: None }));
-        // Nobody starts it again.
+        // It cannot be started again.
         assert!(run(place.path(), Duration::ZERO, &["true".into()]).is_err());
     }
 

@@ -1,12 +1,13 @@
-//! Commands on a device that outlive the connection to it: a benchmark whose link broke and is made again, a node that serves until it
-//! is stopped.
+//! Commands on a device that outlive the connection to it: a benchmark that continues while its connection is
+//! re-established, a node that serves until it is stopped.
 //!
-//! Each has a folder of its own, `detached-UID/NAME`, beside the program: `about.json` (what it is, and whose processes), `out` and
-//! `err` (what it says), `work` (its current folder), `status.json` (how it ended; it is the last that is written). A [`keeper`], in a
-//! session of its own, waits for the command and writes them. So whoever comes later, by another connection or from another host, learns
-//! from the folder alone what became of it. A process is distinguished from a later one of the same PID by when it began, and by the boot.
+//! Each has its own folder, `detached-UID/NAME`, beside the program: `about.json` (its description, and its processes),
+//! `out` and `err` (its output), `work` (its current folder), `status.json` (its exit status; written last). A [`keeper`],
+//! in its own session, waits for the command and writes them. So any later connection, even from another host, learns the
+//! outcome from the folder alone. A process is distinguished from a later one with the same PID by its start time, and by
+//! the boot.
 //!
-//! Uncertain: whether a vendor's adbd ends more than a shell's own session when a host hangs up; AOSP's does not.
+//! Uncertain: whether a vendor's adbd kills more than the shell's own session when a host disconnects; AOSP's does not.
 
 pub mod keeper;
 mod stop;
@@ -22,53 +23,53 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The variable with the folder of Fathom's files, for a command on a device.
+/// The environment variable with the folder of Fathom's files, for a command on a device.
 pub const FOLDER: &str = "FATHOM_FOLDER";
-/// The longest name.
+/// The maximum length of a name.
 const LONGEST: usize = 64;
-/// A description is not longer, bytes.
+/// The maximum size of a description, bytes.
 const MOST: u64 = 1 << 20;
-/// How long a command may take to end when it is asked to, before it is killed: a store is closed, an archive finished.
+/// How long a command may take to exit on request, before it is killed: a store is closed, an archive finished.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Why nothing came of it.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No name of a detached command.
+    /// Not a valid name.
     #[error(
         "`{0}` cannot be the name of a detached command: letters, digits, `.`, `-` and `_` only, {LONGEST} at most"
     )]
     Name(String),
-    /// There is none of that name.
+    /// There is no command with that name.
     #[error("no such detached command: `{0}`")]
     Missing(String),
-    /// There is one already.
+    /// There is already a command with that name.
     #[error("a detached command `{0}` already exists; `fathom device stop` lists and stops it")]
     Exists(String),
-    /// Its keeper runs: nothing is removed below it.
+    /// The command is running, so it cannot be removed.
     #[error("`{0}` is still running")]
     Running(String),
-    /// The folder is another user's.
+    /// The folder belongs to another user.
     #[error("{0} belongs to another user")]
     Foreign(PathBuf),
-    /// A file.
+    /// A file operation failed.
     #[error("{0}: {1}")]
     File(PathBuf, io::Error),
-    /// A description that is none.
+    /// A description is invalid.
     #[error("{0} is damaged: {1}")]
     Damaged(PathBuf, NoDescription),
 }
 
-/// Why a file's bytes describe no detached command.
+/// Why a file is not a valid description.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoDescription {
-    /// They are not the JSON of one.
+    /// It is not valid JSON of one.
     #[error("{0}")]
     Json(String),
-    /// They are another release's.
+    /// It has the version of another release.
     #[error("version {0} is not supported; this Fathom reads version 1")]
     Version(u32),
 }
@@ -79,29 +80,29 @@ impl From<serde_json::Error> for NoDescription {
     }
 }
 
-/// What a detached command is.
+/// The description of a detached command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
-    /// Of this format: 1.
+    /// The version of the format: 1.
     pub version: u32,
-    /// The command's words.
+    /// The command line.
     pub argv: Vec<String>,
-    /// Seconds without a request after which it ends; 0: it runs until it is stopped.
+    /// Seconds without a beat after which it ends; 0: it runs until it is stopped.
     pub lease_s: u64,
     /// The boot in which it was started.
     pub boot: String,
-    /// Its keeper's process, and when that began, in the kernel's unit.
+    /// Its keeper's process,
     pub keeper: u32,
-    /// See `keeper`.
+    /// and its start time, in the kernel's unit.
     pub began: u64,
-    /// Its own process, the first of its group; 0 if it could not be started.
+    /// Its own process, the leader of its process group; 0 if it could not be started.
     pub command: u32,
-    /// When it was started, seconds of the device's clock since 1970.
+    /// When it was started, in seconds since 1970 by the device's clock.
     pub since_s: u64,
 }
 
 impl About {
-    /// Of a file's bytes.
+    /// Parses a file.
     ///
     /// # Errors
     /// What is wrong.
@@ -114,17 +115,17 @@ impl About {
     }
 }
 
-/// How one ended.
+/// The exit status of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// Its exit status, or a signal's number below zero.
+    /// Its exit status, or a negated signal number.
     pub exit: i32,
-    /// Who ended it, if it did not end by itself.
+    /// What ended it, if it did not exit by itself.
     pub by: Option<EndedBy>,
 }
 
 impl Status {
-    /// Of a file's bytes.
+    /// Parses a file.
     ///
     /// # Errors
     /// What is wrong.
@@ -133,31 +134,31 @@ impl Status {
     }
 }
 
-/// Who ended a command.
+/// What ended a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndedBy {
-    /// Nobody asked for it for as long as was agreed.
+    /// Its lease expired.
     Lease,
     /// [`Shelf::stop`].
     Stop,
 }
 
-/// How one is.
+/// The state of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// Its folder is made, and it was not started.
+    /// Its folder exists, but it was not started.
     Prepared,
-    /// It runs.
+    /// It is running.
     Running,
-    /// It ended.
+    /// It has ended.
     Ended(Status),
-    /// It ended without a word: the device restarted, or its keeper was killed.
+    /// It ended without a status: the device restarted, or its keeper was killed.
     Vanished,
 }
 
 impl State {
-    /// In a word.
+    /// The name in text and JSON.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Prepared => "prepared",
@@ -168,22 +169,23 @@ impl State {
     }
 }
 
-/// What a look at one found.
+/// A command found on the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// Its name.
     pub name: String,
-    /// What it is, if it was started and its description can be read.
+    /// Its description, if it was started and the description is readable.
     pub about: Option<About>,
-    /// How it is.
+    /// Its state.
     pub state: State,
-    /// Bytes below its `work`.
+    /// Bytes in its `work` folder.
     pub bytes: u64,
 }
 
-/// Where settings that Fathom changes on a device are noted, so that what was killed is undone by who comes next ([`crate::knobs`]).
+/// The folder with notes about settings that Fathom has changed on a device, so that a later process can undo the changes
+/// of a killed one ([`crate::knobs`]).
 pub fn undo_notes(folder: &Path) -> PathBuf {
-    // SAFETY: it only reads this process's user.
+    // SAFETY: it only reads this process's user id.
     folder.join(format!("undo-{}", unsafe { libc::geteuid() }))
 }
 
@@ -194,22 +196,22 @@ pub struct Shelf {
 }
 
 impl Shelf {
-    /// Those beside the program in `folder`.
+    /// The commands beside the program in `folder`.
     pub fn within(folder: &Path) -> Self {
-        // SAFETY: it only reads this process's user.
+        // SAFETY: it only reads this process's user id.
         let uid = unsafe { libc::geteuid() };
         Self { folder: folder.join(format!("detached-{uid}")) }
     }
 
-    /// Those of this machine, or where the agent that started this process says.
+    /// The commands of this machine, in the folder given by the agent that started this process.
     pub fn of_environment() -> Self {
         Self::within(&std::env::var_os(FOLDER).map_or_else(std::env::temp_dir, PathBuf::from))
     }
 
-    /// The place of one of this name.
+    /// The place of the command with this name.
     ///
     /// # Errors
-    /// It is no name.
+    /// The name is invalid.
     pub fn place(&self, name: &str) -> Result<Place, Error> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
         let good =
@@ -220,10 +222,10 @@ impl Shelf {
         }
     }
 
-    /// Makes the place of a new one.
+    /// Creates the place of a new command.
     ///
     /// # Errors
-    /// There is one of that name, or it cannot be made.
+    /// There is one with that name, or it cannot be created.
     pub fn make(&self, name: &str) -> Result<Place, Error> {
         let place = self.place(name)?;
         let file = |e| Error::File(place.path.clone(), e);
@@ -233,9 +235,9 @@ impl Shelf {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             made => made.map_err(file)?,
         }
-        // In /tmp anybody may have made it.
+        // In /tmp any user may have created it.
         let owner = fs::symlink_metadata(&self.folder).map_err(file)?;
-        // SAFETY: it only reads this process's user.
+        // SAFETY: it only reads this process's user id.
         if !owner.is_dir() || owner.uid() != unsafe { libc::geteuid() } {
             return Err(Error::Foreign(self.folder.clone()));
         }
@@ -247,7 +249,7 @@ impl Shelf {
         Ok(place)
     }
 
-    /// All there are, by name.
+    /// All commands, by name.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -262,10 +264,10 @@ impl Shelf {
         Ok(all)
     }
 
-    /// Ends one, and waits until its keeper has written how it ended.
+    /// Stops a command, and waits until its keeper has written its status.
     ///
     /// # Errors
-    /// It does not end, or may not be ended by this user.
+    /// It does not exit, or this user may not stop it.
     pub fn stop(&self, name: &str) -> Result<(), Error> {
         let place = self.place(name)?;
         let about = place.about()?.ok_or_else(|| Error::Missing(name.into()))?;
@@ -275,7 +277,7 @@ impl Shelf {
         let refused = |e| Error::File(place.path.clone(), e);
         signal(about.keeper, libc::SIGTERM).map_err(refused)?;
         let begun = Instant::now();
-        // The keeper kills what does not end when asked.
+        // The keeper kills a command that does not exit on request.
         while begun.elapsed() < 2 * LAST_WORDS {
             if place.state() != State::Running {
                 return Ok(());
@@ -285,10 +287,10 @@ impl Shelf {
         Err(Error::Running(name.into()))
     }
 
-    /// Removes one that does not run, with all that it left.
+    /// Removes a command that is not running, with all its files.
     ///
     /// # Errors
-    /// It runs, or cannot be removed.
+    /// It is running, or cannot be removed.
     pub fn remove(&self, name: &str) -> Result<(), Error> {
         let place = self.place(name)?;
         if place.state() == State::Running {
@@ -298,13 +300,13 @@ impl Shelf {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(Error::Missing(name.into())),
             gone => gone.map_err(|e| Error::File(place.path.clone(), e))?,
         }
-        // The last one takes the folder with it.
+        // The last one also removes the folder.
         let _ = fs::remove_dir(&self.folder);
         Ok(())
     }
 }
 
-/// Where one is.
+/// The place of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     path: PathBuf,
@@ -312,7 +314,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// One by its folder, as its keeper knows it.
+    /// The place of a command, from its folder; used by its keeper.
     pub fn at(path: &Path) -> Self {
         let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
         Self { path: path.into(), name }
@@ -328,12 +330,12 @@ impl Place {
         self.path.join("work")
     }
 
-    /// A file of its folder.
+    /// The path of a file in its folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// What it is; nothing if it was not started.
+    /// Its description; `None` if it was not started.
     ///
     /// # Errors
     /// The description is damaged.
@@ -352,7 +354,7 @@ impl Place {
         parse(&bytes).map(Some).map_err(|why| Error::Damaged(path, why))
     }
 
-    /// How it is. What cannot be read has vanished.
+    /// Its state. A command with unreadable files has vanished.
     pub fn state(&self) -> State {
         let ended = || self.read("status.json", Status::parse);
         let about = match self.about() {
@@ -367,7 +369,7 @@ impl Place {
             && began(about.keeper).is_some_and(|began| began == about.began);
         match lives {
             true => State::Running,
-            // It may have ended since the first look.
+            // It may have ended since the first check.
             false => ended().ok().flatten().map_or(State::Vanished, State::Ended),
         }
     }
@@ -378,7 +380,7 @@ impl Place {
     }
 }
 
-/// All bytes below a folder, as far as they can be seen.
+/// The total bytes below a folder, as far as it is readable.
 fn bytes(folder: &Path, depth: usize) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let size = |entry: fs::DirEntry| match entry.metadata() {
@@ -389,10 +391,10 @@ fn bytes(folder: &Path, depth: usize) -> u64 {
     entries.map(size).sum()
 }
 
-/// Sends one process a signal.
+/// Sends a signal to one process.
 pub(super) fn signal(pid: u32, number: i32) -> io::Result<()> {
     let pid = i32::try_from(pid).ok().filter(|pid| *pid > 1).ok_or(io::ErrorKind::InvalidInput)?;
-    // SAFETY: a plain system call; the process is one, not a group.
+    // SAFETY: a plain system call; the number is that of a process, not a group.
     match unsafe { libc::kill(pid, number) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -1,35 +1,35 @@
-//! What was left on a device: listed, stopped, removed.
+//! Detached commands left on a device: list, stop, remove.
 
 use super::{Error, Found, Shelf, State};
 use serde::{Deserialize, Serialize};
 
-/// What is asked for.
+/// A request to list or stop commands.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// Which; all if there is none.
+    /// The names; all commands if empty.
     pub names: &'a [String],
-    /// Nothing is stopped.
+    /// Whether to list only.
     pub list: bool,
-    /// Also removes results that were not fetched.
+    /// Whether to remove results that were not fetched too.
     pub discard: bool,
 }
 
-/// What was done with one of them.
+/// The action taken for a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// Nothing: it was only asked for.
+    /// None: it was only listed.
     Listed,
-    /// It was ended and removed.
+    /// It was stopped and removed.
     Removed,
-    /// It was ended; its results can be fetched.
+    /// It was stopped; its results can be fetched.
     Kept,
-    /// It could not be ended or removed.
+    /// It could not be stopped or removed.
     Failed,
 }
 
 impl Action {
-    /// As in JSON.
+    /// The name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Listed => "listed",
@@ -40,32 +40,32 @@ impl Action {
     }
 }
 
-/// One of them, and what became of it.
+/// A command, and the action taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {
     /// Its name.
     pub name: String,
-    /// `service`, which goes on until it is stopped, or `run`, whose results are fetched.
+    /// `service`, which runs until it is stopped, or `run`, whose results are fetched.
     pub kind: String,
     /// The command's words after the program.
     pub command: String,
-    /// How it was: `prepared`, `running`, `ended` or `vanished`.
+    /// Its state before: `prepared`, `running`, `ended` or `vanished`.
     pub state: String,
-    /// When it was started, seconds of the device's clock since 1970.
+    /// When it was started, in seconds since 1970 by the device's clock.
     pub since_s: Option<u64>,
-    /// What it wrote into its folder, bytes.
+    /// Bytes that it wrote to its folder.
     pub bytes: u64,
-    /// What was done.
+    /// The action taken.
     pub action: Action,
     /// Why it failed.
     pub problem: Option<String>,
 }
 
 impl Shelf {
-    /// Lists them, and stops those that are wanted.
+    /// Lists the commands, and stops the requested ones.
     ///
     /// # Errors
-    /// The folder cannot be read, or one that was named is not there.
+    /// The folder cannot be read, or a named command does not exist.
     pub fn stop_all(&self, wanted: &Wanted<'_>) -> Result<Vec<Left>, Error> {
         let mut all = self.list()?;
         if let Some(missing) = wanted.names.iter().find(|name| !all.iter().any(|found| found.name == **name)) {

@@ -3,7 +3,7 @@ use crate::setting::Hold;
 
 type Answered = oneshot::Receiver<Result<Bytes, Failure>>;
 
-/// A link with a node, of which all connections are open.
+/// A link with a node, all of whose connections are open.
 struct Trial {
     state: State,
     now: Instant,
@@ -51,7 +51,7 @@ impl Trial {
         Self::new(connections, Setting::holding(8, Hold::NATURAL))
     }
 
-    /// Asks, and says which connection is to be woken.
+    /// Adds a request; also returns which connection to wake.
     fn put(&mut self, operation: Operation) -> (Answered, Option<usize>) {
         let (_, answer, woken) = self.put_at(operation, 0);
         (answer, woken)
@@ -70,7 +70,7 @@ impl Trial {
         drop(answer);
     }
 
-    /// What leaves over a connection, and which other one is to be woken.
+    /// What is sent over a connection, and which other one to wake.
     fn fill(&mut self, nth: usize) -> (Vec<Request>, Option<usize>) {
         let mut out = Outbox::default();
         let woken = self.state.fill(nth, self.now, &mut out);
@@ -84,7 +84,7 @@ impl Trial {
         }
     }
 
-    /// The node answers these over a connection.
+    /// The node answers these requests over a connection.
     fn answer(&mut self, nth: usize, requests: &[Request]) -> Result<(), Broken> {
         let reply = |request: &Request| {
             let data = Bytes::from_static(if request.operation == Operation::Read { b"wxyz" } else { b"" });
@@ -104,7 +104,7 @@ fn connections_share_window_of_node() {
     assert_eq!((first.len(), woken), (4, None), "the window is full, whoever else could write");
     assert_eq!((trial.fill(1).0.len(), trial.fill(2).0.len()), (0, 0));
     trial.answer(0, &first[..3]).expect("they were asked");
-    // It has one under way, the others none.
+    // This connection has one outstanding request, the others none.
     let (none, woken) = trial.fill(0);
     assert_eq!((none.len(), woken), (0, Some(1)));
     assert_eq!(trial.fill(1).0.len(), 3);
@@ -122,7 +122,7 @@ fn next_frame_goes_to_least_loaded_connection() {
         let (asked, woken) = trial.put(Operation::Read);
         let nth = woken.expect("both can take one");
         assert_eq!(trial.fill(nth).0.len(), 1);
-        // It is written.
+        // The frame is written.
         assert_eq!(trial.fill(nth).0.len(), 0);
         taken.push(nth);
         keep.push(asked);
@@ -254,7 +254,7 @@ fn expiry_is_of_oldest_request_and_of_node_that_is_away() {
     trial.state.ask_again(trial.now);
     let late = TIMEOUT + Duration::from_millis(1);
     assert_eq!(trial.state.expires(trial.now), Some(begin + late));
-    // Also where the check came late.
+    // Also where the check is late.
     assert_eq!(trial.state.expires(trial.now + TIMEOUT), Some(begin + late));
     trial.state.expire(begin + late);
     assert_eq!(asked.try_recv().expect("an answer"), Err(too_late()));
@@ -324,7 +324,7 @@ fn lost_node_fails_requests_at_once_until_back() {
     let (mut waits, _) = trial.put(Operation::Flush);
     trial.state.expire(trial.now);
     assert!(first.try_recv().is_err() && waits.try_recv().is_err());
-    // 30 s since it was asked, and not since the connection was given up; whatever waits has waited long enough.
+    // 30 s since it was requested, not since the connection was closed; queued requests have also waited long enough.
     trial.now += Duration::from_secs(2);
     trial.state.expire(trial.now);
     assert_eq!(first.try_recv().expect("an answer"), Err(too_late()));
@@ -340,16 +340,16 @@ fn lost_node_fails_requests_at_once_until_back() {
     assert_eq!(served.try_recv().expect("an answer"), Ok(Bytes::from_static(b"wxyz")));
 }
 
-/// Of a size that no other test of this program takes buffers of.
+/// A buffer size that no other test of this program uses.
 const SHARED: u32 = 1_500_000;
 
-/// Whether a new buffer can be allocated at that place of the shared memory.
+/// Whether a new buffer can be allocated at this place of the shared memory.
 fn is_free(at: u64) -> bool {
     let all: Vec<Buffer> = (0..20).map(|_| Buffer::new(SHARED as usize)).collect();
     all.iter().any(|buffer| nbd::buffer::place(buffer) == Some(at as usize))
 }
 
-/// A read whose answer is to be put into shared memory; where.
+/// A read whose reply goes into shared memory; also returns the place.
 fn shared_read(trial: &mut Trial) -> (u64, Answered, Request, u64) {
     let (reply, answer) = oneshot::channel();
     let request = Request { length: SHARED, ..asking(Operation::Read, 0) };

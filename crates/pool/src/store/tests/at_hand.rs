@@ -1,4 +1,4 @@
-//! Small writes that come together, and when they are not done at once.
+//! Concurrent small writes, and when they are not done at once.
 
 use super::*;
 
@@ -72,7 +72,7 @@ fn inline_write_that_must_wait_writes_nothing() {
     }
     assert_eq!(store.write_at_hand(&both), Some(vec![Ok(()); 2]));
     assert_eq!(read(&store, 8 * BLOCK_BYTES, 1), Ok(vec![2]));
-    // After an unclean end a block of which it is not known what it has can be written, and one of two sums is checked first.
+    // After an unclean shutdown a block with unknown content can be written, while a block with two sums is checked first.
     drop(store);
     let store = Store::open(&at.path).expect("a store");
     assert_eq!(store.write_at_hand(&both), Some(vec![Ok(()); 2]));
@@ -100,7 +100,7 @@ fn mark_stays_until_flush_covers_inline_write() {
     assert_eq!(store.write_at_hand(&[(0, &one)]), None, "its mark is gone");
 }
 
-/// A block that finds no room is an error, and each block is as it was or as it was to be.
+/// A block that finds no space is an error, and each block has its old or its new content.
 #[test]
 #[ignore = "root: mounts a small tmpfs"]
 fn full_medium_fails_only_writes_without_space() {
@@ -109,7 +109,7 @@ fn full_medium_fails_only_writes_without_space() {
     let size = 2048 * BLOCK_BYTES;
     let store = Store::format(&folder.path().join("store"), Some(size), "n1".into(), false).expect("a sparse file");
     store.claim("p", &Claim { size_bytes: size, ..claim(1) }).expect("it is free");
-    // All regions are marked, and nothing takes space yet.
+    // All regions are marked, and no space is allocated yet.
     store.announce([(0, size)].into_iter());
     store.write(0, &block(1), false).expect("it has room");
     let content = block(7);

@@ -1,4 +1,4 @@
-//! What a store asked of its medium, in order: every write with its bytes, every sync, and when each began and ended.
+//! The operations of a store on its medium, in order: every write with its bytes, every sync, and when each began and ended.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex};
 pub(in crate::store) enum What {
     /// May stay in memory until the next sync.
     Write { at: u64, bytes: Vec<u8> },
-    /// Is on the medium when it ends.
+    /// On the medium when it ends.
     Durable { at: u64, bytes: Vec<u8> },
-    /// All that ended before it began is on the medium when it ends.
+    /// Every write that ended before it began is on the medium when it ends.
     Sync,
 }
 
 #[derive(Debug, Clone)]
 pub(in crate::store) struct Event {
     pub what: What,
-    /// Moments count up by one with each beginning and each end.
+    /// A logical clock that advances by one at each beginning and each end.
     pub begun: usize,
     pub ended: Option<usize>,
 }
@@ -45,7 +45,7 @@ impl Log {
         inner.events[event].ended = Some(inner.now);
     }
 
-    /// The moment of the last thing that happened.
+    /// The time of the last event.
     pub fn now(&self) -> usize {
         self.0.lock().expect("no thread panics").now
     }
@@ -65,7 +65,7 @@ pub(in crate::store) fn current() -> Option<Arc<Log>> {
     CURRENT.with_borrow(Option::clone)
 }
 
-/// Disks that are opened by this thread from now on write to this log.
+/// Makes disks opened by this thread from now on write to this log.
 pub(in crate::store) fn record(log: Option<Arc<Log>>) {
     CURRENT.set(log);
 }
@@ -74,7 +74,7 @@ thread_local! {
     static MACHINE: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Disks opened by this thread from now on see a new boot id.
+/// Changes the boot id seen by disks that this thread opens from now on.
 pub(in crate::store) fn start_machine() {
     MACHINE.set(MACHINE.get() + 1);
 }

@@ -1,14 +1,16 @@
-//! A store on a machine that loses its power, beside a plain file on a plain disk.
+//! A store on a machine with power failures, compared to a plain file on a plain disk.
 //!
-//! The store's real writes and syncs are recorded. What the medium holds after a cut is made of them: each **unit** (a page of 4 KiB,
-//! as the page cache writes it, or a sector of 512 bytes, as a disk does) has what it had at the last sync that ended before the cut, or what
-//! any later write had made of it, each unit for itself. So writes are kept, dropped, torn and put in any other order. The store is opened from that,
-//! and each unit must read as a plain file could read that was written and flushed likewise: what was flushed if it was not
-//! written again, else that or anything it was since. An error is not among that. The plain file goes through the same cuts and the
-//! same check, so that the check asks for no more than a plain disk gives.
+//! The store's real writes and syncs are recorded. The state of the medium after a cut is derived from them: each **unit**
+//! (a page of 4 KiB, as written by the page cache, or a sector of 512 bytes, as written by a disk) has its content at the
+//! last sync that ended before the cut, or that after any later write, independently of other units. So writes are kept,
+//! dropped, torn and reordered. The store is opened in that state, and each unit must read as a plain file could read after
+//! the same writes and flushes: the flushed content if it was not written again, otherwise that or any later content. An
+//! error is not permitted. The plain file goes through the same cuts and the same check, so that the check requires no more
+//! than a plain disk provides.
 //!
-//! Beside writes, trims and flushes a story has processes that are killed (the page cache stays), ends in order, marks that are taken away
-//! while others write, a second cut while the store recovers from the first, and further stories on what a cut has left.
+//! Besides writes, trims and flushes a story has killed processes (the page cache survives), clean shutdowns, marks that
+//! are removed during writes, a second cut while the store recovers from the first, and further stories on the state left
+//! by a cut.
 
 use super::log::{Event, Log, What, record, start_machine};
 use super::*;
@@ -19,7 +21,7 @@ use std::sync::Arc;
 const PAGE: usize = 4096;
 const SECTOR: usize = 512;
 
-/// splitmix64: the same seed gives the same story on any machine.
+/// splitmix64: the same seed yields the same story on any machine.
 pub(super) struct Chance(pub u64);
 
 impl Chance {
@@ -40,23 +42,23 @@ impl Chance {
     }
 }
 
-/// Which of its versions a unit has after the cut.
+/// Which version of a unit survives the cut.
 #[derive(Debug, Clone, Copy)]
 enum Keeping {
-    /// Any.
+    /// Any version.
     Any,
-    /// That of the last sync, or the newest.
+    /// The version of the last sync, or the newest.
     OldOrNew,
-    /// No unit has anything newer than the last sync.
+    /// No unit is newer than the last sync.
     Nothing,
     Everything,
-    /// Data are newer than sums.
+    /// Only data is newer than the last sync.
     DataOnly,
-    /// Sums are newer than data.
+    /// Only sums are newer than the last sync.
     SumsOnly,
-    /// One unit alone is newer.
+    /// A single unit is newer.
     One,
-    /// One unit alone is older.
+    /// A single unit is older.
     AllButOne,
 }
 
@@ -71,7 +73,7 @@ const KEEPINGS: [Keeping; 8] = [
     Keeping::AllButOne,
 ];
 
-/// What a medium that held `base` when `events` began may hold after a cut at the moment `cut`. `data` bytes come before the sums.
+/// A possible state after a cut at the time `cut` of a medium with the content `base` before `events`. `data` bytes precede the sums.
 pub(super) fn left(
     base: &[u8],
     events: &[Event],
@@ -82,7 +84,7 @@ pub(super) fn left(
 ) -> Vec<u8> {
     let keeping = KEEPINGS[chance.below(KEEPINGS.len() as u64) as usize];
     let mut newest = base.to_vec();
-    // For each unit that was written: its versions, and when each of them was complete in memory.
+    // For each written unit: its versions, and when each of them was complete in memory.
     let mut versions: std::collections::BTreeMap<usize, Vec<(usize, Vec<u8>)>> = Default::default();
     let mut floors: std::collections::BTreeMap<usize, usize> = Default::default();
     let mut synced = 0;
@@ -160,17 +162,17 @@ pub(super) fn left(
 /// A request to the disk.
 #[derive(Debug, Clone)]
 struct Asked {
-    /// Bytes from there on became these; none were written by a flush.
+    /// The new content from this offset on; empty for a flush.
     offset: usize,
     bytes: Vec<u8>,
-    /// When it is answered, all that was answered before it began is durable, and so is itself.
+    /// Whether, once answered, everything answered before it began is durable, and it as well.
     durable: bool,
-    /// Applied to the store and to the plain file.
+    /// Its times at the store and at the plain file.
     begun: [usize; 2],
     ended: [usize; 2],
 }
 
-/// What each unit may read as after a cut, in order of time.
+/// The permitted contents of each unit after a cut, in order of time.
 pub(super) type May = Vec<Vec<Vec<u8>>>;
 
 fn may(start: &[u8], asked: &[Asked], on: usize, cut: usize, unit: usize) -> May {
@@ -207,7 +209,7 @@ impl Plain {
     }
 }
 
-/// A file in memory that holds `image`, and its name.
+/// Creates a file in memory with the content `image`, and its path.
 fn medium(image: &[u8]) -> (File, PathBuf) {
     let file = rustix::fs::memfd_create("medium", rustix::fs::MemfdFlags::CLOEXEC).map(File::from).expect("memory");
     file.write_all_at(image, 0).expect("memory");
@@ -215,7 +217,7 @@ fn medium(image: &[u8]) -> (File, PathBuf) {
     (file, path)
 }
 
-/// All of a store's data, or the first block that is an error.
+/// All data of a store, or the first block with an error.
 fn content(store: &Store) -> Result<Vec<u8>, String> {
     let mut all = Vec::new();
     for offset in (0..store.size_bytes()).step_by(PAGE) {
@@ -234,13 +236,13 @@ fn among(data: &[u8], may: &May, unit: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Settings of a story.
+/// The parameters of a story.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     size: u64,
-    /// Bytes of the medium after the store's end, as a device may have.
+    /// Additional bytes of the medium after the store, as on a device.
     longer: u64,
-    /// Of the release that made it.
+    /// The version of the release that created it.
     version: u32,
 }
 
@@ -256,7 +258,7 @@ const KINDS: [Kind; 8] = [
     Kind { size: 500 * BLOCK_BYTES, ..COMMON },
 ];
 
-/// Tells a story and cuts it `cuts` times; the number of cuts that were made is returned.
+/// Runs a story and cuts it `cuts` times; returns the number of cuts made.
 fn story(seed: u64, cuts: usize) -> Result<usize, String> {
     let mut chance = Chance(seed);
     let kind = KINDS[chance.below(KINDS.len() as u64) as usize];
@@ -277,14 +279,14 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
         let accepts = Also { accepts: store.header().lost, ..Also::default() };
         store.claim("p", &Claim { size_bytes: kind.size, also: accepts, ..claim(epoch) }).map_err(|e| e.to_string())?;
         let mut asked: Vec<Asked> = Vec::new();
-        // From when to when all was flushed, and the store had time to note it.
-        // What a cut has left is marked until it is flushed once.
+        // The periods in which everything was flushed, and the store had time to record it.
+        // The state after a cut is marked until it is flushed once.
         let mut flushed_since_killed = !store.header().is_marked();
         let mut quiet: Vec<std::ops::Range<usize>> = Vec::new();
         let mut now = start.clone();
         // Few offsets, so that blocks are overwritten.
         let hot: Vec<u64> = (0..6).map(|_| chance.below(kind.size)).collect();
-        // Marks that are being taken away.
+        // Marks that are being removed.
         let mut prepared = None;
         for _ in 0..5 + chance.below(40) {
             let begun = [log.now() + 1, plain.0.now() + 1];
@@ -313,7 +315,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
                     store.flush().map_err(|e| format!("flush: {e}"))?;
                 }
                 17 | 24 => {
-                    // The process is killed and started anew: memory stays.
+                    // The process is killed and restarted: memory survives.
                     flushed_since_killed = false;
                     prepared = None;
                     drop(store);
@@ -323,11 +325,11 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
                     continue;
                 }
                 25..=27 => {
-                    // Marks are taken away, and what comes between is not ours.
+                    // Marks are removed, with other operations in between.
                     if let Some(prepared) = prepared.take() {
                         store.unmark(&prepared).expect("memory");
                     } else {
-                        // Few bytes: what an unclean end left is checked in turns.
+                        // Few bytes: after an unclean shutdown blocks are checked in several rounds.
                         prepared = Some(store.prepare(u64::MAX, chance.below(3) * BLOCK_BYTES).expect("memory").0);
                     }
                     continue;
@@ -342,7 +344,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
                     one.durable = true;
                 }
                 20..=23 => {
-                    // Writes that came together, of a block or some.
+                    // Concurrent writes of one or more blocks.
                     let mut blocks: Vec<u64> = hot.iter().chain(&[place]).map(|place| place / BLOCK_BYTES).collect();
                     blocks.sort_unstable();
                     blocks.dedup();
@@ -376,10 +378,10 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
                     continue;
                 }
                 _ => {
-                    // Only one at a time takes marks away.
+                    // Marks are not removed concurrently.
                     prepared = None;
                     store.settle(u64::MAX, u64::MAX).expect("memory");
-                    // One that was killed may have left what its successor does not know to be flushed.
+                    // A killed process may have left data that its successor does not know to be flushed.
                     if unflushed(&asked, usize::MAX).is_empty() && flushed_since_killed {
                         quiet.push(log.now()..usize::MAX);
                     }
@@ -434,7 +436,7 @@ struct Lost {
     nothing: bool,
 }
 
-/// Where there is what was answered and not flushed; a flush that was not answered may have done all the same.
+/// The ranges with acknowledged but unflushed data; an unanswered flush may have succeeded nevertheless.
 fn unflushed(asked: &[Asked], cut: usize) -> Vec<std::ops::Range<u64>> {
     let mut all = Vec::new();
     for one in asked.iter().filter(|one| one.begun[0] <= cut) {
@@ -449,7 +451,7 @@ fn unflushed(asked: &[Asked], cut: usize) -> Vec<std::ops::Range<u64>> {
     all
 }
 
-/// Opens what a cut has left, perhaps with another cut meanwhile, and checks it. The medium as it is then is returned, and what it reads as.
+/// Opens the state left by a cut, possibly with another cut meanwhile, and checks it. Returns the resulting medium, and its content.
 fn recovered(
     mut image: Vec<u8>,
     may: &May,
@@ -470,7 +472,7 @@ fn recovered(
             store.claim("p", &claimed).map_err(|e| e.to_string())?;
         }
         if chance.one_in(2) {
-            // It got as far as to make sums.
+            // It got as far as computing sums.
             store.flush().map_err(|e| e.to_string())?;
             store.settle(u64::MAX, chance.below(9) * BLOCK_BYTES).map_err(|e| e.to_string())?;
         }
@@ -490,7 +492,7 @@ fn recovered(
     if !lost.at_least.iter().all(known) || (lost.nothing && !reported.is_empty()) {
         return Err(format!("{reported:?} may be lost, it says, and it is {lost:?}"));
     }
-    // It goes on as a store does: parts of blocks can be written, and an end in order keeps what is there.
+    // Afterwards it works as usual: partial blocks can be written, and a clean shutdown keeps the data.
     let claimed = Claim { size_bytes: size as u64, ..claim(store.header().epoch + 1) };
     store.claim("p", &claimed).map_err(|e| e.to_string())?;
     let place = chance.below(size as u64 - 3);
@@ -512,7 +514,7 @@ fn recovered(
     Ok((image, data))
 }
 
-/// A new store's medium, and what it reads as.
+/// The medium of a new store, and its content.
 fn formatted(kind: Kind) -> (Vec<u8>, Vec<u8>) {
     record(None);
     let (file, path) = medium(&[]);
@@ -524,7 +526,7 @@ fn formatted(kind: Kind) -> (Vec<u8>, Vec<u8>) {
         make_first(&mut image);
     }
     if kind.longer > 0 {
-        // As on a device that is longer than needed: the headers stand at its end.
+        // On a device that is longer than necessary, the headers are at its end.
         let headers = image.split_off(image.len() - 2 * PAGE);
         image.resize(image.len() + kind.longer as usize, 0);
         image.extend(headers);
@@ -532,7 +534,7 @@ fn formatted(kind: Kind) -> (Vec<u8>, Vec<u8>) {
     (image, vec![0; kind.size as usize])
 }
 
-/// The headers become those of version 1.
+/// Converts the headers to version 1.
 pub(super) fn make_first(image: &mut [u8]) {
     change_headers(image, |fields| {
         fields.retain(|name, _| !["region_bytes", "marked", "boot", "lost", "formed"].contains(&name.as_str()));
@@ -540,8 +542,8 @@ pub(super) fn make_first(image: &mut [u8]) {
     });
 }
 
-/// The medium becomes one that the release before has left after a kill: blocks with two sums, of which they match either, in
-/// regions with a mark and without.
+/// Converts the medium to the state left by a kill of the previous release: blocks with two sums, either of which they
+/// match, in regions with a mark and without.
 fn unclean_second(image: &mut [u8], start: &mut [u8], chance: &mut Chance) {
     let mut marked = regions::Set::default();
     for block in 0..SIZE / BLOCK_BYTES {
@@ -580,7 +582,7 @@ fn change_headers(image: &mut [u8], change: impl Fn(&mut serde_json::Map<String,
     }
 }
 
-/// Tells a story with each seed, and cuts each of its chapters so many times; at least `all` cuts together.
+/// Runs a story for each seed, with `cuts` cuts of each part; at least `all` cuts in total.
 fn stories(seeds: std::ops::Range<u64>, cuts: usize, all: usize) {
     let mut made = 0;
     let mut failed = Vec::new();
@@ -597,12 +599,13 @@ fn stories(seeds: std::ops::Range<u64>, cuts: usize, all: usize) {
 #[test]
 fn store_reads_as_plain_disk_after_power_cut() {
     stories(0..40, 4, 200);
-    // Marks of a cut before, and no flush since.
+    // Marks of an earlier cut, and no flush since.
     stories(1009..1010, 4, 1);
     stories(1786..1787, 4, 1);
 }
 
-/// Opened by a machine that was started anew, when a process has written block 0 and flushed, and has written `again` since.
+/// Opens a store after a restart of the machine, or of the process only, when block 0 was written and flushed, and `again`
+/// was written since.
 fn opened_after_a_cut(again: &[u64], same_machine: bool, change: impl FnOnce(&File)) -> Store {
     start_machine();
     let (image, _) = formatted(COMMON);
@@ -654,7 +657,7 @@ fn after_process_kill_marked_region_counts_and_rest_is_checked() {
     assert_eq!(read(&store, 99, 2), Ok(vec![8, 1]));
 }
 
-/// Sums that an unclean end left to be made are made in turns, each of which takes some marks away.
+/// After an unclean shutdown sums are computed in rounds, each of which removes some marks.
 #[test]
 fn marks_go_region_by_region_after_kill() {
     let store = opened_after_a_cut(&[0, 9, 30], true, |_| {});
@@ -677,7 +680,7 @@ fn checksums_of_marked_region_are_rebuilt_from_data() {
     assert_eq!(store.header().lost, [(0, regions::region_bytes(SIZE))]);
     let data = read(&store, 0, 4096).expect("as a plain disk has it");
     assert!(data[..512] == [8; 512] && data[512..1024] == [9; 512] && data[1024..] == [8; 3072]);
-    // Only what is known is accepted, and only whoever wrote can say that it was flushed.
+    // Only known losses are accepted, and only the writer can claim that everything was flushed.
     let lost = store.header().lost;
     let lost_after = |epoch, flushed, accepts: &[(u64, u64)]| {
         let also = Also { flushed, accepts: accepts.to_vec(), ..Also::default() };
@@ -689,7 +692,7 @@ fn checksums_of_marked_region_are_rebuilt_from_data() {
     assert_eq!(lost_after(2, false, &lost), []);
 }
 
-/// A header that could not be written may stand there in part: the one before is the only one that is whole.
+/// A header whose write failed may be there partially: only the previous one is complete.
 #[test]
 fn failed_header_write_is_retried_in_same_slot() {
     let (image, _) = formatted(COMMON);
@@ -708,7 +711,7 @@ fn failed_header_write_is_retried_in_same_slot() {
     assert!(bytes[0] == bytes[1], "the whole one was overwritten");
 }
 
-/// An image is taken in: whatever is left of that by a cut is no store yet, or a store that has all of the image.
+/// A cut during an import leaves no store, or a store with the whole image.
 #[test]
 fn power_cut_during_import_leaves_no_half_made_store() {
     let mut chance = Chance(5);
