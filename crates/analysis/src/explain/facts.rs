@@ -59,7 +59,7 @@ pub enum Of {
     Device,
     /// Asleep until a bio or request was issued.
     Queue,
-    /// Runnable without a CPU.
+    /// Runnable, but without a CPU.
     RunQueue,
     /// The part of that in which the cgroup's CPU quota was used up.
     Quota,

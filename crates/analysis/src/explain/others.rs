@@ -5,7 +5,7 @@
 //! process requested: its journal blocks, its flush (jbd2_log_wait_commit, then a commit of its own). And the block layer has at
 //! most one flush in flight per queue; further requests wait for the next one (block/blk-flush.c). Both can be derived from the
 //! process to which a command is charged.
-//! **Uncertainty.** A command of nobody known is nobody else's. One that carries something of the sleeper's, too, is its own. A device that
+//!
 //! **Uncertainty.** A command of an unknown process does not count as one of others. One that also carries data of the sleeper is
 //! its own. A device that processes one command at a time also delays data behind another's flush: that counts only where the
 //! recording shows it, by how much longer such commands took. The same holds for data behind another's data: a device that
