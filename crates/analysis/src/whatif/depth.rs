@@ -359,7 +359,7 @@ mod tests {
             let one = closed_loop(1, pauses, || about(5_000_000, 2_000_000));
             assert_eq!(one.iter().filter(|c| c.depth == 1).count() > 1, pauses);
             assert!(is_serial(&one), "{pauses}");
-            // Sixteen at once; a way of 5 ms, on which there is room for all, which keeps their order; four at once.
+            // Sixteen at once; a latency of 5 ms with room for all, which keeps their order; four at once.
             for (servers, by) in [(16, 2_000_000), (16, 200), (16, 1), (4, 100), (2, 100_000)] {
                 let several = closed_loop(servers, pauses, || about(5_000_000, by));
                 assert!(!is_serial(&several), "{servers} of 5 ms and up to {by} ns more, {pauses}");
