@@ -164,7 +164,7 @@ pub struct Cell {
     /// Values for the command's placeholders in addition to the design's words.
     #[serde(default)]
     pub fill: Fill,
-    /// The same for the process that `--why` records.
+    /// The same for the process recorded by `--why`.
     #[serde(default)]
     pub why: Option<Fill>,
     /// The folder on the storage under test.

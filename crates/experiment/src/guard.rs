@@ -210,7 +210,7 @@ unsafe fn send_status(to: RawFd, command: libc::pid_t) {
     }
 }
 
-/// Writes a number's digits, lowest first, and returns their number.
+/// Writes a number in decimal digits, and returns how many there are.
 fn write_number(number: libc::pid_t, into: &mut [u8]) -> usize {
     let (mut rest, mut digits) = (number.max(0), 0);
     while digits < into.len() {
