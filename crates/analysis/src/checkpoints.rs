@@ -6,7 +6,7 @@ use model::{Call, Layer};
 use sqlite::FileClass;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Yields the system calls within operations in order of begin: position, operation, call, kind.
+/// Yields the system calls within operations in order of start time: position, operation, call, kind.
 pub fn calls<'a>(
     index: &'a Index<'a>,
     phases: &'a Phases<'a>,

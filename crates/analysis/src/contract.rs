@@ -60,7 +60,7 @@ pub struct Trace {
     pub made_by: String,
     /// Whether the recording ended normally.
     pub complete: bool,
-    /// When the last probe was attached, CLOCK_BOOTTIME; if that is not known, the begin of the first span.
+    /// When the last probe was attached, CLOCK_BOOTTIME; if that is not known, the start of the first span.
     pub start_ns: u64,
     /// When the recording ended; if that is not known, the end of the last span.
     pub end_ns: u64,
@@ -109,7 +109,7 @@ pub struct OperationSummary {
     pub results: BTreeMap<i64, u64>,
     /// Rows returned by all executions.
     pub rows: u64,
-    /// From begin to end.
+    /// From start to end.
     pub latency_ns: Times,
     /// Distribution of the latency: bins of a quarter of an octave, without the empty ones. Their counts add up to `count`.
     pub distribution: Vec<Bin>,
@@ -361,16 +361,16 @@ pub struct Phase {
     pub writes: f64,
     /// Mean bytes.
     pub bytes: f64,
-    /// From the begin of the first call to the end of the last.
+    /// From the start of the first call to the end of the last.
     pub duration_ns: Times,
 }
 
-/// The interval from the end of one phase to the begin of the next.
+/// The interval from the end of one phase to the start of the next.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Gap {
     /// Phase, or `begin`.
     pub from: String,
-    /// Phase, or `next statement`: the begin of the same thread's next statement.
+    /// Phase, or `next statement`: the start of the same thread's next statement.
     pub to: String,
     /// Number of gaps.
     pub count: u64,
@@ -471,7 +471,7 @@ pub struct DiskCommands {
 /// Queue depth at the device during a part of the recording.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DepthPart {
-    /// Begin of the part, relative to the recording's start.
+    /// Start of the part, relative to the recording's start.
     pub from_ns: u64,
     /// Mean depth.
     pub mean: f64,
@@ -484,7 +484,7 @@ pub struct DepthPart {
 pub struct CommandTimes {
     /// Commands with a recorded bio.
     pub queued: u64,
-    /// From the begin of their first bio until they were issued (btt's Q2D).
+    /// From the start of their first bio until they were issued (btt's Q2D).
     pub queue_to_issue_ns: Times,
     /// Commands that completed.
     pub completed: u64,
@@ -582,7 +582,7 @@ pub struct LossInterval {
     pub source: String,
     /// CPU; absent if it may be any.
     pub cpu: Option<u32>,
-    /// Begin, CLOCK_BOOTTIME.
+    /// Start, CLOCK_BOOTTIME.
     pub start_ns: u64,
     /// End.
     pub end_ns: u64,
@@ -596,7 +596,7 @@ pub struct LossInterval {
     pub weakened_links: u64,
 }
 
-/// The result of comparing each disk's own statistics (`/sys/block/NAME/stat`), from the begin of the recording to its end, with
+/// The result of comparing each disk's own statistics (`/sys/block/NAME/stat`), from the start of the recording to its end, with
 /// the recorded completions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Completeness {

@@ -18,7 +18,7 @@ type Durations = (Vec<u64>, Vec<u64>);
 /// Number of parts of a recording with a depth each: as many as fit the width of a page.
 const PARTS: u64 = 120;
 
-/// Adds times and depths to the disks. `window`: the recording's begin and end, ns.
+/// Adds times and depths to the disks. `window`: the recording's start and end, ns.
 pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, window: (u64, u64)) {
     let length_ns = window.1.saturating_sub(window.0);
     let rows = index.rows;

@@ -4,8 +4,8 @@
 //! SQLite does not report its phases; they are derived from the calls. A **phase** is a run of writes to files of one
 //! class that no sync (fsync, fdatasync) interrupts. In a DELETE-mode INSERT these are the journal's records; after two
 //! syncs the journal's record count; after one more the database's pages: the paper's three phases. A **gap** is the time
-//! from the end of one phase's last call to the begin of the next phase's first, so phases and gaps cover the time from
-//! an operation's begin to the begin of the next one without overlap. Times of one phase over many operations are
+//! from the end of one phase's last call to the start of the next phase's first, so phases and gaps cover the time from
+//! an operation's start to the start of the next one without overlap. Times of one phase over many operations are
 //! compared by the phase's name: class and ordinal.
 
 use crate::contract::{Gap, Phase, Times};
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 pub struct Act {
     /// Position of the operation.
     pub operation: u32,
-    /// Begin.
+    /// Start.
     pub start_ns: u64,
     /// End.
     pub end_ns: u64,
@@ -41,7 +41,7 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// Adds one execution: its acts in order of time, its begin, and the begin of the thread's next execution, if any.
+    /// Adds one execution: its acts in order of time, its start, and the start of the thread's next execution, if any.
     pub fn add(&mut self, acts: &[Act], start_ns: u64, next_ns: Option<u64>) {
         let mut from = "begin".to_owned();
         let mut from_ns = start_ns;

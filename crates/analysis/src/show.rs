@@ -599,7 +599,7 @@ fn files(out: &mut String, summary: &Summary) {
     let files = files_by_name(&summary.files);
     let row = |class: &str, [n, writes, written, reads, read]: [String; 5], path: &str| {
         let numbers = format!("{class:<18} {n:>6} {writes:>8} {written:>9} {reads:>8} {read:>9}  ");
-        // The end of a long path is more informative than its begin.
+        // The end of a long path is more informative than its start.
         let room = WIDTH - numbers.chars().count().min(WIDTH);
         let over = path.chars().count().saturating_sub(room);
         let kept: String = path.chars().skip(if over == 0 { 0 } else { over + 1 }).collect();

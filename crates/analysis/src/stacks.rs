@@ -17,7 +17,7 @@ const PRINTED: usize = 3;
 /// Maximum number of functions of either side in a line.
 const FUNCTIONS: usize = 6;
 
-/// Key of a sleep: thread and begin.
+/// Key of a sleep: thread and start time.
 pub type Key = (u32, u64);
 /// The place of a sleep, by which sleeps are distinguished: call, the program's functions and why they end, the kernel's functions.
 type Place<'a> = (Option<&'a str>, &'a str, Option<&'a str>, &'a str);

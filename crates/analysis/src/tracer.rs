@@ -4,7 +4,7 @@
 //! and so is the cost of a probe. A step of a statement, a call of a function under `--op` and a recorded system call cost the
 //! program two probes each. The recorder measures the cost of such a pair (`tracer.price.*` in the environment), and the archive
 //! counts the pairs. Where statements are probed inside the process, hooks replace the probes on steps; then each execution of a
-//! statement has an additional cost, for its begin and its end.
+//! statement has an additional cost, for its start and its end.
 //!
 //! Where this time is spent depends on where the clock is read, which is in the middle of each probe: of a pair at a function one
 //! half is inside the call and one half outside. This differs if the kernel makes the processor single-step the function's first
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!((part.layers, part.low, part.high), ([5000.0, 5005.0, 0.0, 0.0], 9004.5, 12006.0));
     }
 
-    /// When probed inside the process, a statement has a cost of its own, of which one half is before its begin and after its end.
+    /// When probed inside the process, a statement has a cost of its own, of which one half is before its start and after its end.
     #[test]
     fn statement_price_counts_once_for_each_execution() {
         let mut rows = rows([10, 9, 12]);

@@ -61,7 +61,7 @@ impl Eta {
         Self { parts, current: 0, begun: Duration::ZERO }
     }
 
-    /// Marks the begin of the design `at`, at this time since the run began.
+    /// Marks the start of the design `at`, at this time since the run began.
     pub fn begin(&mut self, at: usize, now: Duration) {
         (self.current, self.begun) = (at, now);
     }

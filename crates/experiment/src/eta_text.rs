@@ -14,7 +14,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Whether a line is due now: at a design's begin, and at intervals.
+    /// Whether a line is due now: at a design's start, and at intervals.
     pub fn due(&mut self, now: Duration, done: u64) -> bool {
         let begins = done < self.done;
         self.done = done;

@@ -50,11 +50,11 @@ pub struct Line {
 /// The result of a process.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Begin and end, CLOCK_BOOTTIME.
+    /// Start and end, CLOCK_BOOTTIME.
     pub start_ns: u64,
     /// End.
     pub end_ns: u64,
-    /// Begin by the wall clock, ns since 1970.
+    /// Start by the wall clock, ns since 1970.
     pub start_unix_ns: u64,
     /// Its exit status; `None` if it was killed.
     pub exit: Option<i64>,

@@ -178,7 +178,7 @@ struct Runner<'a, 'b> {
     shared: BTreeMap<usize, Scratch>,
     /// The run's folders on the storage under test.
     kept: BTreeMap<PathBuf, Scratch>,
-    /// The file systems of the folders on storage under test, at the begin of the run.
+    /// The file systems of the folders on storage under test, at the start of the run.
     storage: BTreeMap<PathBuf, u64>,
     /// Consecutive failures.
     failures: BTreeMap<usize, u64>,

@@ -93,7 +93,7 @@ impl Shape {
         }
     }
 
-    /// Whether the machine differs between the begin and the end of the run.
+    /// Whether the machine differs between the start and the end of the run.
     pub fn changes(self) -> bool {
         matches!(self, Self::Drift | Self::Step)
     }

@@ -17,7 +17,7 @@ pub struct RecordingSeries {
     pub name: String,
     /// Boot ID of the clock, if it was stored.
     pub boot: Option<String>,
-    /// Begin and latency, us, of each operation.
+    /// Start and latency, us, of each operation.
     pub operations: Vec<(u64, f64)>,
     /// The same for calls on files.
     pub calls: Vec<(u64, f64)>,

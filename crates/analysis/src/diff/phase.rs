@@ -64,7 +64,7 @@ impl fmt::Display for Phase {
 pub struct Phases<'a> {
     index: &'a Index<'a>,
     kinds: Vec<Kind>,
-    /// Calls of each thread by their begin, by position.
+    /// Calls of each thread in order of start time, as positions.
     threads: HashMap<(u32, u32), Vec<u32>>,
 }
 
@@ -109,7 +109,7 @@ impl<'a> Phases<'a> {
         let calls = self.threads.get(&thread)?;
         let next = calls.partition_point(|&at| spans[at as usize].start_ns <= time_ns);
         let before = *calls.get(next.checked_sub(1)?)? as usize;
-        // A call whose end was not seen ends with the begin of the next one.
+        // A call whose end was not seen ends with the start of the next one.
         spans[before].end_ns.is_none_or(|end| time_ns < end).then_some(before)
     }
 }

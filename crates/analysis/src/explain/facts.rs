@@ -565,7 +565,7 @@ fn commands(facts: &mut Facts, index: &Index, charges: &Charges, carried: &Carri
     }
 }
 
-/// Calls of a thread by their begin: an execution, or a prepare (`Err`), by position.
+/// Calls of a thread by start time: an execution, or a prepare (`Err`), by position.
 type Calls = Vec<(u64, Result<usize, usize>)>;
 
 /// Adds prepare calls: those of a thread between one execution and the next belong to the next.

@@ -25,7 +25,7 @@ const DELAYED: f64 = 1.5;
 /// Time in which an operation's own command was queued behind another's flush.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Behind {
-    /// Begin.
+    /// Start.
     pub from: u64,
     /// End.
     pub to: u64,

@@ -19,7 +19,7 @@ columns! {
         lane: u32,
         /// Kind.
         kind: u32,
-        /// Begin, ns from the origin.
+        /// Start, ns from the origin.
         start: u64,
         /// End; `None` if it was not seen.
         end: Option<u64>,
@@ -73,7 +73,7 @@ columns! {
         layer: u32,
         /// Reason.
         reason: u32,
-        /// Begin.
+        /// Start.
         start: u64,
         /// End.
         end: u64,
@@ -116,7 +116,7 @@ columns! {
 /// The related tables of a timeline or a part.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Held {
-    /// Spans by begin.
+    /// Spans by start time.
     pub spans: SpanColumns,
     /// Links between them.
     pub links: LinkColumns,
@@ -129,7 +129,7 @@ pub struct Held {
 /// Positions of their rows in the recording.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct HeldRows {
-    /// Of spans, by begin.
+    /// Of spans, by start time.
     pub spans: Positions,
     /// Of links.
     pub links: Positions,

@@ -112,7 +112,7 @@ fn on_disk(layer: Layer) -> bool {
     matches!(layer, Layer::Block | Layer::IoScheduler | Layer::Driver)
 }
 
-/// Assigns spans, ordered by begin, to lanes: each to the first free lane of its group. Returns the layers and the (layer,
+/// Assigns spans, ordered by start time, to lanes: each to the first free lane of its group. Returns the layers and the (layer,
 /// lane) of each span.
 pub fn lanes(index: &Index, order: &[usize], most: usize) -> (Vec<LayerLanes>, Vec<(u32, u32)>) {
     let spans = &index.rows.spans;

@@ -46,7 +46,7 @@ pub struct Limits {
     pub points: usize,
     /// Lanes of one thread or disk.
     pub lanes: usize,
-    /// The time range whose spans have priority if not all fit, in ns from the first operation's begin.
+    /// The time range whose spans have priority if not all fit, in ns from the first operation's start.
     pub window: Option<(u64, u64)>,
 }
 

@@ -8,13 +8,13 @@ use serde::Serialize;
 /// Description of a part, available before it is loaded.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Part {
-    /// Position of the first span that it owns among all by begin.
+    /// Position of the first span that it owns among all spans by start time.
     pub first: usize,
     /// Number of spans that it owns; 0 if the part is for one operation.
     pub own: usize,
     /// Number of spans that it holds.
     pub spans: usize,
-    /// Begin of the time in which its own spans begin, ns from the origin.
+    /// Start of the time in which its own spans begin, ns from the origin.
     pub start: u64,
     /// End of that time; `None` if it is the last part.
     pub end: Option<u64>,

@@ -64,7 +64,7 @@ pub struct ScatterShape {
     pub kind: String,
     /// Whether the text begins like a read-only statement.
     pub read_only_looking: bool,
-    /// First begin.
+    /// First start.
     pub start: Option<u64>,
     /// Last end.
     pub end: Option<u64>,

@@ -20,11 +20,11 @@ columns! {
         shape: Option<u32>,
         /// Ordinal within its shape.
         nth: u64,
-        /// Position among all spans of the recording by begin: in `spans`, unless they are in parts.
+        /// Position among all spans of the recording by start time: in `spans`, unless they are in parts.
         span: Option<u32>,
         /// Position of the operation around it.
         parent: Option<u32>,
-        /// Begin.
+        /// Start.
         start: u64,
         /// End.
         end: Option<u64>,
@@ -76,7 +76,7 @@ pub struct LossMark {
     pub source: &'static str,
     /// CPU.
     pub cpu: Option<u32>,
-    /// Begin.
+    /// Start.
     pub start: u64,
     /// End.
     pub end: u64,
@@ -103,11 +103,11 @@ pub struct Timeline {
     pub processes: Vec<ProcessName>,
     /// Levels of detail of all spans, the coarse level first.
     pub levels: Vec<Level>,
-    /// Spans by begin; empty if the timeline is in parts.
+    /// Spans by start time; empty if the timeline is in parts.
     pub spans: SpanColumns,
     /// Links.
     pub links: LinkColumns,
-    /// Operations by begin.
+    /// Operations by start time.
     pub operations: OperationColumns,
     /// Shapes.
     pub shapes: Vec<ShapeInfo>,

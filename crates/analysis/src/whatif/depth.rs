@@ -224,7 +224,7 @@ const SCATTER: f64 = 0.3;
 /// but a single command takes as long there as any other.
 ///
 /// If no command was ever alone, times decide: behind n others each waits for the distances of n ends, so that if those vary, it
-/// varies by their sum. If many are served at once, the ends are as far apart as the begins were: they may vary, although all
+/// varies by their sum. If many are served at once, the ends are as far apart as the starts were: they may vary, although all
 /// take the same time.
 fn is_serial(commands: &[Command]) -> bool {
     let mut commands = commands.to_vec();

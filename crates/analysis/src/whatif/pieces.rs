@@ -7,7 +7,7 @@ use model::Reason;
 /// A piece of an operation's time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Piece {
-    /// Begin.
+    /// Start.
     pub start_ns: u64,
     /// Length.
     pub ns: u64,

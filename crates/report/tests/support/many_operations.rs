@@ -5,7 +5,7 @@ use analysis::Rows;
 use model::table::{Cause, Disk, Link, Operation, Process, Shape, Span};
 use model::{Confidence, Layer, Origin, Relation};
 
-/// Time from the begin of one operation to the begin of the next.
+/// Time from the start of one operation to the start of the next.
 const PERIOD: u64 = 100_000;
 const ORIGIN: u64 = 7_000_000_000_000;
 const DISK: u32 = 254 << 20;
@@ -39,7 +39,7 @@ pub fn quickest(operations: u64) -> u64 {
     (0..operations).min_by_key(|&at| latency(at)).unwrap_or(0)
 }
 
-/// Returns its time window, relative to the first one's begin.
+/// Returns its time window, relative to the first one's start.
 pub fn window(operation: u64) -> (u64, u64) {
     (operation * PERIOD, operation * PERIOD + latency(operation))
 }
