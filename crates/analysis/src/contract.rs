@@ -31,7 +31,7 @@ pub struct Summary {
     pub links: ByConfidence<u64>,
     /// Links by relation.
     pub relations: BTreeMap<String, u64>,
-    /// Device commands that are charged to anybody, by the weakest confidence in their chain of links: sums of shares.
+    /// Device commands that are charged to any process, by the weakest confidence in their chain of links: sums of shares.
     pub cause_confidence: ByConfidence<f64>,
     /// What is missing.
     pub loss: Loss,

@@ -76,7 +76,7 @@ impl Rows {
     /// Reads all tables except the slices, the largest one.
     ///
     /// # Errors
-    /// As [`Rows::load`].
+    /// Same as [`Rows::load`].
     pub fn load_without_slices(archive: &Archive) -> Result<Self, Error> {
         let meta = archive.meta();
         Ok(Self {

@@ -76,7 +76,7 @@ impl GuardReply {
 /// Creates a pipe: its read and write end.
 fn pipe() -> io::Result<[OwnedFd; 2]> {
     let mut ends = [0; 2];
-    // SAFETY: pipe2 writes two descriptors into an array of ours. Neither end ever keeps anybody waiting: the guard polls.
+    // SAFETY: pipe2 writes two descriptors into an array of ours. Neither end ever blocks: the guard polls.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -143,7 +143,7 @@ fn between(pipes: [RawFd; 2], words: Option<(usize, usize)>) -> io::Result<()> {
 /// The guard's main loop.
 fn watch([pipe, tells]: [RawFd; 2], command: libc::pid_t, words: Option<(usize, usize)>) -> ! {
     // SAFETY: async-signal-safe calls on our own process, with pointers to values of ours. The words' memory is this process's own copy,
-    // mapped and writable since the program began, and nobody reads it any more.
+    // mapped and writable since the program began, and it is not read any more.
     unsafe {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
             libc::signal(signal, libc::SIG_IGN);

@@ -95,7 +95,7 @@ pub fn make(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
 /// The same if `meta.json` is missing or damaged: uses what the log contains.
 ///
 /// # Errors
-/// Like [`make`].
+/// Same as [`make`].
 fn make_without_meta(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
     let (runs, _) = Runs::salvage(dir)?;
     let began = runs.runs.first().and_then(|run| run.replicate.start_unix_ns).unwrap_or(0);

@@ -166,7 +166,7 @@ impl<'a> Runs<'a> {
     /// requested again. `report` gets the reason at once if nothing is traced.
     ///
     /// # Errors
-    /// Like [`Runs::traced`] and [`Runs::untraced`].
+    /// Same as [`Runs::traced`] and [`Runs::untraced`].
     pub fn learn(&self, runs: u64, trace: bool, report: &dyn Fn(&Blind)) -> Result<Learned> {
         self.untraced()?;
         let untraced = (0..runs).map(|_| self.untraced()).collect::<Result<Vec<_>>>()?;
@@ -184,7 +184,7 @@ impl<'a> Runs<'a> {
     /// Compares runs with the contract, traced if that is requested and possible; `report` gets the reason at once if not.
     ///
     /// # Errors
-    /// Like [`Runs::traced`] and [`Runs::untraced`].
+    /// Same as [`Runs::traced`] and [`Runs::untraced`].
     pub fn compared(&self, contract: &Contract, trace: bool, report: &dyn Fn(&Blind)) -> Result<Outcome> {
         let done = match (contract.counted_by == BPF, trace) {
             (false, _) => Err(Blind::ContractUntraced),

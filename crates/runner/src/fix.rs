@@ -86,7 +86,7 @@ pub fn put_back_left_over(notify: Notify<'_>) -> Result<()> {
 /// Returns all remedies, those of the machine with placeholders for its parts.
 ///
 /// # Errors
-/// Like [`prepare`].
+/// Same as [`prepare`].
 pub fn list(request: &Request<'_>) -> Result<Vec<Remedy>> {
     Ok(remedies::all(&Machine {
         scratch: Some("MOUNT".into()),

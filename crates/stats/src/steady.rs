@@ -6,8 +6,8 @@
 //! then also vary more), and each segment is compared with the last one. The segments that are equivalent to the last,
 //! without a gap, up to the end, are the steady state, if together they contain a quarter of the iterations or more.
 //!
-//! **Equivalent** means shown to be so: the bootstrap interval (0.95) of the ratio of the two segments' means lies within 1 /
-//! (1 + margin) to 1 + margin. Being indistinguishable is not enough, so a short and noisy segment ends the steady state.
+//! **Equivalent** means shown to be so: the bootstrap interval (0.95) of the ratio of the two segments' means lies within
+//! 1 / (1 + margin) to 1 + margin. Being indistinguishable is not enough, so a short and noisy segment ends the steady state.
 //!
 //! The classes are those of Barrett et al. (OOPSLA 2017), the equivalence is that of Traini et al. (EMSE 2022):
 //!

@@ -71,8 +71,8 @@ fn planned(m: &Measured, precision: f64, difference: f64) -> Option<Planned> {
         let reaches = |n: &usize| median::reach(&scores, *n, LEVEL).is_some_and(|r| r <= half * typical.abs());
         (median::LEAST..=MOST).find(reaches)
     };
-    // The rank test of two cells is more precise than their medians by the square root of its efficiency over theirs, (3 / pi) /
-    // (2 / pi), and has the errors of both. A true difference is detected with this power if it is further from zero than these
+    // The rank test of two cells is more precise than their medians by the square root of its efficiency over theirs,
+    // (3 / pi) / (2 / pi), and has the errors of both. A true difference is detected with this power if it is further from zero than these
     // quantiles of that error, and further from the margin.
     let (z, power) = (student::normal_quantile(0.5 + LEVEL / 2.0), student::normal_quantile(POWER));
     let beyond = difference - verdict::MARGIN;

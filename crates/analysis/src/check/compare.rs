@@ -24,7 +24,7 @@ fn weight(what: &str) -> f64 {
     }
 }
 
-/// Returns the limit above the device's range from which on a count is clearly more: plus a quarter, plus two.
+/// Returns the count above which the device clearly did more: the maximum of its range plus a quarter, plus two.
 fn clearly_more(most: u64) -> u64 {
     most + most / 4 + 2
 }

@@ -20,8 +20,8 @@ use sqlite::FileClass;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-/// Occurrences from which on an edge in only one recording is not chance: the probability of so many equal coin flips is 2 x
-/// 0.5^8 = 0.008.
+/// Occurrences from which on an edge in only one recording is not chance: the probability of so many equal coin flips is
+/// 2 x 0.5^8 = 0.008.
 pub const SURE: u64 = 8;
 /// Ordinal from which on things are no longer distinguished.
 const MOST: u32 = 9;

@@ -31,7 +31,7 @@ use recordings::Recording;
 use stats::verdict::{MARGIN, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Fraction of lost records up to which losses that may hide executions are harmless.
+/// Losses that may hide executions are harmless up to this fraction of the executions.
 const HARMLESS: f64 = 0.01;
 
 /// Compares two recordings held in memory.

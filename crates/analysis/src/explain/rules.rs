@@ -34,7 +34,7 @@ const OWN_PART: f64 = 0.2;
 const TOLD: f64 = 0.1;
 const THROTTLED: f64 = 0.5;
 
-/// Fraction of device records that may be lost without a finding.
+/// Device records that may be lost without a finding, as a fraction of its commands.
 const HARMLESS: f64 = 0.01;
 
 /// Returns all findings of a statement.

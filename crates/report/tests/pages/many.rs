@@ -65,7 +65,7 @@ pub fn recording_in_parts_opens_as_in_one() -> Result<()> {
         wait_for(page, &format!("document.querySelector('#timeline').dataset.span === '{command}'"))?;
         assert_eq!(page.data("highlighted-count")?, "3");
     }
-    // All spans of a window, from whatever parts, are drawn as from a single table.
+    // All spans of a window, whichever parts they belong to, are drawn as from a single table.
     let bytes = |page: &Shown| {
         page.browser.run(
             "const c = document.querySelector('#timeline-canvas'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; \
