@@ -34,12 +34,12 @@ const LAYERS: [Layer; 4] = [Layer::App, Layer::Database, Layer::Syscall, Layer::
 struct Price {
     /// Median, lower and upper bound.
     ns: [f64; 3],
-    /// The part of it that is inside the operation.
+    /// The fraction of it that is inside the operation.
     inside: f64,
 }
 
 impl Price {
-    /// Returns the part before and after the operation.
+    /// Returns the fraction before and after the operation.
     fn outside(self) -> f64 {
         1.0 - self.inside
     }

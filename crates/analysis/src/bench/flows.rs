@@ -135,7 +135,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Returns the chart to which a metric belongs, and a suffix for the name of its line.
+/// Returns the chart to which a metric belongs, and an additional label for its line.
 fn drawn(metric: &str) -> Option<(usize, Option<&'static str>)> {
     let place = |wanted: &str| DRAWN.iter().position(|d| d.0 == wanted);
     match metric.strip_prefix(EACH.0) {
