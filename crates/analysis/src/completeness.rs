@@ -77,7 +77,7 @@ fn disk(rows: &[&CheckRow]) -> DiskCheck {
     let counts = rows.iter().map(count).collect();
     let differs = |row: &&CheckRow| {
         let kernel = row.kernel?;
-        // Recorded, and not surely before or after the two readings.
+        // Recorded, and certainly between the two readings.
         let least = row.recorded.saturating_sub(row.unsure);
         if (least..=row.recorded).contains(&kernel) {
             return None;

@@ -2,7 +2,7 @@
 //!
 //! One pass over each table, into an accumulator for each shape; nothing is kept for a span, so that a million of them take a
 //! second or two. Slices, the largest table, are not held in memory but streamed. Separate concepts are in modules of their own:
-//! shares ([`crate::charges`]), phases ([`crate::gaps`]), files ([`crate::files`]), the charging of commands
+//! shares ([`crate::charges`]), phases ([`crate::gaps`]), classes of files (the crate `sqlite`), the charging of commands
 //! ([`crate::account`]).
 
 use crate::account;

@@ -93,7 +93,7 @@ impl Variants<'_> {
         line
     }
 
-    /// Returns the commands of [`crate::ab::Asked`]: unchanged, then with each remedy. The variable [`VARIANT`] prepares a variant.
+    /// Returns the commands of [`crate::ab::AbRequest`]: unchanged, then with each remedy. The variable [`VARIANT`] prepares a variant.
     pub fn commands(&self, remedies: &[Remedy]) -> Vec<Command> {
         let command = |name: &str, remedy: Option<&Remedy>| Command {
             name: name.into(),
