@@ -1,5 +1,5 @@
-//! Puts the designs of `experiments/suite` and `experiments/net` into the program: every file there is a workload, and none
-//! can be forgotten.
+//! Embeds the designs of `experiments/suite` and `experiments/net` into the program: every file there is a workload, and
+//! none can be forgotten.
 
 use std::fmt::Write;
 use std::path::Path;

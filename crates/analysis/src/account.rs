@@ -1,5 +1,5 @@
-//! The account of device commands: every one of the window is charged to somebody or listed as nobody's, and what is
-//! charged adds up to what was issued.
+//! Accounting of device commands: each command of the window is charged to an operation or process, or listed as
+//! unattributed, and the charges add up to the commands issued.
 
 use crate::contract::{ByConfidence, DeviceCommands, DiskCommands, ProcessUse};
 use crate::rows::{Index, IoAction};
@@ -7,7 +7,7 @@ use model::table::Cause;
 use model::{Layer, Origin, Relation};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Shares that differ by less are equal: they were sums of fractions.
+/// Shares that differ by less are equal: they are sums of fractions.
 const ROUNDING: f64 = 1e-6;
 
 /// Charges all device commands.
@@ -23,12 +23,12 @@ pub fn device_commands(index: &Index) -> DeviceCommands {
     let retried: HashSet<u64> =
         rows.links.iter().filter(|l| l.relation == Relation::Retries).map(|l| l.parent).collect();
     for span in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
-        // Without a disk's number nobody can say that the command was not for the files' disk.
+        // A command without a disk number may have been for the files' disk.
         let counted = span.disk.is_none_or(|d| index.counted.contains(&d));
         let does = IoAction::on_disk(span);
         let bytes = if does == IoAction::Flush { 0 } else { span.bytes };
         let disk = by_disk.entry(span.disk.unwrap_or(0)).or_default();
-        // The driver had no room for it: what it gave back was issued again, and that is the command.
+        // The driver had no room for this command: it was issued again, and only the reissued command counts.
         if retried.contains(&span.id) {
             disk.retried += 1;
             account.retried += u64::from(counted);
@@ -69,7 +69,7 @@ pub fn device_commands(index: &Index) -> DeviceCommands {
         };
         let own = causes.get(&span.id).map_or(&[][..], Vec::as_slice);
         own.iter().for_each(|c| charge(c.origin, c.tgid, c.share));
-        // What the table leaves open is nobody's, and shows.
+        // The rest that the table does not charge is listed as unattributed.
         let open = 1.0 - own.iter().map(|c| c.share).sum::<f64>();
         if open > ROUNDING {
             charge(Origin::Unattributed, None, open);
@@ -96,7 +96,7 @@ pub fn device_commands(index: &Index) -> DeviceCommands {
     account
 }
 
-/// How sure the charges are: sums of shares of all commands on the disks that hold the files, nobody's left out.
+/// Returns the confidence of the charges: sums of shares of all commands on the disks that hold the files, without unattributed ones.
 pub fn confidence(index: &Index) -> ByConfidence<f64> {
     let mut sums = ByConfidence::default();
     let charged = |c: &&Cause| c.origin != Origin::Unattributed && c.share.is_finite();

@@ -1,15 +1,15 @@
-//! What a missing probe means for the numbers.
+//! The effect of missing probes on the numbers.
 //!
-//! A layer that nobody saw looks in every table like one that did nothing. So each layer without any probe in force gets a
-//! sentence, and so does each single probe without which a number is smaller than the truth, or wrong. Probes that only
-//! some machines have (a file system's that is not used) get none.
+//! In every table, a layer that was not seen looks like one that did nothing. So each layer without an attached probe gets
+//! a sentence, and so does each single probe without which a number is too small or wrong. Probes that only some machines
+//! have (those of a file system that is not in use) get none.
 
 use crate::contract::Blind;
 use model::table::Coverage;
 use model::{Absence, Layer};
 use std::collections::BTreeSet;
 
-/// What it means that nothing of a layer is seen.
+/// Returns the sentence for a layer of which nothing is seen.
 fn whole(layer: Layer) -> &'static str {
     match layer {
         Layer::App => "processes that started or exited during the recording are not tracked and have no names.",
@@ -40,7 +40,7 @@ fn whole(layer: Layer) -> &'static str {
     }
 }
 
-/// Probes that others cannot stand in for: what it means that one is missing.
+/// Probes that no other probe can replace, and the effect of their absence.
 const SINGLE: [(&str, &str); 12] = [
     ("sys_enter", "system calls are not recorded: no call, read or write is counted."),
     ("sys_exit", "system calls are not recorded: no call, read or write is counted."),
@@ -56,10 +56,11 @@ const SINGLE: [(&str, &str); 12] = [
     ("sched_waking", "wake-ups are not recorded: waiting for a CPU counts as sleeping."),
 ];
 
-/// What it means that a process ran a SQLite before it was found. Which one the list of probes tells: to compare recordings, all are alike.
+/// The sentence for a SQLite found only after a process had begun to run it. It does not name the library (the list of probes does), so
+/// that recordings can be compared.
 const LATE: &str = "a SQLite was found when a process already ran it: that process's first statements, or all of them, may be missing.";
 
-/// The sentences for what was not in force.
+/// Returns the sentences for probes that were not attached.
 pub fn blind(coverage: &[Coverage]) -> Vec<Blind> {
     let mut all: Vec<Blind> = Vec::new();
     for &layer in Layer::ALL {
@@ -118,7 +119,7 @@ mod tests {
         let found = blind(&[steps("/a/app"), late("/a/app"), steps("/b/app"), late("/b/app")]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(!found[0].wholly && found[0].means.contains("may be missing"), "{found:?}");
-        // Where no step is seen at all, that is reported first.
+        // If no step is seen at all, that is reported first.
         assert!(blind(&[late("/a/app")])[0].wholly);
         let found =
             blind(&[steps("/a/app"), Coverage::absent(Layer::Database, "/a/app", Absence::Failed, "no symbols")]);

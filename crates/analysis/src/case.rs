@@ -2,7 +2,7 @@
 //!
 //! An INSERT within a mark writes the rollback journal (three calls), syncs, writes its record count, syncs, writes a
 //! page of the database, syncs, unlinks. Its commit and the request with two bios are shared with another process. A
-//! second INSERT fails at once, a third never ends. A SELECT reads from the page cache. `loop0` stands on `vda`.
+//! second INSERT fails at once, a third never ends. A SELECT reads from the page cache. `loop0` is on top of `vda`.
 
 use crate::contract::Trace;
 use crate::rows::Rows;
@@ -19,7 +19,7 @@ const DATABASE: u64 = 2;
 const PIPE: u64 = 3;
 const UNNAMED: u64 = 4;
 
-/// A fact of the recorder's.
+/// A fact from the recorder.
 pub fn fact(name: &str, value: u64) -> FactRow {
     FactRow {
         name: name.into(),
@@ -35,7 +35,7 @@ fn us(t: u64) -> u64 {
     1_000_000_000 + t * 1000
 }
 
-/// A span with nothing but its place; the rest is filled in by the caller.
+/// A span with only its position filled in; the caller sets the rest.
 fn span(id: u64, layer: Layer, kind: &'static str, (start, end): (u64, u64), operation: Option<u64>) -> Span {
     Span {
         id,
@@ -266,7 +266,7 @@ pub fn rows() -> Rows {
     }
 }
 
-/// A sleep of the first INSERT's.
+/// A sleep of the first INSERT.
 fn stack(kind: &'static str, functions: &str, ended: Option<&'static str>) -> StackRow {
     StackRow {
         tgid: 100,

@@ -1,35 +1,35 @@
-//! Who has which part of a device command, a bio, a commit.
+//! Shares of operations in device commands, bios and commits.
 //!
-//! The archive says it for device commands (`causes`). For the things above them it follows:
+//! The archive has the shares of device commands (`causes`). Those of the layers above are derived:
 //!
-//! - a **bio** is charged as the commands that carry it, equally if it was split over several; a bare flush as the flush
-//!   it waited for; a bio that no command carried (a disk without a cache swallows a bare flush) to the operation that
-//!   queued it.
-//! - a **commit** is shared by the calls that joined its transaction, each counted once; btrfs, f2fs and XFS do not tell
-//!   who joined, so theirs are shared by the calls that waited for it.
+//! - a **bio** is charged like the commands that carry it, equally if it was split over several; a bare flush like the
+//!   flush it waited for; a bio that no command carried (a disk without a cache drops a bare flush) to the operation
+//!   that queued it.
+//! - a **commit** is shared by the calls that joined its transaction, each counted once; btrfs, f2fs and XFS do not
+//!   report which calls joined, so their commits are shared by the calls that waited for them.
 //!
-//! Shares of an operation are also those of the operations around it, so a function around a statement has all that the
-//! statement has. What is the innermost operation's, and so nobody's else, is kept apart ([`OperationShare::own`]): one item's own
-//! shares and those of nobody add up to 1.
+//! An operation's shares also count for the operations around it, so a function around a statement has all shares of the
+//! statement. The share of the innermost operation alone is kept separately ([`OperationShare::own`]): the own shares of one item
+//! and its unattributed share add up to 1.
 
 use crate::rows::{Index, IoAction};
 use model::{Layer, Origin, Relation};
 
-/// Absent, in tables of positions.
+/// Marks an absent entry in tables of positions.
 const NONE: u32 = u32::MAX;
 
-/// What an operation has of an item.
+/// An operation's share of an item.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OperationShare {
     /// Its position.
     pub operation: u32,
-    /// Its share, with those of the operations inside it.
+    /// Its share, including those of the operations inside it.
     pub share: f64,
-    /// Its share without those.
+    /// Its share without them.
     pub own: f64,
 }
 
-/// A share of an operation, and the same share of those around it.
+/// Yields a share for an operation and the same share for the operations around it.
 fn parts<'i>(index: &'i Index<'i>, operation: usize, share: f64) -> impl Iterator<Item = OperationShare> + 'i {
     let own = move |at: usize| if at == operation { share } else { 0.0 };
     index.chain(operation).map(move |at| OperationShare { operation: at as u32, share, own: own(at) })
@@ -44,7 +44,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Each item: position of its span, and all who have a part.
+    /// Yields each item: the position of its span, and all shares in it.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &[OperationShare])> {
         (0..self.items.len()).map(|i| (self.items[i] as usize, self.of(i)))
     }
@@ -54,7 +54,7 @@ impl Shared {
         &self.shares[start..self.ends[item] as usize]
     }
 
-    /// Adds an item. Parts of one operation are added up.
+    /// Adds an item. Shares of the same operation are summed.
     fn push(&mut self, span: usize, parts: impl Iterator<Item = OperationShare>) {
         let start = self.shares.len();
         for part in parts {
@@ -68,7 +68,7 @@ impl Shared {
     }
 }
 
-/// All that is shared in a trace.
+/// All shared items of a trace.
 #[derive(Debug)]
 pub struct Charges {
     /// Device commands.
@@ -157,7 +157,7 @@ fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) 
         links[start..].iter().take_while(move |l| l.child == child)
     };
 
-    // Up from each command to the bios that were queued for it.
+    // Follow the links up from each command to the bios that were queued for it.
     let mut pairs: Vec<(u32, bool, u32)> = Vec::new();
     let mut carried = Vec::with_capacity(commands.items.len());
     let mut todo: Vec<(u32, bool)> = Vec::new();
@@ -182,7 +182,7 @@ fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) 
         carried.push(said.and_then(|n| n.try_into().ok()).unwrap_or(0).max(linked));
         pairs.extend(found.drain(..).map(|(bio, waited)| (bio, waited, number[command as usize])));
     }
-    // Carried before waited: a bio that has data is charged as its data, not as the flushes around it.
+    // Carried before waited: a bio with data is charged by its data, not by the flushes around it.
     pairs.sort_unstable();
 
     let mut shared = Shared::default();
@@ -207,7 +207,7 @@ fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) 
     (shared, carried)
 }
 
-/// Commits with the shares of those who joined them, or waited for them where nobody is known to have joined.
+/// Commits with the shares of the calls that joined them, or of those that waited where no call is known to have joined.
 fn commits(index: &Index) -> Shared {
     let rows = index.rows;
     let mut joins: Vec<(u32, u32)> = Vec::new();

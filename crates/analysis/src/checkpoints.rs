@@ -1,4 +1,4 @@
-//! When an execution checkpoints a WAL: the one definition of it, for what it costs (`explain`) and what would be without it (`whatif`).
+//! When an execution checkpoints a WAL: the single definition, used for its cost (`explain`) and for its removal (`whatif`).
 
 use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
 use crate::rows::Index;
@@ -6,7 +6,7 @@ use model::{Call, Layer};
 use sqlite::FileClass;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// The system calls within operations by their begin: position, operation, what it is.
+/// Yields the system calls within operations in order of start time: position, operation, call, kind.
 pub fn calls<'a>(
     index: &'a Index<'a>,
     phases: &'a Phases<'a>,
@@ -20,19 +20,20 @@ pub fn calls<'a>(
     })
 }
 
-/// Bytes of a WAL's header, which is written by itself.
+/// Size of a WAL's header in bytes; the header is written separately.
 const WAL_HEADER: u64 = 32;
 
 fn is_sync(call: Call) -> bool {
     matches!(call, Call::Fsync | Call::Fdatasync)
 }
 
-/// The time in which each execution that writes a WAL's pages into its database does so, by its position: from the first read of the WAL, or
-/// the sync of it before, to the last write or sync of the database. That sync is the checkpoint's only if the execution has more of
-/// them than others of its statement that checkpoint nothing.
+/// Returns, by position of the execution, the time in which it writes a WAL's pages into its database: from the first read of the
+/// WAL, or the preceding sync of the WAL, to the last write or sync of the database. That sync belongs to the checkpoint only if
+/// the execution has more of them than executions of its statement without a checkpoint.
 ///
-/// A commit after a checkpoint starts the WAL anew: it writes the header and syncs it before its frames (walFrames in SQLite's wal.c), with
-/// `synchronous=NORMAL` the only sync of a commit. That is the checkpoint's doing, too, and a window of that execution's own.
+/// A commit after a checkpoint restarts the WAL: it writes the header and syncs it before its frames (walFrames in SQLite's
+/// wal.c), with `synchronous=NORMAL` the only sync of a commit. That cost is caused by the checkpoint too, and is a separate
+/// window of that execution.
 pub fn windows(index: &Index, phases: &Phases) -> BTreeMap<usize, Vec<(u64, u64)>> {
     let wal = wal_databases(index);
     #[derive(Default)]
@@ -43,7 +44,7 @@ pub fn windows(index: &Index, phases: &Phases) -> BTreeMap<usize, Vec<(u64, u64)
     }
     let mut seen: BTreeMap<usize, Seen> = BTreeMap::new();
     let mut written_back: HashSet<&str> = HashSet::new();
-    // Of the WAL's next sync in the execution that wrote its header.
+    // For each execution that wrote a WAL header: its next sync of the WAL.
     let mut anew: HashMap<usize, u64> = HashMap::new();
     let mut all: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
     for (at, operation, call, kind) in calls(index, phases) {

@@ -1,8 +1,9 @@
-//! Whether a recording may be called complete.
+//! Whether a recording is complete.
 //!
-//! That no loss was noticed does not say that there was none: a kernel may not run a probe and count no miss. So each disk's
-//! own statistics are beside what was recorded of it ([`causal::accounts`](../../causal/src/accounts.rs) tells the rules), and
-//! only where they agree, nothing was lost and the recording came to its end, it is called complete.
+//! That no loss was noticed does not mean that there was none: a kernel may skip a probe without counting a miss. So each
+//! disk's own statistics are compared with what was recorded of it (rules:
+//! [`causal::accounts`](../../causal/src/accounts.rs)), and a recording is called complete only if they agree, nothing was
+//! lost and the recording ended normally.
 
 use crate::contract::{CheckedCount, Completeness, DiskCheck};
 use crate::rows::{Index, Rows};
@@ -12,12 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Nothing is missing.
 pub const CHECKED: &str = "checked";
-/// Something is missing, or does not add up.
+/// Something is missing, or the counts disagree.
 pub const FAILED: &str = "failed";
-/// Nobody knows.
+/// Completeness is unknown.
 pub const NOT_CHECKED: &str = "not checked";
 
-/// Records that the recorder counted as lost, without a loss row: their time is unknown.
+/// Returns the number of records that the recorder counted as lost, without a loss row: their time is unknown.
 pub fn lost_at_unknown_time(rows: &Rows) -> u64 {
     let fact = rows.facts.iter().find(|f| f.name == "tracer.records_lost");
     let counted: u64 = fact.and_then(|f| f.value.as_ref()?.parse().ok()).unwrap_or(0);
@@ -26,7 +27,7 @@ pub fn lost_at_unknown_time(rows: &Rows) -> u64 {
     counted.saturating_sub(reported.fold(0, u64::saturating_add))
 }
 
-/// Of a trace.
+/// Determines the completeness of a trace.
 pub fn completeness(index: &Index) -> Completeness {
     let rows = index.rows;
     let mut by_disk: BTreeMap<u32, Vec<&CheckRow>> = BTreeMap::new();
@@ -76,7 +77,7 @@ fn disk(rows: &[&CheckRow]) -> DiskCheck {
     let counts = rows.iter().map(count).collect();
     let differs = |row: &&CheckRow| {
         let kernel = row.kernel?;
-        // Recorded, and not surely before or after the two readings.
+        // Recorded, and certainly between the two readings.
         let least = row.recorded.saturating_sub(row.unsure);
         if (least..=row.recorded).contains(&kernel) {
             return None;

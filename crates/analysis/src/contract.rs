@@ -1,10 +1,10 @@
 //! The contract of `fathom show --json`: what a program may rely on.
 //!
-//! Names and shapes below change only together with [`VERSION`]; fields may be added without. Times are ns, sizes bytes,
-//! shares from 0 to 1. "Mean" is per finished execution. A count that several operations have a part in (a shared
-//! flush, a merged request, a commit of many) is counted by share; `touched` counts the whole thing for everybody who has a
-//! part. An operation that contains others (a function around a statement) includes them; `own` leaves them out, so that the
-//! own counts of all operations add up to the totals.
+//! Names and shapes below change only together with [`VERSION`]; fields may be added without a new version. Times are ns,
+//! sizes bytes, shares from 0 to 1. "Mean" is per finished execution. A count to which several operations contribute (a
+//! shared flush, a merged request, a commit of many) is divided between them by share; `touched` counts the whole thing for
+//! each operation that contributes. An operation that contains others (a function around a statement) includes them; `own`
+//! leaves them out, so that the own counts of all operations add up to the totals.
 
 use model::{Absence, Environment, Layer, Wait};
 use serde::Serialize;
@@ -21,21 +21,21 @@ pub struct Summary {
     pub version: u32,
     /// The recording itself.
     pub trace: Trace,
-    /// A statement, function or mark each, the longest total time first.
+    /// One entry for each statement, function or mark, the longest total time first.
     pub operations: Vec<OperationSummary>,
-    /// Every device command of the window.
+    /// Every device command in the window.
     pub device_commands: DeviceCommands,
-    /// What drivers sent for them to their devices, where it was recorded.
+    /// Commands that drivers sent to their devices, where they were recorded.
     pub driver_commands: Vec<DriverCommands>,
-    /// Links by how sure they are.
+    /// Links by confidence.
     pub links: ByConfidence<u64>,
     /// Links by relation.
     pub relations: BTreeMap<String, u64>,
-    /// Device commands that are charged to anybody, by how sure the least sure link of the chain is: sums of shares.
+    /// Device commands that are charged to any process, by the weakest confidence in their chain of links: sums of shares.
     pub cause_confidence: ByConfidence<f64>,
     /// What is missing.
     pub loss: Loss,
-    /// Whether it was checked that nothing is missing.
+    /// Whether the recording was checked for missing events.
     pub completeness: Completeness,
     /// Facts about the device under test.
     pub environment: Environment,
@@ -45,7 +45,7 @@ pub struct Summary {
     pub files: Vec<FileUse>,
     /// Which probes were in force.
     pub coverage: Vec<Probe>,
-    /// What could not be seen, and what that means for the numbers above.
+    /// What could not be seen, and how that affects the numbers above.
     pub blind: Vec<Blind>,
 }
 
@@ -56,17 +56,17 @@ pub struct Trace {
     pub command: Vec<String>,
     /// When the archive was made, ns since 1970.
     pub created_unix_ns: u64,
-    /// Who made it.
+    /// The program that made it.
     pub made_by: String,
-    /// Whether the recording came to its end.
+    /// Whether the recording ended normally.
     pub complete: bool,
-    /// From when on every probe was in force, CLOCK_BOOTTIME; if that is not known, the first begin of a span.
+    /// When the last probe was attached, CLOCK_BOOTTIME; if that is not known, the start of the first span.
     pub start_ns: u64,
-    /// Until when; if that is not known, the last end of a span.
+    /// When the recording ended; if that is not known, the end of the last span.
     pub end_ns: u64,
 }
 
-/// Order statistics of one duration: linear interpolation between order statistics (type 7), rounded to ns.
+/// Percentiles of one duration: linear interpolation between order statistics (type 7), rounded to ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Times {
     /// Median.
@@ -81,14 +81,14 @@ pub struct Times {
     pub sum: u64,
 }
 
-/// How many durations are from one length to below another.
+/// Number of durations in a range of lengths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Bin {
-    /// From this on.
+    /// Lower bound, inclusive.
     pub from_ns: u64,
-    /// Below this.
+    /// Upper bound, exclusive.
     pub to_ns: u64,
-    /// How many.
+    /// Number of durations.
     pub count: u64,
 }
 
@@ -99,7 +99,7 @@ pub struct OperationSummary {
     pub statement: String,
     /// `statement`, `transaction` (inferred), `function`, `mark` or `call`.
     pub kind: String,
-    /// Executions that ended within the trace; everything below is about them.
+    /// Executions that ended within the trace; all fields below are about these.
     pub count: u64,
     /// Executions whose end was not seen.
     pub unfinished: u64,
@@ -107,33 +107,33 @@ pub struct OperationSummary {
     pub errors: u64,
     /// Executions by result code.
     pub results: BTreeMap<i64, u64>,
-    /// Rows returned, all together.
+    /// Rows returned by all executions.
     pub rows: u64,
-    /// From begin to end.
+    /// From start to end.
     pub latency_ns: Times,
-    /// How that is distributed: bins of a quarter of an octave, those without any left out. Their counts add up to `count`.
+    /// Distribution of the latency: bins of a quarter of an octave, without the empty ones. Their counts add up to `count`.
     pub distribution: Vec<Bin>,
-    /// Of that, inside the database's calls.
+    /// The part of the latency inside the database's calls.
     pub inside_ns: Times,
     /// Where the time went. `exclusive_ns` of all layers and `unexplained_ns` add up to `latency_ns.sum`.
     pub layers: BTreeMap<Layer, LayerTime>,
-    /// What it waited for beside the disk, where the kernel reported it: locks, other programs, memory, quotas; the longest first. This
-    /// time stands in `layers` too.
+    /// Waits for anything but the disk, where the kernel reported it: locks, other programs, memory, quotas; the longest first.
+    /// This time is in `layers` too.
     pub waits: Vec<WaitedFor>,
-    /// Where its threads slept longest, a choice of sleeps under the recording's budget (facts `stacks.*`); the longest first.
+    /// Where its threads slept longest, from a sample of sleeps within the recording's budget (facts `stacks.*`); the longest first.
     pub slow_waits: Vec<SlowWait>,
     /// Time that no slice covers.
     pub unexplained_ns: u64,
-    /// What of the time was the recording itself, which stands as layer `Tracer` and in no other; absent where the archive has no
-    /// price of it.
+    /// The part of the time that the recording itself took, which is in layer `Tracer` and in no other; absent where the archive
+    /// has no estimate of this cost.
     pub tracer: Option<TracerPart>,
     /// Means.
     pub per_operation: PerOperation,
-    /// Of these, what no operation inside it did: the same where there is none.
+    /// The same means without the operations inside this one; identical where there are none.
     pub own: Own,
-    /// The operations that its executions ran inside, by their text: how many of the `count` did.
+    /// The operations inside which its executions ran, by their text: how many of the `count` did.
     pub inside: BTreeMap<String, u64>,
-    /// Runs of writes to files of one class without a sync between them, in the order in which they come.
+    /// Runs of writes to files of one class without a sync between them, in order.
     pub phases: Vec<Phase>,
     /// The time from one phase to the next.
     pub gaps: Vec<Gap>,
@@ -141,14 +141,14 @@ pub struct OperationSummary {
     pub database_to_next_ns: Option<Times>,
 }
 
-/// Time that belongs to one layer: the deepest that was waited on.
+/// Time that belongs to one layer: the deepest one that was waited on.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LayerTime {
     /// Sum over all executions.
     pub exclusive_ns: u64,
-    /// Its part of the latencies' sum.
+    /// Its share of the sum of latencies.
     pub share: f64,
-    /// Median over the executions, those without any included.
+    /// Median over all executions, including those that spent no time in the layer.
     pub p50_ns: u64,
     /// 95th percentile, likewise.
     pub p95_ns: u64,
@@ -156,10 +156,10 @@ pub struct LayerTime {
     pub reasons: BTreeMap<String, u64>,
 }
 
-/// Waits of one kind that the same one ended.
+/// Waits of one kind, ended by the same holder or waker.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WaitedFor {
-    /// What for.
+    /// What was waited for.
     pub wait: Wait,
     /// Path of the locked file.
     pub file: Option<String>,
@@ -167,9 +167,9 @@ pub struct WaitedFor {
     pub by_tgid: Option<u32>,
     /// Its name.
     pub by_process: Option<String>,
-    /// The statement, function or call that it was in.
+    /// The statement, function or call that the process was in.
     pub by_statement: Option<String>,
-    /// How often.
+    /// Number of waits.
     pub times: u64,
     /// Sum over all executions.
     pub ns: u64,
@@ -180,32 +180,32 @@ pub struct WaitedFor {
 pub struct SlowWait {
     /// The longest.
     pub longest_ns: u64,
-    /// Sum of those that were looked at.
+    /// Sum of the sampled sleeps.
     pub ns: u64,
-    /// How many that were; no count of all.
+    /// Number of sampled sleeps, not of all sleeps.
     pub times: u64,
     /// The system call, if it is known.
     pub call: Option<String>,
     /// The program's functions, the innermost first.
     pub program: Vec<String>,
-    /// Why no further one is known; `None`: the last is the outermost.
+    /// Why the stack ends there; `None`: the last function is the outermost.
     pub program_ended: Option<String>,
     /// The kernel's functions, the innermost first.
     pub kernel: Vec<String>,
 }
 
-/// What the recording took: how often its probes ran in the executions, times what they cost.
+/// Cost of the recording: how often its probes ran in the executions, times the cost of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct TracerPart {
-    /// Sum over all executions, by the median price.
+    /// Sum over all executions, by the median cost.
     pub ns: u64,
-    /// By the first quartile of the price.
+    /// By the first quartile of the cost.
     pub low_ns: u64,
-    /// By the third.
+    /// By the third quartile.
     pub high_ns: u64,
-    /// `ns` of the latencies' sum.
+    /// Share of `ns` in the sum of latencies.
     pub share: f64,
-    /// Over a tenth: the times are more the recording's than can be left out of account.
+    /// Over a tenth: the cost of the recording is too large to be ignored in the times.
     pub large: bool,
 }
 
@@ -222,18 +222,18 @@ pub struct PerOperation {
     pub filesystem_writes: BTreeMap<FileClass, Writes>,
     /// Calls that entered the file system to read.
     pub filesystem_reads: BTreeMap<FileClass, Reads>,
-    /// Commits of the file system's journal: the calls that joined a transaction share its commit; on btrfs, f2fs and XFS
-    /// those that waited for it.
+    /// Commits of the file system's journal: the calls that joined a transaction share its commit; on btrfs, f2fs and
+    /// XFS, only the calls that waited for it do.
     pub journal_commits: f64,
     /// Bios queued on the disks that hold the files.
     pub bios: f64,
-    /// Bytes that they read or write.
+    /// Bytes that these bios read or write.
     pub block_bytes: f64,
     /// Commands with data issued to these disks: reads and writes.
     pub requests: f64,
     /// Discards issued to them, which name bytes but carry none.
     pub discards: f64,
-    /// Bios that rode in another bio's request.
+    /// Bios that were merged into another bio's request.
     pub merges: f64,
     /// Flush commands.
     pub flushes: f64,
@@ -241,13 +241,13 @@ pub struct PerOperation {
     pub device_bytes: f64,
     /// Requests by their size in bytes (see [`size_class`]), by share.
     pub request_sizes: BTreeMap<u64, f64>,
-    /// Whole things in which the operation has any part.
+    /// Undivided counts of the things to which the operation contributes.
     pub touched: Touched,
     /// Bytes written at each layer.
     pub bytes_written: BytesWritten,
-    /// Bytes written to the device for a byte that the operation wrote by system calls; absent if it wrote none.
+    /// Bytes written to the device for each byte that the operation wrote by system calls; absent if it wrote none.
     pub write_amplification: Option<f64>,
-    /// Likewise on every disk, each stacked one by itself.
+    /// The same for every disk; each layer of stacked disks separately.
     pub by_disk: BTreeMap<String, DiskUse>,
 }
 
@@ -255,7 +255,7 @@ pub struct PerOperation {
 /// all operations, each thing is counted once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Own {
-    /// Time that no operation inside it took.
+    /// Time outside the operations inside it.
     pub latency_ns: f64,
     /// As in [`PerOperation`].
     pub syscalls: f64,
@@ -284,14 +284,14 @@ pub struct Writes {
     pub bytes: f64,
     /// Distinct files, over all executions.
     pub inodes: u64,
-    /// Mean number of calls by the part of the file they wrote.
+    /// Mean number of calls by the part of the file that they wrote.
     pub parts: BTreeMap<String, f64>,
     /// Mean number of calls by their size in bytes (see [`size_class`]).
     pub sizes: BTreeMap<u64, f64>,
 }
 
-/// The size under which `bytes` are counted: themselves up to 64 KiB, above it the next power of two, which they are up to, so that a trace
-/// of endless variety has a bounded table.
+/// Returns the size class of `bytes`: `bytes` itself up to 64 KiB, above that the next power of two (rounded up), which bounds
+/// the table for any trace.
 pub fn size_class(bytes: u64) -> u64 {
     if bytes <= 65_536 { bytes } else { bytes.checked_next_power_of_two().unwrap_or(u64::MAX) }
 }
@@ -303,15 +303,15 @@ pub struct Reads {
     pub count: f64,
     /// Mean bytes.
     pub bytes: f64,
-    /// Mean number of calls that found all in the page cache: they added no page to it and waited for no disk.
+    /// Mean number of calls that found all data in the page cache: they added no page to it and waited for no disk.
     pub cache_hits: f64,
-    /// Mean pages that had to be added to the page cache, those of mapped files included.
+    /// Mean number of pages added to the page cache, including those of mapped files.
     pub pages_added: f64,
     /// Distinct files, over all executions.
     pub inodes: u64,
 }
 
-/// Counts without shares.
+/// Counts that are not divided by share.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Touched {
     /// Commits.
@@ -355,41 +355,41 @@ pub struct DiskUse {
 pub struct Phase {
     /// Class and ordinal, such as `rollback journal write 1`.
     pub phase: String,
-    /// Executions that have it.
+    /// Executions that have this phase.
     pub count: u64,
-    /// Mean calls in it.
+    /// Mean number of calls.
     pub writes: f64,
     /// Mean bytes.
     pub bytes: f64,
-    /// From the begin of its first call to the end of its last.
+    /// From the start of the first call to the end of the last.
     pub duration_ns: Times,
 }
 
-/// From the end of one phase to the begin of the next.
+/// The interval from the end of one phase to the start of the next.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Gap {
     /// Phase, or `begin`.
     pub from: String,
-    /// Phase, or `next statement`: the begin of the same thread's next one.
+    /// Phase, or `next statement`: the start of the same thread's next statement.
     pub to: String,
-    /// How often.
+    /// Number of gaps.
     pub count: u64,
-    /// How long.
+    /// Length of the gaps.
     pub duration_ns: Times,
-    /// Mean number of fsync and fdatasync calls in it.
+    /// Mean number of fsync and fdatasync calls in a gap.
     pub fsyncs: f64,
 }
 
-/// Every device command in the window is in exactly one of the four.
+/// Every device command in the window is in exactly one of the four classes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DeviceCommands {
     /// Commands issued to the disks that hold the files.
     pub total: u64,
-    /// Charged to what was recorded: operations and recorded processes. Sum of shares, as those below.
+    /// Charged to what was recorded: operations and recorded processes. A sum of shares, like those below.
     pub attributed: f64,
-    /// Charged to processes that were not asked about.
+    /// Charged to processes outside the recording's target.
     pub other_processes: f64,
-    /// Charged to nobody.
+    /// Charged to no process.
     pub unattributed: f64,
     /// Charged to Fathom itself.
     pub tracer: f64,
@@ -397,33 +397,33 @@ pub struct DeviceCommands {
     pub by_operations: f64,
     /// Of `attributed`: by recorded processes outside any operation.
     pub by_recorded_processes: f64,
-    /// Of `total`: completion not seen.
+    /// Of `total`: commands whose completion was not seen.
     pub incomplete: u64,
-    /// Tries that the driver gave back, and that were issued again; not in `total`.
+    /// Attempts that the driver handed back and that were issued again; not in `total`.
     pub retried: u64,
-    /// The same for every disk, each stacked one by itself.
+    /// The same for every disk; each layer of stacked disks separately.
     pub by_disk: BTreeMap<String, DiskCommands>,
-    /// Who, other than operations, on the disks that hold the files.
+    /// Users other than operations, on the disks that hold the files.
     pub processes: Vec<ProcessUse>,
 }
 
-/// What a disk has to do with the files of the recording.
+/// How a disk is related to the files of the recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub enum DiskRole {
-    /// Their file systems are on it.
+    /// The disk holds their file systems.
     #[serde(rename = "holds the files")]
     HoldsFiles,
-    /// Such a disk stands on it.
+    /// A disk that holds the files is stacked on this one.
     #[serde(rename = "below")]
     Below,
-    /// Nothing.
+    /// Not related.
     #[default]
     #[serde(rename = "other")]
     Other,
 }
 
 impl DiskRole {
-    /// As in JSON.
+    /// The name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::HoldsFiles => "holds the files",
@@ -452,30 +452,30 @@ pub struct DiskCommands {
     pub incomplete: u64,
     /// As in [`DeviceCommands`].
     pub retried: u64,
-    /// Commands by what they do: `read`, `write`, `flush`, `discard`, `other`.
+    /// Commands by kind: `read`, `write`, `flush`, `discard`, `other`.
     pub kinds: BTreeMap<String, u64>,
     /// Bytes read.
     pub bytes_read: u64,
     /// Bytes written.
     pub bytes_written: u64,
-    /// Their times, by what they do.
+    /// Times by kind of command.
     pub times: BTreeMap<String, CommandTimes>,
-    /// Commands at the device at once: mean over the recording.
+    /// Queue depth at the device: mean over the recording.
     pub depth_mean: f64,
-    /// The most.
+    /// The maximum queue depth.
     pub depth_max: u64,
-    /// The same over time: the recording in parts of equal length.
+    /// Queue depth over time: the recording in parts of equal length.
     pub depth_over_time: Vec<DepthPart>,
 }
 
-/// Commands at the device at once, during a part of the recording.
+/// Queue depth at the device during a part of the recording.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DepthPart {
-    /// Where it begins, after the recording's start.
+    /// Start of the part, relative to the recording's start.
     pub from_ns: u64,
-    /// Mean over it.
+    /// Mean depth.
     pub mean: f64,
-    /// The most.
+    /// Maximum depth.
     pub max: u64,
 }
 
@@ -484,20 +484,20 @@ pub struct DepthPart {
 pub struct CommandTimes {
     /// Commands with a recorded bio.
     pub queued: u64,
-    /// From the begin of the first of their bios to being issued (btt's Q2D).
+    /// From the start of their first bio until they were issued (btt's Q2D).
     pub queue_to_issue_ns: Times,
     /// Commands that completed.
     pub completed: u64,
-    /// From being issued to completion (btt's D2C).
+    /// From issue to completion (btt's D2C).
     pub issue_to_complete_ns: Times,
 }
 
-/// What one process had of the device outside operations.
+/// Use of the device by one process outside operations.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ProcessUse {
     /// Name.
     pub name: String,
-    /// Process, if one is known.
+    /// Process ID, if known.
     pub tgid: Option<u32>,
     /// `process`, `other process`, `tracer` or `unattributed`.
     pub origin: String,
@@ -510,45 +510,45 @@ pub struct ProcessUse {
 /// Commands of one name that a driver sent to one disk.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DriverCommands {
-    /// Name of the disk; absent if they went to a device that is none.
+    /// Name of the disk; absent if the device is not a disk.
     pub disk: Option<String>,
     /// The protocol: `scsi`, `nvme` or `mmc`.
     pub protocol: String,
-    /// Their name in it, such as `WRITE(10)`.
+    /// Name of the command in the protocol, such as `WRITE(10)`.
     pub name: String,
-    /// How many. One that is sent again counts again.
+    /// Number of commands; a command that is sent again counts again.
     pub count: u64,
     /// Of these, those whose request was recorded.
     pub linked: u64,
-    /// Bytes of data that they moved.
+    /// Bytes of data that they transferred.
     pub bytes: u64,
-    /// From being sent to their end, of those that ended.
+    /// From submission to completion, for those that completed.
     pub time_ns: Times,
-    /// Those without an end.
+    /// Commands without a completion.
     pub unfinished: u64,
-    /// Those that the kernel gave up waiting for.
+    /// Commands on which the kernel timed out.
     pub timeouts: u64,
-    /// Those that did not succeed, by the error that was reported.
+    /// Commands that failed, by reported error.
     pub errors: BTreeMap<String, u64>,
 }
 
-/// A number for each confidence.
+/// A number for each level of confidence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct ByConfidence<T> {
     /// The same object.
     pub exact: T,
-    /// A field of the kernel's.
+    /// From a field of the kernel.
     pub structural: T,
-    /// Thread and time.
+    /// By thread and time.
     pub interval: T,
-    /// Disk, sectors and time.
+    /// By disk, sectors and time.
     pub address: T,
-    /// A name or pattern.
+    /// By a name or pattern.
     pub guess: T,
 }
 
 impl<T> ByConfidence<T> {
-    /// The number of one.
+    /// Returns the number of one confidence.
     pub fn of(&mut self, confidence: model::Confidence) -> &mut T {
         match confidence {
             model::Confidence::Exact => &mut self.exact,
@@ -563,15 +563,15 @@ impl<T> ByConfidence<T> {
 /// What is missing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Loss {
-    /// Records lost, where their number is known.
+    /// Lost records, where their number is known.
     pub events: u64,
-    /// Further lost records that the recorder counted, without their times.
+    /// Further lost records that the recorder counted, at unknown times.
     pub events_at_unknown_time: u64,
     /// Whether more may be lost.
     pub at_least: bool,
-    /// Links that are less sure for it.
+    /// Links whose confidence was lowered because of the loss.
     pub weakened_links: u64,
-    /// When and where.
+    /// When and where records were lost.
     pub intervals: Vec<LossInterval>,
 }
 
@@ -580,54 +580,54 @@ pub struct Loss {
 pub struct LossInterval {
     /// What lost them.
     pub source: String,
-    /// CPU; absent if any.
+    /// CPU; absent if it may be any.
     pub cpu: Option<u32>,
-    /// Begin, CLOCK_BOOTTIME.
+    /// Start, CLOCK_BOOTTIME.
     pub start_ns: u64,
     /// End.
     pub end_ns: u64,
-    /// How many; absent if unknown.
+    /// Number of lost records; absent if unknown.
     pub events: Option<u64>,
-    /// Whether `events` is only the least.
+    /// Whether `events` is a lower bound.
     pub at_least: bool,
     /// The program concerned.
     pub program: Option<String>,
-    /// Links that are less sure for it.
+    /// Links whose confidence was lowered because of the loss.
     pub weakened_links: u64,
 }
 
-/// The result of setting each disk's own statistics (`/sys/block/NAME/stat`), from the begin of the recording to its end, beside
-/// the completions recorded.
+/// The result of comparing each disk's own statistics (`/sys/block/NAME/stat`), from the start of the recording to its end, with
+/// the recorded completions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Completeness {
-    /// `checked`: nothing was lost, and all counts agree. `failed`: something is missing, or does not add up. `not checked`.
+    /// `checked`: nothing was lost, and all counts agree. `failed`: something is missing, or the counts disagree. `not checked`.
     pub state: String,
-    /// Why it is not `checked`.
+    /// Why the state is not `checked`.
     pub why: Option<String>,
-    /// Disks that did anything.
+    /// Disks with any activity.
     pub disks: BTreeMap<String, DiskCheck>,
 }
 
-/// One disk's.
+/// The result for one disk.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DiskCheck {
     /// As in [`Completeness`].
     pub state: String,
-    /// Why it is not `checked`.
+    /// Why the state is not `checked`.
     pub why: Option<String>,
-    /// `reads`, `writes`, `discards`, `flushes` completed; `bytes read`, `bytes written`, `bytes discarded`. The kernel counts an fsync that
-    /// needs nothing but a flush as a write: of `writes` those are `flushes counted as writes`.
+    /// `reads`, `writes`, `discards`, `flushes` completed; `bytes read`, `bytes written`, `bytes discarded`. The kernel counts an
+    /// fsync that needs only a flush as a write: these are the `flushes counted as writes` among the `writes`.
     pub counts: BTreeMap<String, CheckedCount>,
 }
 
 /// One count.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CheckedCount {
-    /// By the kernel; absent if it does not tell.
+    /// Count of the kernel; absent if the kernel does not report it.
     pub kernel: Option<u64>,
-    /// Recorded.
+    /// Recorded count.
     pub recorded: u64,
-    /// Of `recorded`: completed as the statistics were read, so that the kernel may have counted it or not.
+    /// Of `recorded`: commands that completed while the statistics were read, so that the kernel may or may not have counted them.
     pub unsure: u64,
 }
 
@@ -640,18 +640,18 @@ pub struct DiskInfo {
     pub dev: String,
     /// `holds the files`, `below` or `other`.
     pub role: DiskRole,
-    /// What it stands on.
+    /// The disks below it.
     pub below: String,
 }
 
 /// A file that operations used; in a recording without operations, one that the recorded processes used.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FileUse {
-    /// Path; absent if it was never learnt.
+    /// Path; absent if unknown.
     pub path: Option<String>,
     /// Class.
     pub class: FileClass,
-    /// File system's number.
+    /// Number of the file system's device.
     pub dev: String,
     /// Inode.
     pub ino: u64,
@@ -665,14 +665,14 @@ pub struct FileUse {
     pub bytes_read: u64,
 }
 
-/// Something that could not be seen.
+/// A layer that could not be seen completely.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Blind {
-    /// The layer that is seen in part or not at all.
+    /// The layer that is seen partly or not at all.
     pub layer: Layer,
-    /// Whether no probe of the layer was in force.
+    /// Whether no probe of the layer was attached.
     pub wholly: bool,
-    /// What that means, in a sentence.
+    /// The consequence, in a sentence.
     pub means: String,
 }
 
@@ -683,16 +683,16 @@ pub struct Probe {
     pub layer: Layer,
     /// Name.
     pub probe: String,
-    /// Whether it was in force.
+    /// Whether it was attached.
     pub attached: bool,
-    /// How it was attached, or why it is blind.
+    /// How it was attached, or why it was not.
     pub how: String,
-    /// Why it is not attached, as one of a few: `"not mounted"`, `"no tracepoint"`, `"no SQLite"`, `"not permitted"`, `"failed"`;
-    /// null if it is attached, or nothing is known.
+    /// Why it is not attached, one of: `"not mounted"`, `"no tracepoint"`, `"no SQLite"`, `"not permitted"`, `"failed"`; null if
+    /// it is attached, or the reason is unknown.
     pub absence: Option<Absence>,
-    /// Times its program ran while the kernel counted, which is `environment["tracer.counted"]` ns of the recording.
+    /// Times its program ran while the kernel counted runs, which is `environment["tracer.counted"]` ns of the recording.
     pub hits: Option<u64>,
-    /// That as runs per second; absent if nothing was counted.
+    /// The same as runs per second; absent if nothing was counted.
     pub runs_per_s: Option<f64>,
     /// Times it could not run.
     pub misses: Option<u64>,

@@ -37,7 +37,7 @@ pub struct CountRow {
     pub count: f64,
     /// Mean bytes per execution.
     pub bytes: Option<f64>,
-    /// What to know about it.
+    /// Remark.
     pub note: String,
 }
 
@@ -87,7 +87,7 @@ pub fn counts(summary: &Summary) -> Counts {
     Counts { statements: statements.collect() }
 }
 
-/// What of a count is the operation's own, if operations inside it have some of it.
+/// Returns the operation's own part of a count, if operations inside it contribute to it.
 fn alone(all: f64, own: f64) -> String {
     if all - own > 0.005 { format!("own {own:.2}") } else { String::new() }
 }

@@ -1,8 +1,8 @@
-//! How long commands waited to be issued and how long the device took, by disk and kind: btt's Q2D and D2C. And how many were at the
-//! device at once, in the mean, at most, and over time.
+//! How long commands waited to be issued and how long the device took, by disk and kind: btt's Q2D and D2C. Also the queue depth
+//! at the device: mean, maximum, and over time.
 //!
-//! A command's queue time begins with the first of its bios, as the links have them: what was merged into its request later waited less
-//! (btt counts each bio). A command without a recorded bio has a D2C only.
+//! A command's queue time begins with the first of its bios, according to the links: a bio that was merged into its request later
+//! waited less (btt counts each bio). A command without a recorded bio has only a D2C.
 
 use crate::contract::{CommandTimes, DepthPart, DiskCommands, Summary, Times};
 use crate::lines::line;
@@ -12,13 +12,13 @@ use crate::times::times;
 use model::{Layer, Relation};
 use std::collections::{BTreeMap, HashMap};
 
-/// Of one disk and kind: queue to issue, issue to completion.
+/// Durations of one disk and kind: queue to issue, issue to completion.
 type Durations = (Vec<u64>, Vec<u64>);
 
-/// Parts of a recording with depths of their own: what a page's width can show.
+/// Number of parts of a recording with a depth each: as many as fit the width of a page.
 const PARTS: u64 = 120;
 
-/// Adds times and depths to the disks. `window`: the recording's begin and end, ns.
+/// Adds times and depths to the disks. `window`: the recording's start and end, ns.
 pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, window: (u64, u64)) {
     let length_ns = window.1.saturating_sub(window.0);
     let rows = index.rows;
@@ -29,7 +29,7 @@ pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, window: (u
     let queued = |command: u64| {
         let mut first: Option<u64> = None;
         let mut waiting = vec![command];
-        // A chain has three layers; a damaged table may hold a ring.
+        // A chain has three layers; a damaged table may contain a cycle.
         for _ in 0..3 {
             let next: Vec<u64> = waiting.iter().filter_map(|id| above.get(id)).flatten().copied().collect();
             let starts = next.iter().filter_map(|&id| index.span(id)).map(|at| &rows.spans[at]);
@@ -40,7 +40,7 @@ pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, window: (u
         first
     };
     let mut all: BTreeMap<(u32, &'static str), Durations> = BTreeMap::new();
-    // When commands come to each disk, and when they go.
+    // When commands are issued to each disk, and when they complete.
     let mut moments: BTreeMap<u32, Vec<(u64, i64)>> = BTreeMap::new();
     for span in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
         let disk = span.disk.unwrap_or(0);
@@ -61,7 +61,7 @@ pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, window: (u
         disks.entry(name(disk)).or_default().times.insert(kind.into(), times);
     }
     for (disk, mut moments) in moments {
-        // Who leaves at the moment at which another comes was not there with it.
+        // A command that completes at the moment at which another is issued does not overlap it.
         moments.sort_unstable();
         let of = disks.entry(name(disk)).or_default();
         let (mut depth, mut most, mut before, mut sum) = (0_i64, 0_i64, 0, 0.0);
@@ -76,7 +76,8 @@ pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, window: (u
     }
 }
 
-/// Depths of a disk, part by part; `moments` when commands come and go, in order. What happens outside of the window counts at its edge.
+/// Returns the depths of a disk for each part; `moments` are issues and completions, in order. Those outside of the window count
+/// at its edge.
 fn over_time(moments: &[(u64, i64)], (start, end): (u64, u64)) -> Vec<DepthPart> {
     let length = end.saturating_sub(start);
     if length < PARTS {
@@ -88,7 +89,7 @@ fn over_time(moments: &[(u64, i64)], (start, end): (u64, u64)) -> Vec<DepthPart>
     let part = |part: u64| {
         let (from, to) = (edge(part), edge(part + 1));
         let (mut before, mut sum, mut most) = (from, 0.0, depth);
-        // The last part has the end itself.
+        // The last part includes the end of the window.
         while let Some((at, step)) = waiting.next_if(|(at, _)| *at < to || part + 1 == PARTS) {
             sum += depth as f64 * (at - before) as f64;
             (depth, before) = (depth + step, at);
@@ -100,7 +101,7 @@ fn over_time(moments: &[(u64, i64)], (start, end): (u64, u64)) -> Vec<DepthPart>
     (0..PARTS).map(part).collect()
 }
 
-/// Adds a table of them to what `fathom show` prints.
+/// Adds a table of device times to the output of `fathom show`.
 pub fn text(out: &mut String, summary: &Summary) {
     let disks = || summary.device_commands.by_disk.iter().filter(|(_, disk)| !disk.times.is_empty());
     if disks().next().is_none() {
@@ -141,7 +142,7 @@ mod tests {
         let parts = over_time(&moments, (1000, 13_000));
         let told: Vec<(u64, f64, u64)> =
             parts.iter().filter(|part| part.max > 0).map(|part| (part.from_ns, part.mean, part.max)).collect();
-        // At 1500 the last one ends: it was there when that part began.
+        // At 1500 the last command ends: it was in flight when that part began.
         let expected = [(200, 1.5, 2), (300, 2.0, 2), (400, 1.5, 2), (500, 0.0, 1), (11_900, 0.1, 1)];
         assert_eq!(told, expected);
         assert_eq!((parts.len() as u64, over_time(&moments, (5, 5)).len()), (PARTS, 0));
@@ -170,7 +171,7 @@ mod tests {
         for disk in disks.values() {
             let ended: u64 = disk.times.values().map(|t| t.completed).sum();
             assert_eq!(ended, disk.total - disk.incomplete);
-            // Little: the mean depth is the time at the device by the time there was.
+            // Little's law: the mean depth is the total time at the device divided by the length of the recording.
             let time: u64 = disk.times.values().map(|t| t.issue_to_complete_ns.sum).sum();
             let length = (summary.trace.end_ns - summary.trace.start_ns) as f64;
             assert!((disk.depth_mean - time as f64 / length).abs() < 1e-9, "{} of {time}", disk.depth_mean);

@@ -1,4 +1,4 @@
-//! What drivers sent to their devices, by disk and by the commands' own names.
+//! Commands that drivers sent to their devices, by disk and by the name of the command.
 
 use crate::contract::DriverCommands;
 use crate::rows::Index;

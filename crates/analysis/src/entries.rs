@@ -1,34 +1,34 @@
-//! What a span does to a file: whether it writes or reads one, and of which class.
+//! The effect of a span on a file: whether it writes or reads one, and of which class.
 //!
-//! A call that reads or writes counts once, as the call; what enters the file system in another way (io_uring, splice, a mapped file)
-//! counts where it enters.
+//! A call that reads or writes counts once, as the call; other accesses to the file system (io_uring, splice, a mapped file)
+//! count where they enter it.
 
 use crate::rows::{Index, call};
 use model::{Call, Layer, Relation, SpanKind};
 use sqlite::FileClass;
 
-/// How calls and the file system's own spans hang together, by position of span.
+/// How system calls and spans of the file system are linked, by position of span.
 pub struct Entries {
-    /// Was called by a system call that reads or writes, and so is counted with it.
+    /// Was called by a system call that reads or writes, and is therefore counted with it.
     below_call: Vec<bool>,
-    /// Has a span of the file system's below it.
+    /// Has a span of the file system below it.
     enters: Vec<bool>,
 }
 
-/// What one span does.
+/// The effect of one span.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Use {
-    /// Whether it enters the file system otherwise than by a call that reads or writes.
+    /// Whether it enters the file system other than by a call that reads or writes.
     pub enters: bool,
     /// Class of its file.
     pub class: Option<FileClass>,
-    /// The same if it writes the file.
+    /// The class if it writes the file.
     pub wrote: Option<FileClass>,
-    /// The same if it reads it.
+    /// The class if it reads the file.
     pub read: Option<FileClass>,
     /// Whether it is an fsync or fdatasync.
     pub syncs: bool,
-    /// Bytes that it did read or write.
+    /// Bytes actually read or written.
     pub bytes: u64,
 }
 
@@ -48,12 +48,12 @@ impl Entries {
         entries
     }
 
-    /// What the span at this position does.
+    /// Returns the effect of the span at this position.
     pub fn of(&self, index: &Index, at: usize) -> Use {
         let span = &index.rows.spans[at];
         let call = (span.layer == Layer::Syscall).then(|| call(span)).flatten();
         let enters = span.layer == Layer::FileSystem && !self.below_call[at];
-        // What has no name may be a pipe: then it must have been seen in the file system.
+        // A file without a name may be a pipe: then it counts only if it was seen in the file system.
         let class = index.class_of(span).filter(|_| self.enters[at] || enters || index.path_of(span).is_some());
         Use {
             enters,

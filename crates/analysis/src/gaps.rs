@@ -1,23 +1,24 @@
 //! Phases of an operation and the gaps between them, as paper 004 compares them (its figures 2 and 3): journal write 1,
 //! journal write 2, database write, next statement.
 //!
-//! SQLite does not tell its phases; the calls do. A **phase** is a run of writes to files of one class that no sync
-//! (fsync, fdatasync) interrupts. In a DELETE-mode INSERT these are the journal's records; after two syncs the journal's
-//! record count; after one more the database's pages: the paper's three. A **gap** goes from the end of one phase's last
-//! call to the begin of the next phase's first, so phases and gaps cover the time from an operation's begin to the next
-//! one's begin without overlap. Times of one phase over many operations are then compared by its name: class and ordinal.
+//! SQLite does not report its phases; they are derived from the calls. A **phase** is a run of writes to files of one
+//! class that no sync (fsync, fdatasync) interrupts. In a DELETE-mode INSERT these are the journal's records; after two
+//! syncs the journal's record count; after one more the database's pages: the paper's three phases. A **gap** is the time
+//! from the end of one phase's last call to the start of the next phase's first, so phases and gaps cover the time from
+//! an operation's start to the start of the next one without overlap. Times of one phase over many operations are
+//! compared by the phase's name: class and ordinal.
 
 use crate::contract::{Gap, Phase, Times};
 use crate::times::times;
 use sqlite::FileClass;
 use std::collections::BTreeMap;
 
-/// What an operation did that a phase is made of.
+/// An action of an operation that delimits phases: a write or a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Act {
     /// Position of the operation.
     pub operation: u32,
-    /// Begin.
+    /// Start.
     pub start_ns: u64,
     /// End.
     pub end_ns: u64,
@@ -27,7 +28,7 @@ pub struct Act {
     pub bytes: u64,
 }
 
-/// An ordinal from which phases are not distinguished: a checkpoint may have thousands.
+/// Ordinal from which on phases are no longer distinguished: a checkpoint may have thousands.
 const MAX_ORDINAL: u32 = 9;
 
 /// The acts, phases and gaps of all executions of one shape.
@@ -40,7 +41,7 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// Adds one execution: its acts by time, its begin, and the begin of the thread's next, if there was one.
+    /// Adds one execution: its acts in order of time, its start, and the start of the thread's next execution, if any.
     pub fn add(&mut self, acts: &[Act], start_ns: u64, next_ns: Option<u64>) {
         let mut from = "begin".to_owned();
         let mut from_ns = start_ns;
@@ -100,7 +101,7 @@ impl Phases {
         }
     }
 
-    /// Their summaries, in the order in which they were first met; and the times from the last phase of a database to the next statement.
+    /// Returns the summaries in order of first occurrence, and the times from the last phase of a database to the next statement.
     pub fn finish(mut self) -> (Vec<Phase>, Vec<Gap>, Option<Times>) {
         let mean = |sum: u64, n: u64| sum as f64 / n.max(1) as f64;
         let phase = |(phase, writes, bytes, n, mut ns): (String, u64, u64, u64, Vec<u64>)| Phase {
@@ -170,7 +171,7 @@ mod tests {
         assert_eq!(covered, 1000 - 100, "from one begin to the next");
     }
 
-    /// PERSIST writes the journal's header once more when the database is written.
+    /// PERSIST writes the journal's header once more after the database is written.
     #[test]
     fn time_after_database_write_spans_later_phases() {
         let mut phases = Phases::default();

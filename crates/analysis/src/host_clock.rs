@@ -1,29 +1,30 @@
-//! One clock for what was measured on several devices at once: that of the machine which conducted them. The times of an archive are its
-//! device's CLOCK_BOOTTIME; beside them stands how far that was ahead of the host's, asked when the run began and when it ended, each to
-//! within half the quickest exchange. Between both readings clocks drift steadily enough that a line is right to within their errors;
-//! before the first and after the last reading the nearer one holds, and what the clocks drift until there is not known.
+//! A common clock for what was measured on several devices at once: that of the host that conducted the run. The times of an
+//! archive are its device's CLOCK_BOOTTIME; in addition the archive has the offset of that clock from the host's, measured when
+//! the run began and when it ended, each to within half the fastest round trip. Between both readings clocks drift steadily
+//! enough that linear interpolation is right to within their errors; before the first and after the last reading the nearer one
+//! is used, and the drift up to there is unknown.
 
 use model::{Environment, Fact};
 
-/// An answer of a device's clock.
+/// A reading of a device's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
     /// When, ns of the device's CLOCK_BOOTTIME.
     pub at_ns: u64,
-    /// How far that is ahead of the host's.
+    /// Offset from the host's clock; positive if the device is ahead.
     pub ahead_ns: i64,
-    /// It is wrong by no more than this.
+    /// Bound of the error.
     pub error_ns: u64,
 }
 
-/// A device's clock beside its host's.
+/// The offset of a device's clock from its host's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostClock {
-    /// The boot of the host.
+    /// Boot ID of the host.
     pub boot: String,
-    /// When the run began.
+    /// Reading when the run began.
     pub first: Reading,
-    /// When it ended, if the device was still there.
+    /// Reading when it ended, if the device was still reachable.
     pub last: Option<Reading>,
 }
 
@@ -31,11 +32,11 @@ pub struct HostClock {
 const FIRST: [&str; 3] = ["clock.read_at", "clock.ahead", "clock.error"];
 const LAST: [&str; 3] = ["clock.read_at_last", "clock.ahead_last", "clock.error_last"];
 const BOOT: &str = "clock.host_boot";
-/// How they came about.
+/// Source of these facts.
 const SOURCE: &str = "exchanges of the host that conducted the run";
 
 impl HostClock {
-    /// As facts of an archive.
+    /// Returns the readings as facts of an archive.
     pub fn facts(&self) -> Environment {
         let mut facts = Environment::new();
         let mut add = |name: &str, value: String, unit: Option<&str>| {
@@ -52,7 +53,7 @@ impl HostClock {
         facts
     }
 
-    /// That of an archive, if its run was conducted by another machine.
+    /// Returns the clock of an archive, if another machine conducted its run.
     pub fn of(facts: &Environment) -> Option<Self> {
         let text = |name: &str| facts.get(name)?.value.as_deref();
         let reading = |[at, ahead, error]: [&str; 3]| {
@@ -65,7 +66,7 @@ impl HostClock {
         Some(Self { boot: text(BOOT)?.into(), first: reading(FIRST)?, last: reading(LAST) })
     }
 
-    /// How far the device was ahead at this time of its own, and how wrong that may be, ns.
+    /// Returns the offset of the device's clock at a time of the device, and the bound of its error, ns.
     pub fn ahead_at(&self, device_ns: u64) -> (i64, u64) {
         let first = self.first;
         let Some(last) = self.last.filter(|last| last.at_ns > first.at_ns && device_ns > first.at_ns) else {
@@ -79,12 +80,12 @@ impl HostClock {
         (first.ahead_ns.wrapping_add((drift * part) as i64), first.error_ns.max(last.error_ns))
     }
 
-    /// A time of the device on the host's clock.
+    /// Converts a time of the device to the host's clock.
     pub fn on_host(&self, device_ns: u64) -> u64 {
         device_ns.saturating_add_signed(self.ahead_at(device_ns).0.saturating_neg())
     }
 
-    /// In a sentence.
+    /// Describes the offset in a sentence.
     pub fn text(&self, device: &str) -> String {
         let drift = match self.last {
             Some(last) => {
@@ -133,7 +134,7 @@ mod tests {
         assert_eq!(drifting.ahead_at(9000), (700, 5));
         assert_eq!(drifting.on_host(1500), 900);
         assert_eq!(clock(None).on_host(1500), 1000);
-        // A clock that is behind, and a device that lies.
+        // A clock that is behind, and a device that reports absurd values.
         let behind = HostClock { first: Reading { at_ns: 0, ahead_ns: -50, error_ns: 1 }, ..clock(None) };
         assert_eq!(behind.on_host(10), 60);
         let lying = HostClock { first: Reading { at_ns: 0, ahead_ns: i64::MIN, error_ns: u64::MAX }, ..clock(None) };

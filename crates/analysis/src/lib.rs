@@ -1,9 +1,9 @@
 //! Archives to summaries: what operations, files and gaps mean.
 //!
-//! Everything before the archive turns events into rows and knows no statistics and no SQLite; everything here turns
-//! rows into what people read, and knows no kernel. [`rows::Rows`] holds the tables; from it come [`summary`] (the
-//! contract of `show --json`, see [`contract`]), [`show`] (the same for people), [`figures`] (what the report draws) and
-//! [`papers`] (our values beside the papers'). What SQL texts and SQLite's files mean is in
+//! The crates that produce the archive turn events into rows and know neither statistics nor SQLite; this crate turns
+//! rows into what people read, and knows nothing of the kernel. [`rows::Rows`] holds the tables; from it come
+//! [`summary`] (the contract of `show --json`, see [`contract`]), [`show`] (the same for people), [`figures`] (what the
+//! report draws) and [`papers`] (our values beside the papers'). The meaning of SQL texts and of SQLite's files is in
 //! `sqlite`.
 
 mod account;

@@ -1,9 +1,9 @@
-//! Lines for a terminal: `show`, `diff` and `explain` print no line wider than 100 columns, whatever a traced program's names hold.
+//! Lines for a terminal: `show`, `diff` and `explain` print no line wider than 100 columns, whatever names a traced program uses.
 
-/// Columns of the widest line.
+/// Maximum width of a line, in columns.
 pub const WIDTH: usize = 100;
 
-/// Adds a line, cut at the width: only a name from outside can be so long.
+/// Adds a line, truncated at the width: only names from outside can be so long.
 pub fn line(out: &mut String, text: &str) {
     let text = text.trim_end();
     if text.chars().count() <= WIDTH {
@@ -14,12 +14,12 @@ pub fn line(out: &mut String, text: &str) {
     out.push('\n');
 }
 
-/// Adds a text over as many lines as it needs: the first behind `head`, the others two columns further in.
+/// Adds a text, wrapped: the first line after `head`, the others two columns further in.
 pub fn wrapped(out: &mut String, head: &str, text: &str) {
     folded(out, head, head.chars().count() + 2, text);
 }
 
-/// The same with every line behind `indent`.
+/// Adds a text, wrapped, with every line after `indent`.
 pub fn paragraph(out: &mut String, indent: &str, text: &str) {
     folded(out, indent, indent.chars().count(), text);
 }
@@ -38,7 +38,7 @@ fn folded(out: &mut String, head: &str, hang: usize, text: &str) {
     line(out, &now);
 }
 
-/// A sentence begins with a capital.
+/// Capitalises the first letter of a sentence.
 pub fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())

@@ -1,4 +1,4 @@
-//! Recordings made by hand for tests: every time is known, so that every figure is arithmetic.
+//! Handmade recordings for tests: every time is known, so that every figure can be calculated.
 
 use crate::contract::Trace;
 use crate::rows::Rows;
@@ -11,10 +11,10 @@ pub const JOURNAL: u64 = 1;
 pub const DATABASE: u64 = 2;
 pub const DIRECTORY: u64 = 3;
 
-/// A system call of an execution: name, file, time, bytes; a sync waits for a flush, which takes half of it.
+/// A system call of an execution: name, file, time, bytes; a sync waits for a flush for half of its time.
 pub type Call = (&'static str, u64, u64, u64);
 
-/// One execution: time outside calls before each of them and at the end, and its calls.
+/// One execution: its calls, and the time outside calls, before each of them and at the end.
 #[derive(Debug, Clone, Default)]
 pub struct Execution {
     pub outside_ns: u64,

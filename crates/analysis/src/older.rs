@@ -1,12 +1,12 @@
-//! What older archives hold in another form: reasons as texts only, and other names.
+//! Conversion of older archives, which have reasons as texts only, and other names.
 
 use model::table::{Coverage, MarkRow};
 use model::{Absence, Layer};
 
-/// What they say of a SQLite that was found late, for which they have no reason of its own.
+/// Their text for a SQLite that was found late, for which they have no separate reason.
 const LATE: &str = "it was found after a process had begun to run it";
 
-/// Archives written before `coverage` had the column `absence` give the reason as a text: these are the texts that they hold.
+/// Converts a coverage row. Archives written before `coverage` had the column `absence` give the reason as a text: these are their texts.
 pub fn coverage(mut row: Coverage) -> Coverage {
     if row.absence == Some(Absence::Failed) && row.how.starts_with(LATE) {
         row.absence = Some(Absence::Late);
@@ -27,7 +27,7 @@ pub fn coverage(mut row: Coverage) -> Coverage {
     row
 }
 
-/// Archives of network runs written by 0.2 and before called the server's facts `serves.NAME`.
+/// Converts a fact's name. Archives of network runs written by 0.2 and before called the server's facts `serves.NAME`.
 pub fn fact(name: String) -> String {
     match name.strip_prefix("serves.") {
         Some(rest) => format!("server.{rest}"),
@@ -35,7 +35,7 @@ pub fn fact(name: String) -> String {
     }
 }
 
-/// They called the ends' marks `end.asks` and `end.serves`.
+/// Converts a mark. The same archives called the marks of both ends `end.asks` and `end.serves`.
 pub fn mark(mut row: MarkRow) -> MarkRow {
     match row.name.as_str() {
         "end.asks" => row.name = "end.client".into(),

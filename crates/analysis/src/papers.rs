@@ -1,10 +1,10 @@
 //! The papers' figures 11 to 15 (000: Hattori, Nii, Yamaguchi, "Performance Evaluation and Analyses of Android OS") and
-//! 2 to 5 (004, the same group's later comparison of Linux, Android x86 and Android): what their prose says in numbers,
-//! beside what a trace of ours says.
+//! 2 to 5 (004, the same group's later comparison of Linux, Android x86 and Android): the numbers given in their text,
+//! beside those of our trace.
 //!
-//! The papers print their figures as plots without tables; only what the text states is here, with its system. A
-//! paper's number stands in [`Stated`] and nowhere else; ours in [`Row::ours`], absent if the trace cannot tell. Nothing
-//! is averaged, scaled or compared between the two: their disks, kernels and SQLite are of 2009 to 2012.
+//! The papers print their figures as plots without tables; only what the text states is here, with its system. A paper's
+//! number is only in [`Stated`]; ours is in [`Row::ours`], absent if the trace does not contain it. Nothing is averaged,
+//! scaled or compared between the two: their disks, kernels and SQLite are of 2009 to 2012.
 
 pub mod both;
 pub mod claims;
@@ -30,24 +30,24 @@ pub struct Figure {
     pub figure: &'static str,
     /// What it shows.
     pub title: &'static str,
-    /// Width of its window, if it has one.
+    /// Width of its time window, if it has one.
     pub window_ns: Option<u64>,
-    /// What it says in numbers.
+    /// The quantities that it states.
     pub rows: Vec<Row>,
 }
 
 /// One quantity.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// What.
+    /// Name of the quantity.
     pub what: &'static str,
     /// `count`, `bytes` or `ns`.
     pub unit: &'static str,
     /// What the paper states.
     pub paper: Vec<Stated>,
-    /// What our trace says.
+    /// The value of our trace.
     pub ours: Option<f64>,
-    /// How ours was got, or why there is none.
+    /// How our value was obtained, or why there is none.
     pub note: String,
 }
 
@@ -58,7 +58,7 @@ pub struct Stated {
     pub system: &'static str,
     /// Number, in the row's unit; absent if the paper gives words only.
     pub value: Option<f64>,
-    /// In words.
+    /// The statement in words.
     pub text: &'static str,
 }
 
@@ -80,14 +80,14 @@ const ANDROID: &str = "Android (Nexus S)";
 const ANDROID_000: &str = "Android";
 const LINUX_000: &str = "Linux";
 
-/// The statements of a trace that stand for the papers' INSERT and SELECT: of those that begin so, the one with the
-/// most executions.
+/// Finds the statement of a trace that corresponds to the papers' INSERT or SELECT: of the matching statements, the
+/// one with the most executions.
 fn find(summary: &Summary, wanted: impl Fn(&str) -> bool) -> Option<&OperationSummary> {
     let statements = summary.operations.iter().filter(|o| o.kind == ShapeKind::Statement.name() && o.count > 0);
     statements.filter(|o| wanted(&o.statement)).max_by_key(|o| o.count)
 }
 
-/// The statement of a recording that stands for the papers' INSERT.
+/// Finds the statement of a recording that corresponds to the papers' INSERT.
 fn find_shape(rows: &crate::Rows) -> Option<&model::table::Shape> {
     let mut counts = std::collections::HashMap::new();
     rows.operations.iter().for_each(|o| *counts.entry(o.shape).or_insert(0_u64) += 1);
@@ -96,8 +96,9 @@ fn find_shape(rows: &crate::Rows) -> Option<&model::table::Shape> {
     inserts.max_by_key(|shape| counts.get(&shape.id).copied().unwrap_or(0))
 }
 
-/// The statement that ended the transactions of the INSERTs, where they ran in some: SQLite writes the database then, and
-/// not while a row is inserted. It is known by that: the INSERTs wrote no page of it themselves.
+/// Finds the statement that ended the transactions of the INSERTs, where they ran in explicit ones: SQLite writes the
+/// database then, and not while a row is inserted. It is recognised by this: the INSERTs themselves wrote no page of the
+/// database.
 fn commit_of<'a>(summary: &'a Summary, insert: &OperationSummary) -> Option<&'a OperationSummary> {
     let pages = |o: &OperationSummary| written(o, FileClass::Database).0 + written(o, FileClass::Wal).0;
     let ends = |s: &str| {
@@ -107,7 +108,7 @@ fn commit_of<'a>(summary: &'a Summary, insert: &OperationSummary) -> Option<&'a 
     if pages(insert) > 0.0 { None } else { find(summary, ends).filter(|commit| pages(commit) > 0.0) }
 }
 
-/// Every figure with our values.
+/// Returns every figure with our values.
 pub fn compare(summary: &Summary) -> Vec<Figure> {
     let insert = find(summary, |s| s.get(..6).is_some_and(|s| s.eq_ignore_ascii_case("insert")));
     let select = find(summary, looks_read_only);
@@ -135,7 +136,7 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
     };
     let row =
         |what, unit, paper: Vec<Stated>, (ours, note): (Option<f64>, String)| Row { what, unit, paper, ours, note };
-    // Zero is a count only where something was counted.
+    // Zero is a valid count only where something was counted.
     let unseen = unseen_commands(summary);
     let at_device = |of: (Option<f64>, String)| match &unseen {
         Some(why) => (None, why.clone()),
@@ -294,11 +295,11 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
     ]
 }
 
-/// Why a recording says nothing of the commands of its files' disk: they are on none, or the block layer was not recorded.
+/// Returns why a recording has no commands of its files' disk: the files are on no disk, or the block layer was not recorded.
 fn unseen_commands(summary: &Summary) -> Option<String> {
     let disk = summary.environment.get("disk.name").filter(|fact| fact.value.is_none());
     let diskless = disk.and_then(|fact| fact.unknown.clone());
-    // Number 0 has what is on no partition: file systems in memory, and those over several disks, which do get commands.
+    // Major number 0 is for file systems without a partition: those in memory, and those over several disks, which do get commands.
     let sqlite = |f: &&FileUse| f.class != FileClass::Other && f.writes > 0;
     let mut written = summary.files.iter().filter(sqlite).peekable();
     let unnumbered = written.peek().is_some() && written.all(|f| f.dev.starts_with("0:"));
@@ -309,7 +310,7 @@ fn unseen_commands(summary: &Summary) -> Option<String> {
     diskless.or_else(|| blind.map(|b| format!("the block layer was not recorded: {}", b.means)))
 }
 
-/// Mean time that an execution waited for requests on their way to the driver, ns.
+/// Returns the mean time that an execution waited for requests on their way to the driver, ns.
 fn between_layers(operation: &OperationSummary) -> f64 {
     let layers = [Layer::Block, Layer::IoScheduler].iter().filter_map(|layer| operation.layers.get(layer));
     layers.map(|time| time.exclusive_ns).sum::<u64>() as f64 / operation.count.max(1) as f64
@@ -319,7 +320,7 @@ fn commands(operation: &OperationSummary) -> f64 {
     operation.per_operation.requests + operation.per_operation.flushes
 }
 
-/// Mean calls and bytes written to a class.
+/// Returns the mean calls and bytes written to a class.
 fn written(operation: &OperationSummary, class: FileClass) -> (f64, f64) {
     operation.per_operation.filesystem_writes.get(&class).map_or((0.0, 0.0), |w| (w.count, w.bytes))
 }
@@ -329,7 +330,7 @@ fn mean_database_write(operation: &OperationSummary) -> f64 {
     if count > 0.0 { bytes / count } else { 0.0 }
 }
 
-/// Median of the time from the last write to a database to the next statement.
+/// Returns the median of the time from the last write to a database to the next statement.
 fn to_next(of: Option<&OperationSummary>) -> (Option<f64>, String) {
     let Some(of) = of else { return (None, "the recording has no INSERT".into()) };
     match &of.database_to_next_ns {
@@ -341,8 +342,8 @@ fn to_next(of: Option<&OperationSummary>) -> (Option<f64>, String) {
     }
 }
 
-/// Median of a gap that begins with a write to `from`: of those that fit, the most frequent; `last` wants any ordinal,
-/// else the first. `of`: the INSERT, or the `commit` that wrote for it.
+/// Returns the median of a gap that begins with a write to `from`: of the matching gaps, the most frequent; with
+/// `last` any ordinal matches, otherwise only the first. `of`: the INSERT, or the `commit` that wrote for it.
 fn gap(
     of: Option<&OperationSummary>,
     commit: bool,
@@ -362,8 +363,8 @@ fn gap(
     }
 }
 
-/// The figures of one or several recordings as Markdown tables: the papers' numbers, a column for each recording by its name, and how
-/// they were obtained. All have the figures of [`compare`], or the same part of them.
+/// Formats the figures of one or several recordings as Markdown tables: the papers' numbers, a column for each named recording,
+/// and how the values were obtained. All recordings have the figures of [`compare`], or the same subset of them.
 pub fn markdown(recordings: &[(String, Vec<Figure>)]) -> String {
     let mut out = String::new();
     let Some((_, first)) = recordings.first() else { return out };
@@ -399,7 +400,7 @@ pub fn markdown(recordings: &[(String, Vec<Figure>)]) -> String {
     out
 }
 
-/// The figures of two recordings for people: each quantity of both, and the factor between them where it is one.
+/// Formats the figures of two recordings for people: each quantity of both, and their ratio where it makes sense.
 pub fn beside(a: &[Figure], b: &[Figure]) -> String {
     let mut out = String::new();
     let mut notes: Vec<&str> = Vec::new();
@@ -449,7 +450,7 @@ mod tests {
         assert_eq!(theirs, [Some(3.0), Some(3.0), Some(14.0)]);
     }
 
-    /// A file system in memory has no device, which is not the same as a device that gets no command.
+    /// A file system in memory has no device; that differs from a device that gets no command.
     #[test]
     fn files_in_memory_have_no_device_commands() {
         let mut summary = summarise(&case::rows());
@@ -468,7 +469,7 @@ mod tests {
             assert_eq!((row(what).ours, row(what).note.as_str()), (None, why), "{what}");
         }
         assert_eq!(row("of these to the journal").ours, Some(2.0));
-        // Other files may be on one.
+        // Other files may be on a device.
         summary.environment.remove("disk.name");
         summary.files.iter_mut().for_each(|f| f.dev = "0:40".into());
         assert!(unseen_commands(&summary).is_none(), "there were commands");
@@ -494,7 +495,7 @@ mod tests {
         assert_eq!(text.matches("not known: no disk").count(), 1, "{text}");
     }
 
-    /// The mean over all executions of both layers in between.
+    /// The mean over all executions, of both intermediate layers.
     #[test]
     fn time_between_layers_is_block_layer_and_scheduler() {
         let mut summary = summarise(&case::rows());
@@ -525,7 +526,7 @@ mod tests {
         summary.operations.push(commit);
         let figures = compare(&summary);
         let row = |what: &str| figures.iter().flat_map(|f| &f.rows).find(|r| r.what == what).unwrap();
-        // Two journal writes of each INSERT; half a database write of each COMMIT, of which there are half as many.
+        // Two journal writes for each INSERT; half a database write for each COMMIT, of which there are half as many.
         assert_eq!(row("of these to the journal").ours, Some(2.0));
         assert_eq!(row("of these to the database").ours, Some(0.25));
         assert_eq!(row("file-system writes per INSERT").ours, Some(2.25));

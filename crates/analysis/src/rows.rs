@@ -1,7 +1,8 @@
-//! All tables of an archive in memory, with what every reader of them must look up.
+//! All tables of an archive in memory, with the indexes that every user of them needs.
 //!
-//! Held whole, because a summary, a figure and an explanation each walk the same graph in several directions; about
-//! 250 bytes a span. An archive too large for that belongs into a database, for which its tables are made.
+//! They are held as a whole, because a summary, a figure and an explanation each walk the same graph in several
+//! directions; about 250 bytes a span. An archive too large for that belongs in a database, for which its tables are
+//! designed.
 
 use crate::contract::{DiskRole, Trace};
 use crate::older;
@@ -43,7 +44,7 @@ pub struct Rows {
     pub disks: Vec<Disk>,
     /// Losses.
     pub losses: Vec<LossRow>,
-    /// What the disks counted themselves.
+    /// The disks' own statistics.
     pub checks: Vec<CheckRow>,
     /// Coverage.
     pub coverage: Vec<Coverage>,
@@ -55,12 +56,12 @@ impl Rows {
     /// Reads an archive.
     ///
     /// # Errors
-    /// Those of [`Archive::rows`]: not linked, damaged, newer.
+    /// Those of [`Archive::rows`]: not linked, damaged, too new.
     pub fn load(archive: &Archive) -> Result<Self, Error> {
         Ok(Self { slices: archive.rows()?, ..Self::load_without_slices(archive)? })
     }
 
-    /// The facts by name, as the machine reported them.
+    /// Returns the facts by name, as the machine reported them.
     pub fn environment(&self) -> Environment {
         let fact = |f: &FactRow| Fact {
             value: f.value.clone(),
@@ -72,10 +73,10 @@ impl Rows {
         self.facts.iter().map(|f| (f.name.clone(), fact(f))).collect()
     }
 
-    /// Reads all but the slices, of which there are more than of anything else.
+    /// Reads all tables except the slices, the largest one.
     ///
     /// # Errors
-    /// As [`Rows::load`].
+    /// Same as [`Rows::load`].
     pub fn load_without_slices(archive: &Archive) -> Result<Self, Error> {
         let meta = archive.meta();
         Ok(Self {
@@ -105,7 +106,7 @@ impl Rows {
     }
 }
 
-/// What a span does to a disk or a file.
+/// The effect of a span on a disk or a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IoAction {
     /// Reads.
@@ -132,7 +133,7 @@ impl IoAction {
         }
     }
 
-    /// What a bio or a command does, from its kind and flags. Writing zeroes moves no data, so it is no write.
+    /// Returns the effect of a bio or a command, from its kind and flags. Writing zeroes transfers no data, so it is no write.
     pub fn on_disk(span: &Span) -> Self {
         if span.flags.starts_with("write zeroes") {
             return Self::Other;
@@ -148,7 +149,7 @@ impl IoAction {
     }
 }
 
-/// What stands where in the rows. Positions are `u32`: a table of four thousand million rows is not held in memory.
+/// Index of the rows. Positions are `u32`: a table of four thousand million rows does not fit into memory.
 #[derive(Debug)]
 pub struct Index<'a> {
     /// The rows.
@@ -162,7 +163,7 @@ pub struct Index<'a> {
     file: HashMap<u64, u32>,
     /// Class of each file.
     pub classes: Vec<FileClass>,
-    /// Disks whose commands are counted: they hold the files.
+    /// Disks whose commands are counted: those that hold the files.
     pub counted: BTreeSet<u32>,
     /// Disks below them.
     pub below: BTreeSet<u32>,
@@ -170,11 +171,11 @@ pub struct Index<'a> {
     process: HashMap<u32, u32>,
 }
 
-/// Nesting of operations that is believed; a damaged table may hold a ring.
+/// Maximum nesting of operations that is followed; a damaged table may contain a cycle.
 const MAX_DEPTH: usize = 16;
 
 impl<'a> Index<'a> {
-    /// Looks through the rows once.
+    /// Builds the index in one pass over the rows.
     pub fn new(rows: &'a Rows) -> Self {
         let shape: HashMap<u64, u32> = positions(rows.shapes.iter().map(|s| s.id));
         let disk = positions(rows.disks.iter().map(|d| d.dev));
@@ -215,7 +216,7 @@ impl<'a> Index<'a> {
         self.file.get(&id).map(|&i| i as usize)
     }
 
-    /// The operation in which a span was made, or that it is.
+    /// The operation to which a span belongs, or which it is.
     pub fn operation_of(&self, span: &Span) -> Option<usize> {
         span.operation
             .and_then(|id| self.operation(id))
@@ -236,7 +237,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Part that a disk plays.
+    /// Role of a disk.
     pub fn role(&self, dev: u32) -> DiskRole {
         if self.counted.contains(&dev) {
             DiskRole::HoldsFiles
@@ -257,7 +258,7 @@ impl<'a> Index<'a> {
         self.rows.files[self.file(span.file?)?].path.as_deref()
     }
 
-    /// Class of the file of a span that enters a file system; `None` for pipes, terminals and what has no file.
+    /// Class of the file of a span that enters a file system; `None` for pipes, terminals and spans without a file.
     pub fn class_of(&self, span: &Span) -> Option<FileClass> {
         let at = self.file(span.file?)?;
         let path = self.path_of(span).unwrap_or("");
@@ -266,12 +267,12 @@ impl<'a> Index<'a> {
     }
 }
 
-/// Positions of numbers that were given one after the other, as the linker gives those of spans.
+/// Positions of consecutively assigned numbers, such as the span numbers assigned by the linker.
 #[derive(Debug)]
 enum Places {
-    /// By number, and [`ABSENT`].
+    /// By number; missing ones are [`ABSENT`].
     Dense(Vec<u32>),
-    /// An archive of somebody else's.
+    /// For archives not written by Fathom.
     Sparse(HashMap<u64, u32>),
 }
 
@@ -298,12 +299,12 @@ impl Places {
     }
 }
 
-/// Position of each key; of several equal ones the last, since a name that was learnt later is the truer one.
+/// Position of each key; of several equal keys the last, since a name learnt later is more accurate.
 fn positions<K: std::hash::Hash + Eq>(keys: impl Iterator<Item = K>) -> HashMap<K, u32> {
     keys.enumerate().map(|(i, key)| (key, i as u32)).collect()
 }
 
-/// Classes of files, by name, by the names beside them, and by how they are read.
+/// Classes of files, by name, by the names of the files beside them, and by how they are read.
 fn classes(rows: &Rows, position: &HashMap<u64, u32>) -> Vec<FileClass> {
     let companions = Companions::new(rows.files.iter().filter_map(|f| f.path.as_deref()));
     let mut classes: Vec<FileClass> =
@@ -321,14 +322,14 @@ fn classes(rows: &Rows, position: &HashMap<u64, u32>) -> Vec<FileClass> {
     classes
 }
 
-/// The system call that a span is.
+/// Returns the system call of a span.
 pub fn call(span: &Span) -> Option<Call> {
     Call::ALL.iter().copied().find(|c| c.name() == span.kind)
 }
 
-/// Disks that hold the files and have commands, and the disks below them. A partition or a mapped device, which has no
-/// commands of its own, hands its part down. If no file was used at all, all top disks count; if files were, but on no
-/// disk (tmpfs), none does.
+/// Returns the disks that hold the files and have commands, and the disks below them. A partition or a mapped device,
+/// which has no commands of its own, passes its role down. If no file was used at all, all top-level disks count; if
+/// files were used, but on no disk (tmpfs), none counts.
 fn roles(rows: &Rows) -> (BTreeSet<u32>, BTreeSet<u32>) {
     let by_name: HashMap<&str, u32> = rows.disks.iter().map(|d| (d.name.as_str(), d.dev)).collect();
     let under = |dev: u32| {
@@ -339,7 +340,7 @@ fn roles(rows: &Rows) -> (BTreeSet<u32>, BTreeSet<u32>) {
             .filter_map(|name| by_name.get(name).copied())
     };
     let active: HashSet<u32> = rows.spans.iter().filter(|s| s.layer == Layer::Driver).filter_map(|s| s.disk).collect();
-    // All that lies under some disk, at any depth.
+    // All disks below the given ones, at any depth.
     let closure = |start: Vec<u32>| {
         let mut seen = BTreeSet::new();
         let mut todo = start;
@@ -365,7 +366,7 @@ fn roles(rows: &Rows) -> (BTreeSet<u32>, BTreeSet<u32>) {
         }
     }
     let mut below = closure(counted.iter().flat_map(|&dev| under(dev)).collect());
-    // A loop disk's file is not among the names: where its work goes on shows in links from its commands.
+    // The disk below a loop device is not listed by name; links from the loop device's commands show it.
     let mut disk_of = HashMap::new();
     let remaps = || rows.links.iter().filter(|l| l.relation == Relation::Remaps);
     let wanted: HashSet<u64> = remaps().flat_map(|l| [l.parent, l.child]).collect();
@@ -456,7 +457,7 @@ mod tests {
         rows.disks[0].holds_files = false;
         let index = Index::new(&rows);
         assert_eq!((index.role(rows.disks[0].dev), index.role(9)), (DiskRole::HoldsFiles, DiskRole::Other));
-        // Even if the loop disk's backing device is unknown, the links tell it.
+        // Even if the loop disk's backing device is unknown, the links show it.
         let mut rows = case::rows();
         rows.disks[0].below = "/var/disk.img".into();
         let index = Index::new(&rows);

@@ -1,5 +1,5 @@
-//! A summary as text for people: what `fathom show` prints. Fits 100 columns, holds no colours and no control
-//! characters, and says nothing that the JSON does not.
+//! A summary as text for people: the output of `fathom show`. It fits 100 columns, has no colours and no control
+//! characters, and contains nothing that is not in the JSON.
 
 use crate::completeness::{CHECKED, FAILED, NOT_CHECKED};
 use crate::contract::{ByConfidence, Completeness, DiskRole, FileUse, OperationSummary, Probe, Summary};
@@ -14,21 +14,21 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Columns of a bar that stands for all of a latency.
+/// Width of a bar for a whole latency, in columns.
 const BAR: usize = 24;
-/// Rows of a list of processes, files or losses that are shown.
+/// Maximum number of rows in a list of processes, files or losses.
 const ROWS: usize = 10;
-/// Probes that one reason keeps away and that are named.
+/// Maximum number of probes named for one reason of absence.
 const NAMED: usize = 4;
 /// A statement with less than this part of all time gets a line instead of a block, unless it is one of the first two.
 const SMALL: f64 = 0.01;
-/// Waits of a statement that get a line, and from which part of its time on.
+/// Maximum number of waits listed for a statement, and the smallest share of its time for which they are listed.
 const MOST_WAITS: usize = 3;
 const WAITS_FROM: f64 = 0.01;
 /// File systems and protocols that have probes of their own, named after them; no machine has them all.
 const SOMETIMES: [&str; 7] = ["btrfs", "ext4", "f2fs", "mmc", "nvme", "scsi", "xfs"];
 
-/// Facts of the header: what stands before them, and their names, the first known one being shown.
+/// Facts of the header: their label, and their names, of which the first known one is shown.
 const HEADER: [(&str, &[&str]); 10] = [
     ("device", &["device.model", "device.platform"]),
     ("processor", &["cpu.model"]),
@@ -42,7 +42,7 @@ const HEADER: [(&str, &[&str]); 10] = [
     ("left running", &["trace.left_running"]),
 ];
 
-/// How the numbers were obtained, in the order of the table.
+/// Notes on how the numbers were obtained, in the order of the table.
 const NOTES: &str = "\
 Layer times are exclusive: each ns belongs to the deepest layer that was waited on; they add up to the latency.
 Counts are means per finished execution. What several share (a flush, a merged request, a commit) is counted by
@@ -52,7 +52,7 @@ Writes and reads are calls that enter the file system, not pages. Quantiles inte
 of one run of writes to the start of the next; a sync or another class of file ends a run.
 ";
 
-/// The text.
+/// Formats the summary.
 pub fn text(summary: &Summary) -> String {
     let mut out = String::new();
     header(&mut out, summary);
@@ -78,7 +78,7 @@ pub fn text(summary: &Summary) -> String {
     out
 }
 
-/// What there is without operations, and how calls become some.
+/// Describes what a recording without operations has, and how to turn calls into operations.
 fn how_to_see_calls(out: &mut String, summary: &Summary) {
     if summary.files.is_empty() {
         return;
@@ -110,7 +110,7 @@ fn header(out: &mut String, summary: &Summary) {
     let complete = if trace.complete { "" } else { "; the recording was interrupted" };
     line(out, &format!("  {length} recorded{complete}"));
     for (name, facts) in HEADER {
-        // Why a fact is not known stands in the JSON; a person reading this wants those that are.
+        // The JSON has the reasons for unknown facts; here only known facts are of interest.
         if let Some(value) = facts.iter().find_map(|f| summary.environment.get(*f)?.value.as_ref()) {
             line(out, &format!("  {name:<12} {}", shown(value)));
         }
@@ -131,7 +131,7 @@ fn header(out: &mut String, summary: &Summary) {
         let words: Vec<String> = words.into_iter().flatten().map(shown).collect();
         line(out, &format!("  {:<12} {}", "also on", words.join(", ")));
     }
-    // Several may be loaded, each with its own name below this one.
+    // Several SQLite libraries may be loaded, each with its own name below this one.
     for (name, fact) in summary.environment.iter().filter(|(name, _)| name.starts_with("sqlite.")) {
         if let Some(value) = &fact.value {
             line(out, &format!("  {name:<12} {}", shown(value)));
@@ -144,13 +144,13 @@ fn header(out: &mut String, summary: &Summary) {
     }
 }
 
-/// What matters in full, the rest in a table.
+/// Formats important statements in full, the rest in a table.
 fn statements(out: &mut String, summary: &Summary) {
     let counts = counts::counts(summary);
     let all = summary.operations.iter().fold(0_u64, |sum, o| sum.saturating_add(o.latency_ns.sum));
     let mut others = Vec::new();
     for (i, (operation, counts)) in summary.operations.iter().zip(&counts.statements).enumerate() {
-        // What failed or never ended is worth its block however little time it took.
+        // A statement that failed or never ended gets a block however little time it took.
         let ended_well = operation.errors == 0 && operation.unfinished == 0;
         if i >= 2 && ended_well && (operation.latency_ns.sum as f64) < SMALL * all as f64 {
             others.push((operation, counts));
@@ -248,7 +248,7 @@ fn sizes(sizes: &std::collections::BTreeMap<u64, f64>) -> String {
         + more
 }
 
-/// A size as exact as it is; of classes (see [`crate::contract::size_class`]) their end.
+/// Formats an exact size, or for size classes (see [`crate::contract::size_class`]) their upper bound.
 fn size_text(bytes: u64) -> String {
     if bytes > 65_536 { format!("up to {}", size(bytes)) } else { size(bytes) }
 }
@@ -286,7 +286,7 @@ fn layers(out: &mut String, operation: &OperationSummary) {
     }
 }
 
-/// What it waited for beside the disk, as far as that matters.
+/// Lists what the operation waited for other than the disk, if it is significant.
 fn waits(out: &mut String, operation: &OperationSummary) {
     let least = WAITS_FROM * operation.latency_ns.sum as f64;
     for waited in operation.waits.iter().filter(|w| w.ns as f64 >= least).take(MOST_WAITS) {
@@ -295,7 +295,7 @@ fn waits(out: &mut String, operation: &OperationSummary) {
     stacks::text(out, &operation.slow_waits, operation.latency_ns.sum);
 }
 
-/// A bar of eighths, so that small shares are seen.
+/// Draws a bar in steps of eighths, so that small shares are visible.
 fn bar(share: f64) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (share.clamp(0.0, 1.0) * BAR as f64 * 8.0).round() as usize;
@@ -303,7 +303,7 @@ fn bar(share: f64) -> String {
     format!("{bar:<BAR$}")
 }
 
-/// What the time was, the largest first: `cpu 70 %`, `journal 30 %`.
+/// Lists the reasons of the time, the largest first: `cpu 70 %`, `journal 30 %`.
 fn reasons(reasons: &std::collections::BTreeMap<String, u64>, all: u64) -> Vec<String> {
     let mut list: Vec<_> = reasons.iter().collect();
     list.sort_by(|a, b| b.1.cmp(a.1));
@@ -319,7 +319,7 @@ fn gaps(out: &mut String, operation: &OperationSummary) {
     line(out, "");
     line(out, &format!("  {:<58} {:>6} {:>9} {:>9} {:>6}", "gaps between phases", "times", "median", "p95", "syncs"));
     for gap in &operation.gaps {
-        // A marked span or a function of --op is no statement.
+        // A marked span or a function of --op is not a statement.
         let to = match gap.to.as_str() {
             "next statement" if operation.kind != ShapeKind::Statement.name() => format!("next {}", operation.kind),
             to => to.to_owned(),
@@ -352,7 +352,7 @@ fn commands(out: &mut String, summary: &Summary) {
     }
     let fact = |name: &str| summary.environment.get(name)?.value.as_ref()?.parse::<f64>().ok();
     if let (Some(cpu), Some(records)) = (fact("tracer.cpu"), fact("tracer.records")) {
-        // While probes are attached and detached, those that are attached see what goes on.
+        // While probes are being attached and detached, those already attached record events.
         let outside = fact("tracer.records_outside").filter(|n| *n > 0.0);
         line(out, &format!("  Tracer overhead: {} CPU, {} events", duration(cpu), count(records)));
         if let Some(outside) = outside {
@@ -376,7 +376,7 @@ fn commands(out: &mut String, summary: &Summary) {
     more(out, processes.len());
 }
 
-/// What drivers sent, in the words of its protocol.
+/// Lists the commands that drivers sent, by their names in the protocol.
 fn driver_commands(out: &mut String, summary: &Summary) {
     let all = &summary.driver_commands;
     if all.is_empty() {
@@ -478,7 +478,7 @@ fn losses(out: &mut String, summary: &Summary) {
     disk_checks(out, check);
 }
 
-/// What each disk counted, beside what was recorded where that differs.
+/// Lists each disk's own counts, beside the recorded ones where they differ.
 fn disk_checks(out: &mut String, check: &Completeness) {
     for (name, disk) in check.disks.iter().take(ROWS) {
         let mut parts = Vec::new();
@@ -491,7 +491,7 @@ fn disk_checks(out: &mut String, check: &Completeness) {
                 Some(n) => format!("{n} {what} ({} recorded)", count.recorded),
             };
             let empty = disk.counts.get("flushes counted as writes").filter(|_| what == "writes");
-            // The kernel's own count is larger than the commands above, by these.
+            // The kernel's own count exceeds the commands above by these.
             let of_these =
                 empty.map_or_else(String::new, |n| format!(" ({} of them flushes without data)", n.recorded));
             parts.push(text + &of_these);
@@ -517,9 +517,9 @@ fn coverage(out: &mut String, summary: &Summary) {
         line(out, "\nProbes: unknown.");
         return;
     }
-    // Of a file system that was not there nothing was missed.
+    // Nothing was missed of a file system that was not mounted.
     let unused = |p: &&Probe| p.absence == Some(Absence::NotMounted);
-    // What stands in for SQLite's statements is a sentence of its own, below.
+    // The substitute for SQLite's statements is described in a separate sentence below.
     let probe = |p: &&Probe| !unused(p) && p.absence != Some(Absence::NoSqlite);
     let probes: Vec<&Probe> = summary.coverage.iter().filter(probe).collect();
     let force = probes.iter().filter(|p| p.attached).count();
@@ -534,7 +534,7 @@ fn coverage(out: &mut String, summary: &Summary) {
         let names: Vec<&str> = missing.into_iter().collect();
         line(out, &format!("  not in this kernel, or module not loaded: {}", names.join(", ")));
     }
-    // Many probes that one reason keeps from all are one thing to know.
+    // Many probes that are absent for the same reason are reported together.
     let mut reasons: BTreeMap<(model::Layer, &str), Vec<&str>> = BTreeMap::new();
     for probe in &blind {
         reasons.entry((probe.layer, &probe.how)).or_default().push(&probe.probe);
@@ -550,7 +550,7 @@ fn coverage(out: &mut String, summary: &Summary) {
     }
 }
 
-/// Adds parts behind `head`, with commas between them, over as many lines as they need: none is torn.
+/// Adds parts after `head`, separated by commas, over as many lines as needed; no part is split.
 fn list(out: &mut String, head: &str, parts: &[String]) {
     let mut now = head.to_owned();
     for (i, part) in parts.iter().enumerate() {
@@ -565,16 +565,16 @@ fn list(out: &mut String, head: &str, parts: &[String]) {
     line(out, &now);
 }
 
-/// The file system or protocol that a probe is about, if it is about one.
+/// Returns the file system or protocol to which a probe is specific, if any.
 fn belongs_to(probe: &str) -> Option<&'static str> {
     SOMETIMES.into_iter().find(|name| probe.strip_prefix(name).is_some_and(|rest| rest.starts_with('_')))
 }
 
-/// What was done to all files that had one name: a rollback journal is a new file with every transaction.
+/// Sums up the files of the same name: a rollback journal is a new file with every transaction.
 fn files_by_name(files: &[FileUse]) -> Vec<(u64, FileUse)> {
     let mut named: BTreeMap<_, (u64, FileUse)> = BTreeMap::new();
     for file in files {
-        // Without a name, the inode is all there is.
+        // A file without a name is identified by its inode.
         let key = (file.class, &file.dev, file.path.as_ref(), file.path.is_none().then_some(file.ino));
         match named.get_mut(&key) {
             Some((n, sum)) => {
@@ -599,7 +599,7 @@ fn files(out: &mut String, summary: &Summary) {
     let files = files_by_name(&summary.files);
     let row = |class: &str, [n, writes, written, reads, read]: [String; 5], path: &str| {
         let numbers = format!("{class:<18} {n:>6} {writes:>8} {written:>9} {reads:>8} {read:>9}  ");
-        // The end of a long path says more than its begin.
+        // The end of a long path is more informative than its start.
         let room = WIDTH - numbers.chars().count().min(WIDTH);
         let over = path.chars().count().saturating_sub(room);
         let kept: String = path.chars().skip(if over == 0 { 0 } else { over + 1 }).collect();

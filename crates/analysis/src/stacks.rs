@@ -1,6 +1,7 @@
-//! Where the threads of a statement slept longest: chains of functions, of the program and of the kernel, those alike put together.
+//! Where the threads of a statement slept longest: stacks of the program and of the kernel, with identical stacks merged.
 //!
-//! They are a choice of the longest sleeps under the recording's budget: how often one stands here is no count of the sleeps.
+//! They are a sample of the longest sleeps within the recording's budget: the number of times a stack occurs here is not a
+//! count of the sleeps.
 
 use crate::contract::SlowWait;
 use crate::lines::wrapped;
@@ -9,29 +10,29 @@ use crate::text::{duration, shown};
 use model::table::StackRow;
 use std::collections::{BTreeMap, HashMap};
 
-/// Kinds of sleeps of a statement that are kept; the longest stay.
+/// Maximum number of distinct sleeps kept for a statement; the longest are kept.
 const KEPT: usize = 16;
-/// Those that `show` prints, and from which part of the statement's whole time on a single one is worth it.
+/// Maximum number that `show` prints, and the smallest share of the statement's total time of a single sleep for which it is printed.
 const PRINTED: usize = 3;
-/// Functions of either side in a line.
+/// Maximum number of functions of either side in a line.
 const FUNCTIONS: usize = 6;
 
-/// A sleep: thread and beginning.
+/// Key of a sleep: thread and start time.
 pub type Key = (u32, u64);
-/// Where it was, as far as that tells sleeps apart: call, the program's functions and why they end, the kernel's.
+/// The place of a sleep, by which sleeps are distinguished: call, the program's functions and why they end, the kernel's functions.
 type Place<'a> = (Option<&'a str>, &'a str, Option<&'a str>, &'a str);
 
-/// The kernel's side of a sleep, and the program's.
+/// The kernel's and the program's stack of a sleep.
 type Sides<'a> = (Option<&'a StackRow>, Option<&'a StackRow>);
 
-/// Sleeps of which there are stacks.
+/// Sleeps with stacks.
 pub struct Sleeps<'a> {
     index: &'a Index<'a>,
     all: BTreeMap<Key, Sides<'a>>,
 }
 
 impl<'a> Sleeps<'a> {
-    /// Looks through the rows once.
+    /// Indexes the rows in one pass.
     pub fn new(index: &'a Index<'a>) -> Self {
         let mut all: BTreeMap<Key, Sides<'a>> = BTreeMap::new();
         for row in &index.rows.stacks {
@@ -44,16 +45,16 @@ impl<'a> Sleeps<'a> {
         Self { index, all }
     }
 
-    /// Those of a thread that have a part in an interval, and how much of it.
+    /// Yields the sleeps of a thread that overlap an interval, and the length of the overlap.
     pub fn within(&self, (tgid, tid): (u32, u32), from_ns: u64, to_ns: u64) -> impl Iterator<Item = (Key, u64)> {
         let sleeps = self.all.range((tid, 0)..(tid, to_ns.max(from_ns))).rev();
         let rows = sleeps.filter_map(|(key, sides)| Some((*key, any(sides)?)));
-        // A thread sleeps once at a time.
+        // The sleeps of one thread do not overlap.
         let last = rows.take_while(move |(_, row)| row.end_ns > from_ns).filter(move |(_, row)| row.tgid == tgid);
         last.map(move |((tid, start), row)| ((tid, start), row.end_ns.min(to_ns).saturating_sub(start.max(from_ns))))
     }
 
-    /// The longest of some sleeps, those at one place together, by the part of each that counts.
+    /// Returns the longest of some sleeps, merged by place, by the part of each that counts.
     pub fn longest(&self, parts: impl IntoIterator<Item = (Key, u64)>) -> Vec<SlowWait> {
         let mut places: HashMap<Place<'_>, (u64, u64, u64)> = HashMap::new();
         for (key, ns) in parts {
@@ -83,12 +84,12 @@ impl<'a> Sleeps<'a> {
     }
 }
 
-/// What both sides say alike.
+/// Returns a row with the fields that both sides have in common.
 fn any<'a>((kernel, program): &Sides<'a>) -> Option<&'a StackRow> {
     program.or(*kernel)
 }
 
-/// The longest sleeps of each shape that has any.
+/// Returns the longest sleeps of each shape that has any.
 pub fn slow_waits(index: &Index) -> HashMap<usize, Vec<SlowWait>> {
     let sleeps = Sleeps::new(index);
     let mut of_shape: HashMap<usize, Vec<(Key, u64)>> = HashMap::new();
@@ -101,7 +102,7 @@ pub fn slow_waits(index: &Index) -> HashMap<usize, Vec<SlowWait>> {
     of_shape.into_iter().map(|(shape, all)| (shape, sleeps.longest(all))).collect()
 }
 
-/// The system call that the kernel's functions are of, by the name of the one that it begins with.
+/// Returns the system call of the kernel's functions, by the name of the outermost one.
 fn system_call(kernel: &str) -> Option<&str> {
     let call = |name: &'_ str| -> Option<usize> {
         ["__x64_sys_", "__arm64_sys_", "__ia32_sys_", "ksys_"]
@@ -112,14 +113,14 @@ fn system_call(kernel: &str) -> Option<&str> {
     kernel.lines().rev().find_map(|name| call(name).map(|from| &name[from..]))
 }
 
-/// What `show` prints of them.
+/// Adds the sleeps that `show` prints.
 pub fn text(out: &mut String, waits: &[SlowWait], sum_ns: u64) {
     for wait in waits.iter().filter(|w| w.longest_ns.saturating_mul(1000) >= sum_ns).take(PRINTED) {
         wrapped(out, "  slow wait    ", &line(wait));
     }
 }
 
-/// One as a line: `42 ms in fdatasync: app_commit <- flush_log <- main; kernel: jbd2_log_wait_commit <- …`.
+/// Formats a sleep as a line: `42 ms in fdatasync: app_commit <- flush_log <- main; kernel: jbd2_log_wait_commit <- …`.
 pub fn line(wait: &SlowWait) -> String {
     let call = wait.call.as_deref().map_or_else(String::new, |call| format!(" in {}", shown(call)));
     let times = if wait.times > 1 { format!(" (the longest of {} like it)", wait.times) } else { String::new() };
@@ -127,7 +128,7 @@ pub fn line(wait: &SlowWait) -> String {
     let program = match (program.is_empty(), wait.program_ended.as_deref()) {
         (true, why) => format!("program unknown ({})", shown(why.unwrap_or("no function"))),
         (false, None) => program,
-        // Where the last of those stands that are known, it is not the outermost.
+        // The last known function is not the outermost.
         (false, Some(_)) => format!("{program} <- ?"),
     };
     let kernel = chain(&kernel(wait));
@@ -135,7 +136,7 @@ pub fn line(wait: &SlowWait) -> String {
     format!("{}{call}{times}: {program}{kernel}", duration(wait.longest_ns as f64))
 }
 
-/// The program's functions without those of the C library around `main` and around a thread's, and without the call's own.
+/// The program's functions without those of the C library around `main` and around a thread's function, and without the call itself.
 fn program(wait: &SlowWait) -> Vec<&str> {
     let around = |name: &&&str| {
         let name = name.trim_start_matches('_');
@@ -145,14 +146,14 @@ fn program(wait: &SlowWait) -> Vec<&str> {
     };
     let all: Vec<&str> = wait.program.iter().map(String::as_str).collect();
     let outer = all.iter().rev().take_while(around).count();
-    // Where nothing else is left, they are what there is.
+    // If nothing else is left, keep them.
     let inner = if outer < all.len() { &all[..all.len() - outer] } else { &all[..] };
     let call = wait.call.as_deref();
     let own = inner.len() > 1 && inner.first().is_some_and(|name| Some(name.trim_start_matches('_')) == call);
     inner[usize::from(own)..].to_vec()
 }
 
-/// The kernel's functions between the scheduler, which all sleeps end in, and the way into the system call.
+/// The kernel's functions between the scheduler, in which all sleeps end, and the entry of the system call.
 fn kernel(wait: &SlowWait) -> Vec<&str> {
     let scheduler = |name: &&&str| {
         let name = name.trim_start_matches('_');
@@ -169,7 +170,7 @@ fn kernel(wait: &SlowWait) -> Vec<&str> {
     all[inner.min(all.len())..all.len().saturating_sub(outer).max(inner)].to_vec()
 }
 
-/// The innermost first, as far as a line has room.
+/// Joins functions, innermost first, up to the maximum for a line.
 fn chain(functions: &[&str]) -> String {
     let mut names: Vec<String> = functions.iter().take(FUNCTIONS).map(|name| shown(name)).collect();
     if functions.len() > FUNCTIONS {

@@ -1,8 +1,9 @@
 //! An archive's tables as one [`Summary`]: what `show` prints and the report's tables hold.
 //!
-//! One pass over each table, into an accumulator a shape; nothing is kept for a span, so that a million of them take
-//! a second or two. Slices, the largest table, are not even held: they come past one by one. The parts that have an idea of their own are elsewhere: who has which share ([`crate::charges`]),
-//! what a phase is ([`crate::gaps`]), what a file is ([`crate::files`]), whose the commands are ([`crate::account`]).
+//! One pass over each table, into an accumulator for each shape; nothing is kept for a span, so that a million of them take a
+//! second or two. Slices, the largest table, are not held in memory but streamed. Separate concepts are in modules of their own:
+//! shares ([`crate::charges`]), phases ([`crate::gaps`]), classes of files (the crate `sqlite`), the charging of commands
+//! ([`crate::account`]).
 
 use crate::account;
 use crate::blind;
@@ -30,7 +31,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// Page size of a database of which no whole page was seen: SQLite's default since 3.12.
 const DEFAULT_PAGE: u32 = 4096;
 
-/// SQLite's result codes that are no error: OK, ROW (reset before its end), DONE.
+/// SQLite's result codes that are no errors: OK, ROW (reset before its end), DONE.
 const NO_ERROR: [i64; 3] = [0, 100, 101];
 
 /// Summarises a trace.
@@ -54,7 +55,7 @@ pub fn summarise_archive(archive: &Archive) -> Result<Summary, Error> {
     with_slices(&rows, |each| archive.for_each(|slice: Slice| each(&slice)))
 }
 
-/// Summarises a trace whose slices are handed over by `slices`, one after the other.
+/// Summarises a trace whose slices are passed by `slices`, one after the other.
 pub(crate) fn with_slices<E>(
     rows: &Rows,
     slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>,
@@ -75,7 +76,7 @@ pub(crate) fn with_slices<E>(
     operations.sort_by(|a, b| b.latency_ns.sum.cmp(&a.latency_ns.sum).then_with(|| a.statement.cmp(&b.statement)));
     let (links, relations) = links(rows);
     let mut trace = rows.trace.clone();
-    // The recorder says when its probes were in force; an archive from elsewhere may not.
+    // The recorder reports when its probes were attached; an archive from elsewhere may lack this.
     let fact = |name: &str| rows.facts.iter().find(|f| f.name == name)?.value.as_ref()?.parse::<u64>().ok();
     let first = || rows.spans.iter().map(|s| s.start_ns).min();
     let last = || rows.spans.iter().map(|s| s.end_ns.unwrap_or(s.start_ns)).max();
@@ -102,23 +103,23 @@ pub(crate) fn with_slices<E>(
     })
 }
 
-/// What is added up for one shape.
+/// Sums for one shape.
 #[derive(Default)]
 struct Tally {
     summary: OperationSummary,
     latency: Vec<u64>,
     inside: Vec<u64>,
-    /// For each layer, each execution that has any of it: sum of its slices.
+    /// For each layer, the sum of slices of each execution that has any.
     layers: BTreeMap<Layer, Vec<u64>>,
     phases: Phases,
     waits: Waits,
-    /// Counts that become means; held in the contract's own form as sums.
+    /// Counts that become means; held in the contract's own type as sums.
     sums: PerOperation,
     written: HashMap<FileClass, HashSet<u64>>,
     read: HashMap<FileClass, HashSet<u64>>,
 }
 
-/// What operations did to one file; without operations, what the recorded processes did.
+/// What operations did to one file; in a recording without operations, what the recorded processes did.
 #[derive(Debug, Clone, Copy, Default)]
 struct FileSums {
     writes: u64,
@@ -134,12 +135,12 @@ struct Tallies<'a> {
     /// Position of each finished operation's shape.
     of: Vec<Option<usize>>,
     files: Vec<FileSums>,
-    /// Of each operation, the time in each layer that it has any in.
+    /// For each operation, the time in each layer in which it has any.
     layers: Times,
-    /// What of that it was running.
+    /// The part of that time in which it was running.
     running: Times,
-    /// For each operation, when its thread slept until the disk had read or taken something. A page that an earlier call's
-    /// read-ahead is still fetching is in the page cache, but who must wait for it had no hit.
+    /// For each operation, when its thread slept until the disk had completed a read or a write. A page that an earlier
+    /// call's read-ahead is still fetching is in the page cache, but a call that must wait for it had no hit.
     waits: Vec<Vec<(u64, u64)>>,
 }
 
@@ -194,7 +195,7 @@ impl<'a> Tallies<'a> {
                 let text = &self.index.rows.shapes[shape].text;
                 *entry(&mut self.shapes[self.of[i].unwrap_or(shape)].summary.inside, text) += 1;
             }
-            // It cannot have been inside for longer than that ran, whatever a lost record made of it.
+            // It cannot have been inside for longer than the outer operation ran, even if lost records suggest so.
             let outer = &self.index.rows.operations[around];
             let within = operation.start_ns.max(outer.start_ns)..operation.end_ns.min(outer.end_ns).unwrap_or(0);
             if let Some(shape) = self.of[around] {
@@ -203,7 +204,7 @@ impl<'a> Tallies<'a> {
         }
     }
 
-    /// Time by layer. Slices of one operation need not stand together in the table.
+    /// Adds time by layer. Slices of one operation need not be adjacent in the table.
     fn slice(&mut self, slice: &Slice) {
         let Some(operation) = self.index.operation(slice.operation) else { return };
         if matches!(slice.reason, Reason::Device | Reason::Queue) {
@@ -241,7 +242,7 @@ impl<'a> Tallies<'a> {
         self.waits.iter_mut().for_each(|own| own.sort_unstable());
     }
 
-    /// System calls, what enters the file system, phases.
+    /// Adds system calls, entries into the file system, and phases.
     fn calls(&mut self) {
         let index = self.index;
         let rows = index.rows;
@@ -325,7 +326,7 @@ impl<'a> Tallies<'a> {
         }
     }
 
-    /// Sums of shares.
+    /// Adds sums of shares.
     fn charges(&mut self, charges: &Charges) {
         let index = self.index;
         let spans = &index.rows.spans;
@@ -398,7 +399,7 @@ impl<'a> Tallies<'a> {
         });
     }
 
-    /// Hands each share of a finished operation to `add`, with the item's span and its position.
+    /// Passes each share of a finished operation to `add`, with the item's span and its position.
     fn each(
         &mut self,
         shared: &Shared,
@@ -460,7 +461,7 @@ impl Tally {
     }
 }
 
-/// Sums over `count` executions as means.
+/// Turns sums over `count` executions into means.
 fn means(mut sums: PerOperation, count: u64) -> PerOperation {
     let n = count.max(1) as f64;
     // Named in full, so that a new count cannot be forgotten here.
@@ -504,7 +505,7 @@ fn means(mut sums: PerOperation, count: u64) -> PerOperation {
     sums
 }
 
-/// The entry of a map, without making a new key where it is there already.
+/// Returns the entry of a map, without allocating a new key if it exists.
 fn entry<'m, T: Default>(map: &'m mut BTreeMap<String, T>, key: &str) -> &'m mut T {
     if !map.contains_key(key) {
         map.insert(key.into(), T::default());
@@ -512,7 +513,7 @@ fn entry<'m, T: Default>(map: &'m mut BTreeMap<String, T>, key: &str) -> &'m mut
     map.get_mut(key).expect("was just put there")
 }
 
-/// The page size of the database that each file is, or belongs to.
+/// Returns the page size of the database that each file is, or belongs to.
 fn page_sizes(index: &Index) -> Vec<Option<u32>> {
     let rows = index.rows;
     let base = |at: usize| rows.files[at].path.as_deref().map(database_of);
@@ -528,7 +529,7 @@ fn page_sizes(index: &Index) -> Vec<Option<u32>> {
     (0..rows.files.len()).map(|at| grids.get(base(at)?)?.size()).collect()
 }
 
-/// For each operation, when its thread began the next of its kind after its end.
+/// Returns for each operation when its thread began the next operation of the same kind after its end.
 fn next_on_thread(index: &Index) -> Vec<Option<u64>> {
     let rows = index.rows;
     let kind = |at: usize| index.shape(at).map(|s| rows.shapes[s].kind.as_ref());
@@ -591,7 +592,7 @@ fn disks(index: &Index) -> Vec<DiskInfo> {
     index.rows.disks.iter().map(info).collect()
 }
 
-/// In a recording without operations, the processes whose calls were recorded: what they did to files is all that is known of them.
+/// In a recording without operations, returns the processes whose calls were recorded: only their effects on files are known.
 fn recorded(rows: &Rows) -> HashSet<u32> {
     let calls = rows.spans.iter().filter(|s| s.layer == Layer::Syscall && rows.operations.is_empty());
     calls.map(|s| s.tgid).collect()

@@ -1,8 +1,8 @@
-//! Texts that came from a traced program, and numbers, as they are shown.
+//! Formatting of numbers, and of texts that came from a traced program.
 
 pub use model::text::{bytes, count, date, digits, duration, scale, shown, size, steers};
 
-/// A text inside a Markdown table: what could be markup is escaped.
+/// Formats a text for a Markdown table: markup characters are escaped.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in shown(text).chars() {

@@ -1,10 +1,10 @@
-//! Durations in short: median, 95th and 99th percentile, maximum and sum, by the project's one definition of a quantile
+//! Summaries of durations: median, 95th and 99th percentile, maximum and sum, by the project's one definition of a quantile
 //! ([`stats::quantile`], type 7), rounded to whole ns.
 
 use crate::contract::{Bin, Times};
 use std::collections::BTreeMap;
 
-/// The order statistics of durations in ns; sorts them.
+/// Returns the percentiles of durations in ns; sorts the durations.
 pub fn times(ns: &mut [u64]) -> Times {
     ns.sort_unstable();
     let values: Vec<f64> = ns.iter().map(|&x| x as f64).collect();
@@ -18,13 +18,12 @@ pub fn times(ns: &mut [u64]) -> Times {
     }
 }
 
-/// How many durations lie in each bin, those without any left out. Bins are a quarter of an octave wide, from 2^(i/4) ns on; the
-/// first is from 0.
+/// Counts the durations in each bin, without empty bins. Bins are a quarter of an octave wide, from 2^(i/4) ns on; the first begins at 0.
 pub fn distribution(ns: &[u64]) -> Vec<Bin> {
     let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
     for &x in ns {
         let octaves = if x < 2 { 0 } else { x.ilog2() * 4 };
-        // The logarithm's quarter, by the bins' own borders.
+        // Find the quarter of the octave by the bins' own borders.
         let bin = (octaves..octaves + 4).rev().find(|&bin| border(bin) <= x).unwrap_or(0);
         *counts.entry(bin).or_default() += 1;
     }

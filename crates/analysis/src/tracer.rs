@@ -1,50 +1,51 @@
-//! What of an operation's time is the recording itself.
+//! The part of an operation's time that is the cost of recording.
 //!
-//! Recording slows the program, and its clock does not show by how much; but how often it was probed is known, and so
-//! is what a probe costs. A step of a statement, a call of a function under `--op` and a recorded system call cost the
-//! program two probes each. The recorder measures what a pair costs (`tracer.price.*` in the environment), and the
-//! archive counts the pairs. Where statements are probed inside the process there are hooks in place of the probes on steps; then an
-//! execution of a statement has a price besides, for its begin and its end.
+//! Recording slows the program down, and the program's clock does not show by how much; but the number of probe hits is known,
+//! and so is the cost of a probe. A step of a statement, a call of a function under `--op` and a recorded system call cost the
+//! program two probes each. The recorder measures the cost of such a pair (`tracer.price.*` in the environment), and the archive
+//! counts the pairs. Where statements are probed inside the process, hooks replace the probes on steps; then each execution of a
+//! statement has an additional cost, for its start and its end.
 //!
-//! Where the time lies follows from where the clock is read, which is in the middle of each probe: of a pair at a function one half
-//! lies inside the call and one half outside. Not so where the function's first instruction is one that the kernel has the processor
-//! step through: the second exception, which is most of the price, comes after the clock was read, and is wholly inside. So the
-//! recorder says which part is (`tracer.price.*.inside`). For a statement of k steps those are k such parts in Database and k - 1 of
-//! the rest in App, between the rows; all k pairs are in the time of whatever is around it. No more is taken from a layer than it was
-//! running.
+//! Where this time is spent depends on where the clock is read, which is in the middle of each probe: of a pair at a function one
+//! half is inside the call and one half outside. This differs if the kernel makes the processor single-step the function's first
+//! instruction: the second exception, which is most of the cost, comes after the clock was read, and is entirely inside. So the
+//! recorder reports the inside part (`tracer.price.*.inside`). For a statement of k steps, k such parts are in Database and k - 1
+//! of the rest in App, between the rows; all k pairs are in the time of the enclosing operation. No more is deducted from a layer
+//! than the time it was running.
 //!
-//! *Uncertainty*: the price is the recorder's own, at its clock speed and with warm caches; probes in the kernel below the system call
-//! (file system, block layer, scheduler) are not in it, and neither is what tracing displaces from the program's caches.
+//! *Uncertainty*: the cost is measured by the recorder itself, at its clock speed and with warm caches; it does not include
+//! probes in the kernel below the system call (file system, block layer, scheduler), nor what tracing evicts from the program's
+//! caches.
 
 use crate::contract::{OperationSummary, TracerPart};
 use crate::rows::{Index, Rows};
 use model::{Layer, Reason, ShapeKind};
 use std::collections::HashMap;
 
-/// From this part of an operation's time on, its times tell of the recording more than of the operation.
+/// From this share of an operation's time on, its times reflect the recording more than the operation.
 const LARGE: f64 = 0.1;
 
-/// Where the recording takes its time from. Of files in memory the file system's span is the whole call: what the call's probes
-/// took is in it then.
+/// Layers from which the recording takes time. For files in memory the file system's span is the whole call: it then includes
+/// the cost of the call's probes.
 const LAYERS: [Layer; 4] = [Layer::App, Layer::Database, Layer::Syscall, Layer::FileSystem];
 
-/// What a pair of probes costs, in ns.
+/// Cost of a pair of probes, in ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Price {
-    /// The middle, the least, the most.
+    /// Median, lower and upper bound.
     ns: [f64; 3],
-    /// Which part of it lies inside the operation.
+    /// The fraction of it that is inside the operation.
     inside: f64,
 }
 
 impl Price {
-    /// What lies before and behind the operation.
+    /// Returns the fraction before and after the operation.
     fn outside(self) -> f64 {
         1.0 - self.inside
     }
 }
 
-/// What of the time of a recorded prepare is the recording's own, in ns; 0 if that was not measured.
+/// Returns the cost of recording in the time of a recorded prepare, in ns; 0 if it was not measured.
 pub fn in_prepare_ns(rows: &Rows) -> u64 {
     price(rows, "prepare").map_or(0, |price| (price.ns[0] * price.inside) as u64)
 }
@@ -57,21 +58,21 @@ fn price(rows: &Rows, what: &str) -> Option<Price> {
     Some(Price { ns, inside })
 }
 
-/// The prices that the recorder measured.
+/// The costs that the recorder measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prices {
     step: Price,
-    /// Of a statement's execution, besides its steps.
+    /// Of a statement's execution, in addition to its steps.
     statement: Price,
     function: Price,
-    /// Of a recorded system call; it may be unknown.
+    /// Of a recorded system call; may be unknown.
     call: Price,
 }
 
 impl Prices {
-    /// Those of a trace; `None` if it has none.
+    /// Returns the costs of a trace; `None` if it has none.
     pub fn of(rows: &Rows) -> Option<Self> {
-        // What no probe could cost is not there; without any nothing is known.
+        // Costs of probes that were not in use are absent; without any, nothing is known.
         let (step, function) = (price(rows, "step"), price(rows, "function"));
         step.or(function)?;
         Some(Self {
@@ -83,7 +84,7 @@ impl Prices {
     }
 }
 
-/// What the recording took of an execution, in ns.
+/// Time that the recording took from an execution, in ns.
 #[derive(Debug, Clone, Copy, Default)]
 struct TracerTime {
     /// By [`LAYERS`].
@@ -101,7 +102,7 @@ impl TracerTime {
     }
 }
 
-/// What the recording took of each execution, by its position.
+/// Returns the time that the recording took from each execution, by position.
 fn parts(index: &Index, prices: Prices) -> Vec<TracerTime> {
     const APP: usize = 0;
     const DATABASE: usize = 1;
@@ -135,7 +136,7 @@ fn parts(index: &Index, prices: Prices) -> Vec<TracerTime> {
                     part.add(DATABASE, prices.statement.inside, prices.statement);
                     part.add(APP, prices.statement.outside(), prices.statement);
                 }
-                // In a statement's time, all but calls is Database's.
+                // In a statement's time, all but the calls belongs to Database.
                 (_, false) => part.add(
                     if kind(outer) == ShapeKind::Statement.name() { DATABASE } else { APP },
                     pairs,
@@ -150,8 +151,9 @@ fn parts(index: &Index, prices: Prices) -> Vec<TracerTime> {
 /// Times by execution and layer.
 pub type Times = HashMap<(u32, Layer), u64>;
 
-/// Takes the recording's part off the layers of each finished execution and gives it a layer of its own. `all` are the times of
-/// the executions by layer, `running` what of them was on a CPU; `finished` hands over the summary of an execution's shape, if it is finished.
+/// Deducts the recording's part from the layers of each finished execution and gives it a layer of its own. `all` are the times
+/// of the executions by layer, `running` the part of them on a CPU; `finished` passes the summary of an execution's shape, if it
+/// is finished.
 pub fn take_off(
     index: &Index,
     prices: Prices,
@@ -164,7 +166,7 @@ pub fn take_off(
     }
 }
 
-/// What of each execution the recording took, by layer: for who adds up executions otherwise than by their shape.
+/// Returns the recording's part of each execution by layer, for callers that do not sum up executions by shape.
 pub fn taken(index: &Index, prices: Prices, running: &Times) -> Vec<[(Layer, u64); 4]> {
     let fitted = |(at, part): (usize, TracerTime)| {
         let taken = fitted(at as u32, part, running);
@@ -173,12 +175,12 @@ pub fn taken(index: &Index, prices: Prices, running: &Times) -> Vec<[(Layer, u64
     parts(index, prices).into_iter().enumerate().map(fitted).collect()
 }
 
-/// The recording's part of one execution by [`LAYERS`], no more than it was running there.
+/// Returns the recording's part of one execution by [`LAYERS`], limited to the time it was running there.
 fn fitted(at: u32, part: TracerTime, running: &Times) -> [u64; 4] {
     let room = LAYERS.map(|layer| running.get(&(at, layer)).copied().unwrap_or(0));
     let mut taken: [u64; 4] = std::array::from_fn(|i| (part.layers[i].round() as u64).min(room[i]));
-    // Which half of a pair lies where is known less well than the pair: what does not fit into one of the two is in the other.
-    // So it is with a call and the file system in it.
+    // How a pair is divided between layers is less certain than its total: what does not fit into one of the two is in the
+    // other. The same holds for a call and the file system below it.
     for (from, to) in [(0, 1), (1, 0), (2, 3)] {
         let left = (part.layers[from].round() as u64).saturating_sub(room[from]);
         taken[to] = taken[to].saturating_add(left).min(room[to]);
@@ -186,7 +188,7 @@ fn fitted(at: u32, part: TracerTime, running: &Times) -> [u64; 4] {
     taken
 }
 
-/// Takes the recording's part off one execution's layers.
+/// Deducts the recording's part from one execution's layers.
 fn give(at: u32, part: TracerTime, all: &mut Times, running: &Times, summary: &mut OperationSummary) {
     let taken = fitted(at, part, running);
     let sum = taken.iter().fold(0_u64, |sum, ns| sum.saturating_add(*ns));
@@ -215,11 +217,11 @@ fn give(at: u32, part: TracerTime, all: &mut Times, running: &Times, summary: &m
     *cpu = cpu.saturating_add(sum);
 }
 
-/// Says of a shape how large the part is, once its latency is known.
+/// Determines how large the recording's part of a shape is, once its latency is known.
 pub fn judge(summary: &mut OperationSummary) {
     let latency = summary.latency_ns.sum;
     let Some(part) = &mut summary.tracer else { return };
-    // More than all of it it cannot be. Where there was no room for the price, the truth may lie above what was taken off.
+    // The part cannot exceed the latency. Where the cost did not fit into the running time, the true part may exceed what was deducted.
     let most = latency.max(part.ns);
     (part.low_ns, part.high_ns) = (part.low_ns.min(most), part.high_ns.clamp(part.ns, most));
     part.share = part.ns as f64 / latency.max(1) as f64;
@@ -284,7 +286,7 @@ mod tests {
         assert_eq!((part.layers, part.low, part.high), ([5000.0, 5005.0, 0.0, 0.0], 9004.5, 12006.0));
     }
 
-    /// Probed inside, a statement costs something itself, of which one half lies before its begin and behind its end.
+    /// When probed inside the process, a statement has a cost of its own, of which one half is before its start and after its end.
     #[test]
     fn statement_price_counts_once_for_each_execution() {
         let mut rows = rows([10, 9, 12]);
@@ -298,7 +300,7 @@ mod tests {
         assert_eq!((part.layers, part.low, part.high), ([5000.0, 5055.0, 0.0, 0.0], 9044.5, 12076.0));
     }
 
-    /// A function whose first instruction is single-stepped: most of its probe pair lies inside.
+    /// A function whose first instruction is single-stepped: most of its probe pair is inside.
     #[test]
     fn measured_inside_cost_is_used_for_probes() {
         let mut rows = rows([10, 9, 12]);

@@ -1,5 +1,5 @@
-//! What operations waited for beside the disk: locks with their holders, other programs, memory, quotas. The kernel reported what each
-//! sleep was for; here the sleeps of a statement are added up by that and by who ended them.
+//! Waits of operations other than for the disk: locks with their holders, other programs, memory, quotas. The kernel reports the
+//! reason of each sleep; here the sleeps of a statement are summed up by reason and by the process that ended them.
 
 use crate::contract::WaitedFor;
 use crate::rows::Index;
@@ -8,10 +8,10 @@ use model::Wait;
 use model::table::Slice;
 use std::collections::HashMap;
 
-/// At most so many waits of a statement are listed; the rest of a kind is one.
+/// Maximum number of waits listed for a statement; the rest of each kind is merged into one.
 const KEPT: usize = 64;
 
-/// What tells waits apart: what for, the file, and who ended it: process and shape of its operation.
+/// Key by which waits are distinguished: reason, file, and the process that ended it with the shape of its operation.
 type Key = (Wait, Option<u64>, Option<u32>, Option<usize>);
 
 /// The waits of one statement.
@@ -31,7 +31,7 @@ impl Waits {
         *sums = (sums.0 + 1, sums.1.saturating_add(slice.end_ns.saturating_sub(slice.start_ns)));
     }
 
-    /// The longest first.
+    /// Returns the waits, the longest first.
     pub fn finish(self, index: &Index) -> Vec<WaitedFor> {
         let rows = index.rows;
         let row = |((wait, file, tgid, shape), (times, ns)): (Key, (u64, u64))| WaitedFor {
@@ -52,7 +52,7 @@ impl Waits {
     }
 }
 
-/// Who ended a wait: `by writer (1234), UPDATE t SET …`; `None`: not known.
+/// Describes what ended a wait: `by writer (1234), UPDATE t SET …`; `None`: not known.
 pub fn by(wait: Wait, tgid: Option<u32>, process: Option<&str>, statement: Option<&str>) -> Option<String> {
     let tgid = tgid?;
     let holds = matches!(wait, Wait::Fcntl | Wait::Flock);
@@ -62,7 +62,7 @@ pub fn by(wait: Wait, tgid: Option<u32>, process: Option<&str>, statement: Optio
     Some(format!("{did} {process}(PID {tgid}){doing}"))
 }
 
-/// Characters of a statement that are quoted.
+/// Maximum number of characters quoted from a statement.
 const QUOTED: usize = 60;
 
 fn cut(text: &str) -> String {
@@ -72,7 +72,7 @@ fn cut(text: &str) -> String {
     text.chars().take(QUOTED).chain(['…']).collect()
 }
 
-/// One wait as a line: `fcntl lock on x.db-shm, held by writer (PID 12), UPDATE t SET …: 3.1 ms in 4 waits`.
+/// Formats one wait as a line: `fcntl lock on x.db-shm, held by writer (PID 12), UPDATE t SET …: 3.1 ms in 4 waits`.
 pub fn line(waited: &WaitedFor) -> String {
     let file = waited.file.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
     let on = file.map_or_else(String::new, |name| format!(" on {}", shown(name)));

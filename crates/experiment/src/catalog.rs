@@ -1,33 +1,33 @@
-//! The designs that come with the program, and what a word names: one of them, or a file.
+//! The built-in designs, and resolution of a word to one of them, or to a file.
 
 use crate::{Design, Workload};
 use std::io;
 use std::path::Path;
 
-/// Why a word names nothing that can be run.
+/// Why a word does not name anything that can be run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no such workload or sweep.
     #[error("unknown {what} {word:?}; expected one of {names}, or a file: DESIGN.toml")]
     Unknown {
-        /// What it would be.
+        /// The expected kind.
         what: &'static str,
-        /// What was asked for.
+        /// The word.
         word: String,
-        /// What there is.
+        /// The existing names.
         names: String,
     },
-    /// The file.
+    /// The file cannot be read.
     #[error("{tried} {word}: {error}")]
     Io {
-        /// What was done.
+        /// The operation.
         tried: &'static str,
         /// The file.
         word: String,
-        /// Why not.
+        /// The reason.
         error: io::Error,
     },
-    /// What is in it.
+    /// The design is invalid.
     #[error(transparent)]
     Design(#[from] crate::Error),
 }
@@ -37,21 +37,21 @@ type Result<T> = std::result::Result<T, Error>;
 /// The suite, by name: file name and text of each design in `experiments/suite` (see build.rs).
 const SUITE: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/suite.rs"));
 
-/// The sweeps of `fathom net sweep`, in `experiments/net`: no part of the suite, since they need root and measure the
-/// kernel's TCP rather than the device.
+/// The sweeps of `fathom net sweep`, in `experiments/net`: not part of the suite, since they need root and measure
+/// the kernel's TCP rather than the device.
 const NET: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/net.rs"));
 
-/// What `bench selftest` runs.
+/// The workload of `bench selftest`.
 const SELFTEST: (&str, &str) = ("selftest.toml", include_str!("../../../experiments/selftest.toml"));
 
-/// What `pool bench --paper-figures` runs: not in the suite, since it is about many devices, and takes an hour.
+/// The workload of `pool bench --paper-figures`: not in the suite, since it is about many devices, and takes an hour.
 const CLUSTER: (&str, &str) = ("cluster.toml", include_str!("../../../experiments/papers/cluster.toml"));
 
-/// The same with nodes on devices: the paper's figures as `papers --device` makes them.
+/// The same with nodes on devices: the paper's figures made by `papers --device`.
 const CLUSTER_DEVICES: (&str, &str) =
     ("cluster-devices.toml", include_str!("../../../experiments/papers/cluster-devices.toml"));
 
-/// What can be run.
+/// Something that can be run.
 pub enum Runnable {
     /// Factors and their values.
     Workload(Workload),
@@ -59,39 +59,39 @@ pub enum Runnable {
     Comparison(Design),
 }
 
-/// Every workload of the suite.
+/// Returns every workload of the suite.
 ///
 /// # Errors
-/// One is wrong, which the tests would show.
+/// A design is invalid, which the tests would detect.
 pub fn all() -> Result<Vec<Workload>> {
     SUITE.iter().map(|(name, text)| Ok(Workload::parse(name, text)?)).collect()
 }
 
-/// Every sweep of a network.
+/// Returns every sweep of a network.
 ///
 /// # Errors
-/// One is wrong, which the tests would show.
+/// A design is invalid, which the tests would detect.
 pub fn sweeps() -> Result<Vec<Workload>> {
     NET.iter().map(|(name, text)| Ok(Workload::parse(name, text)?)).collect()
 }
 
-/// The names of all workloads.
+/// Returns the names of all workloads.
 ///
 /// # Errors
-/// One is wrong, which the tests would show.
+/// A design is invalid, which the tests would detect.
 pub fn names() -> Result<Vec<String>> {
     Ok(all()?.into_iter().chain(sweeps()?).map(|w| w.name).collect())
 }
 
-/// What `bench selftest` compares with itself.
+/// Returns the workload that `bench selftest` compares with itself.
 ///
 /// # Errors
-/// It is wrong, which the tests would show.
+/// It is invalid, which the tests would detect.
 pub fn selftest() -> Result<Workload> {
     Ok(Workload::parse(SELFTEST.0, SELFTEST.1)?)
 }
 
-/// The sweep of a network of that name, or the design in that file.
+/// Finds the sweep of a network of that name, or the design in that file.
 ///
 /// # Errors
 /// There is none.
@@ -108,7 +108,7 @@ fn is_file(word: &str) -> bool {
     word.ends_with(".toml") || word.contains('/')
 }
 
-/// The workload of that name, or the design in that file.
+/// Finds the workload of that name, or the design in that file.
 ///
 /// # Errors
 /// There is none.
@@ -128,11 +128,11 @@ pub fn find(word: &str) -> Result<Runnable> {
     }
     let refused = |tried| move |error| Error::Io { tried, word: word.into(), error };
     let text = std::fs::read_to_string(Path::new(word)).map_err(refused("cannot read the design"))?;
-    // Which kind it is shows before anything is checked, so that errors name the right kind.
+    // The kind is determined before anything is checked, so that errors name the right kind.
     let is_comparison = text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("cell"));
     Ok(match is_comparison {
         true => {
-            // What stands beside the file is found from any folder, also when the run is resumed.
+            // Files beside the design's file are found from any folder, even when the run is resumed.
             let whole = Path::new(word).canonicalize().map_err(refused("looking for"))?;
             let folder = whole.parent().map(Path::to_path_buf);
             Runnable::Comparison(Design { folder, ..Design::parse(word, &text)? })

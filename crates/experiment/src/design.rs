@@ -1,4 +1,4 @@
-//! The design as its file says it (TOML), checked as a whole before anything runs.
+//! The design as read from its file (TOML), checked as a whole before anything runs.
 
 use crate::Error;
 use crate::suite::{Better, ExtraScore, Score, Sizing};
@@ -13,38 +13,38 @@ use std::time::Duration;
 pub struct Design {
     /// Name, such as `insert-delete`.
     pub name: String,
-    /// What it answers, as a sentence.
+    /// The question that it answers, as a sentence.
     pub question: String,
-    /// The metric compared; a replicate that gives it more than once counts with the median.
+    /// The metric compared; if a replicate prints it more than once, the median counts.
     pub metric: String,
-    /// Which way the metric is good. A design's file must say it: 104 ms that became 134 are no gain. Nothing in designs that were
-    /// stored before they had to, and in those of a workload, whose score says it.
+    /// Direction of the metric. A design's file must state it: 104 ms that became 134 are no gain. `None` in designs that were
+    /// stored before this was required, and in those of a workload, whose score has it.
     #[serde(default)]
     pub better: Option<Better>,
-    /// The cell that the others are compared with; a design from a file has one, a workload of the suite has none.
+    /// The cell with which the others are compared; a design from a file has one, a workload of the suite has none.
     pub baseline: Option<String>,
-    /// Blocks that count.
+    /// Number of measured blocks.
     pub blocks: u64,
-    /// Blocks before them that do not count.
+    /// Number of warm-up blocks before them.
     #[serde(default = "one")]
     pub warmup: u64,
     /// Seed of the order and of the intervals.
     pub seed: u64,
-    /// A replicate that lasts longer is ended and counts as failed.
+    /// A replicate that takes longer is killed and counts as failed.
     #[serde(default = "two_minutes")]
     pub timeout_s: u64,
-    /// Lists of words that a cell's argv takes in as `@name`.
+    /// Lists of words that a cell's argv includes as `@name`.
     #[serde(default)]
     pub words: BTreeMap<String, Vec<String>>,
-    /// The disk that `{disk}` and `{device}` name.
+    /// The disk to which `{disk}` and `{device}` refer.
     pub disk: Option<DiskWanted>,
-    /// What is compared.
+    /// The cells to compare.
     #[serde(rename = "cell")]
     pub cells: Vec<Cell>,
     /// For a workload of the suite: what is estimated, and when to stop.
     #[serde(default)]
     pub plan: Option<Plan>,
-    /// The folder of the file that says it, absolute: `{design}`. Not written in the file; whoever read it knows.
+    /// The absolute path of the design file's folder: `{design}`. Not stored in the file; set by whoever reads it.
     #[serde(default)]
     pub folder: Option<PathBuf>,
 }
@@ -57,21 +57,21 @@ pub struct Plan {
     /// Further scores of the same processes.
     #[serde(default)]
     pub also: Vec<ExtraScore>,
-    /// Half the width of every cell's interval that ends the run, as a fraction of the estimate.
+    /// Half-width of every cell's interval at which the run ends, as a fraction of the estimate.
     pub precision: f64,
-    /// No block is begun that would end later, also if there are fewer than wanted by then.
+    /// No block is started that would end later, even if there are fewer than requested by then.
     pub budget: Duration,
-    /// Whether the design's blocks are as many as shall be run, and not the least.
+    /// Whether the design's number of blocks is exact, not a minimum.
     pub exactly: bool,
     /// Whether it is a quick run.
     pub quick: bool,
-    /// How the inner count is found.
+    /// How the inner count is determined.
     pub sizing: Option<Sizing>,
-    /// Figures of the papers that it makes.
+    /// Figures of the papers that it reproduces.
     pub figures: Vec<String>,
 }
 
-/// What fills a command's holes.
+/// Values for the placeholders of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fill {
     /// Variables by name.
@@ -92,16 +92,16 @@ fn two_minutes() -> u64 {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskWanted {
-    /// What the maker knows it by, such as `loop-ram-ext4`.
+    /// Its kind as known to the maker, such as `loop-ram-ext4`.
     pub kind: String,
     /// Its size.
     pub size_mib: u64,
-    /// How often it is made anew.
+    /// How often it is recreated.
     #[serde(default)]
     pub fresh: Fresh,
 }
 
-/// How often a disk is made anew.
+/// How often a disk is recreated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fresh {
@@ -131,16 +131,16 @@ impl Fresh {
 pub struct Cell {
     /// Name, unique in the design.
     pub name: String,
-    /// What it is and what it sees, for the table.
+    /// What it is and what it measures, for the table.
     #[serde(default)]
     pub about: String,
-    /// Its factors, for those who read the results by machine.
+    /// Its factors, for programs that read the results.
     #[serde(default)]
     pub factors: BTreeMap<String, String>,
     /// The command. `{name}` is replaced by a variable, a word `@name` by a list of words.
     #[serde(default)]
     pub argv: Vec<String>,
-    /// Same command as this cell: an A/A arm.
+    /// The cell whose command this one repeats: an A/A arm.
     pub same_as: Option<String>,
     /// Programs that it needs on this machine.
     #[serde(default)]
@@ -151,20 +151,20 @@ pub struct Cell {
     /// A command that runs beside each replicate: started before it, ended by SIGINT after it.
     #[serde(default)]
     pub background: Vec<String>,
-    /// How long the background command needs until it is in force.
+    /// How long the background command needs until it takes effect.
     #[serde(default = "half_a_second")]
     pub background_settle_ms: u64,
-    /// The ratio that is wanted of it, for the table.
+    /// The target for its ratio, for the table.
     pub goal: Option<f64>,
-    /// How far from the baseline it may be, percent, for the table: an independent tool that does the same is expected to agree.
+    /// Maximum deviation from the baseline, percent, for the table: an independent tool that does the same is expected to agree.
     pub within_percent: Option<f64>,
-    /// What was found to set it apart from the baseline, reported where it is further off than that.
+    /// The known cause of a deviation from the baseline, reported if the deviation is larger than that.
     #[serde(default)]
     pub because: String,
-    /// What fills the command's holes besides the design's words.
+    /// Values for the command's placeholders in addition to the design's words.
     #[serde(default)]
     pub fill: Fill,
-    /// The same for the process that `--why` records.
+    /// The same for the process recorded by `--why`.
     #[serde(default)]
     pub why: Option<Fill>,
     /// The folder on the storage under test.
@@ -180,7 +180,7 @@ fn half_a_second() -> u64 {
 }
 
 impl Design {
-    /// Reads and checks a design. `name` is the file's name, for errors.
+    /// Parses and checks a design. `name` is the file's name, for errors.
     ///
     /// # Errors
     /// [`Error::Design`] with the line or the name that is wrong.
@@ -206,7 +206,7 @@ impl Design {
         Ok(design)
     }
 
-    /// Which way the score is good.
+    /// Returns the direction of the score.
     pub fn better(&self) -> Option<Better> {
         self.plan.as_ref().map_or(self.better, |plan| plan.score.better())
     }
@@ -217,7 +217,7 @@ impl Design {
     }
 
     fn check(&self) -> Result<(), String> {
-        // These come from a workload's factors, and go into archives.
+        // These come from a workload's factors, and are stored in archives.
         let ours = |c: &Cell| c.fill != Fill::default() || c.why.is_some() || c.dir.is_some() || c.metric.is_some();
         if self.plan.is_some() || self.cells.iter().any(ours) {
             return Err("a design file may not set plan, fill, why, dir or metric of a cell".into());

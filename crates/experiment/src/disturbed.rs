@@ -1,44 +1,45 @@
-//! Whether a process was disturbed while it was measured, by what the kernel counted of others in that time.
+//! Whether a process was disturbed while it was measured, according to the kernel's counts for other processes in that time.
 //!
-//! The gate looks before a process begins; what begins a second later it cannot see, and the process's own times cannot tell it from the thing that
-//! is measured. So the kernel's counters are read before and after each process. They know nothing of its score: whoever is left out by them is left
-//! out whether it was fast or slow, in both arms of a comparison alike.
+//! The gate checks the machine before a process begins; it cannot see what begins a second later, and the process's own times
+//! cannot distinguish that from the measured effect. So the kernel's counters are read before and after each process. They do not
+//! depend on its score: a process excluded by them is excluded whether it was fast or slow, in both arms of a comparison alike.
 //!
-//! Four things are judged, each of which the measured process cannot bring about itself, however many threads and children it has and however much
-//! work it gives to the kernel:
+//! Four things are judged, none of which the measured process can cause itself, however many threads and children it has and
+//! however much work it causes in the kernel:
 //!
 //! - **others**: processor time of processes of other families, on average over the time, in processors;
-//! - **steal**: the same of the host, for other guests;
-//! - **queue**: the share of the time in which the command's first thread was ready to run and waited for a processor, less everything in which its
-//!   own family or the kernel could have held it: an upper bound of what was its own doing, hence a lower bound of what was others';
-//! - **frequency**: the highest allowed one fell, or a processor was throttled for heat.
+//! - **steal**: time taken by the host for other guests, in the same unit;
+//! - **queue**: the share of the time in which the command's first thread was ready to run and waited for a processor, minus all
+//!   time in which its own family or the kernel could have occupied it: subtracting this upper bound of its own effect gives a
+//!   lower bound of that of others;
+//! - **frequency**: the maximum allowed frequency fell, or a processor was throttled for heat.
 //!
-//! Thresholds. The price of a tenth of a processor is at most a tenth where the measured process fills all processors or shares the one that the
-//! other takes, and next to nothing where one is free; an idle system uses a few hundredths. Time in the queue is
-//! lost to the thread as it is, so that there a fiftieth, the least difference that a verdict may name, is the bound; for steal as well. A count that is
-//! below three ticks is no count, and a process of less than ten ticks cannot be judged.
+//! Thresholds. The cost of a tenth of a processor is at most a tenth if the measured process fills all processors or shares the
+//! one that the other uses, and next to nothing if one is free; an idle system uses a few hundredths. Time in the queue is lost
+//! to the thread directly, so the limit there is a fiftieth, the smallest difference that a verdict may report; for steal as
+//! well. A count below three ticks is ignored, and a process of less than ten ticks cannot be judged.
 
 use crate::gate::{Mark, Marks, State};
 use crate::process::ResourceUse;
 use device::During;
 use model::table::Replicate;
 
-/// The mark that sums the others up.
+/// The mark that summarises the others.
 pub const UNDISTURBED: &str = "undisturbed";
 /// Processors that others may use on average.
 pub const OTHERS_CPUS: f64 = 0.1;
-/// Share of the time that a host may take, or that a thread may wait for others, in the queue.
+/// Share of the time that a host may take, or that a thread may wait in the queue for others.
 pub const LOST: f64 = 0.02;
-/// Less than three of the kernel's ticks is no count.
+/// Counts below three of the kernel's ticks are ignored.
 const LEAST_S: f64 = 0.03;
-/// What is shorter cannot be judged.
+/// Shorter processes cannot be judged.
 const SHORTEST_S: f64 = 0.1;
 /// How much lower a frequency may be than before: drivers round.
 const FREQUENCY: f64 = 0.01;
-/// Of more disturbed processes than this share no estimate is made without them: who is mostly disturbed says nothing of the rest.
+/// Maximum share of disturbed processes that are excluded from an estimate: if most are disturbed, the rest is not representative.
 pub const MOST: f64 = 0.25;
 
-/// The marks of a process that lasted `wall_s`. `beside` says that something else of this run ran meanwhile.
+/// Returns the marks of a process that lasted `wall_s`. `beside`: something else of this run ran at the same time.
 pub fn judge(wall_s: f64, during: &During, own: &ResourceUse, beside: bool) -> Marks {
     let mut marks = Marks::new();
     let mut wrong = Vec::new();
@@ -108,7 +109,7 @@ pub fn is_disturbed(replicate: &Replicate) -> bool {
     marks.is_some_and(|marks| marks.get(UNDISTURBED).is_some_and(|mark| mark.state == State::Failed))
 }
 
-/// Whether so many of all are too many for an estimate without them.
+/// Whether so many of all processes are too many for an estimate without them.
 pub fn too_many(disturbed: usize, all: usize) -> bool {
     disturbed as f64 > MOST * all as f64
 }
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn only_other_processes_count_as_disturbance() {
-        // Two seconds in which its four threads filled two processors, waited for each other, and made the kernel work.
+        // Two seconds in which its four threads filled two processors, waited for each other, and caused work in the kernel.
         let busy = own(4.0, 1.0, 1.0);
         assert_eq!(failed(&judge(2.0, &During { kernel_s: 0.8, ..calm() }, &busy, false)), Vec::<&str>::new());
         // It waits for its disk: neither it nor any other process runs.
@@ -164,7 +165,7 @@ mod tests {
     fn unknown_disturbance_is_not_reported() {
         let short = judge(0.02, &During { others_s: Ok(0.02), ..calm() }, &own(0.02, 0.02, 0.0), false);
         assert!(failed(&short).is_empty() && short[UNDISTURBED].state == State::Unavailable, "{short:?}");
-        // Two ticks are none.
+        // Two ticks are ignored.
         assert!(failed(&judge(0.15, &calm(), &own(0.1, 0.1, 0.0), false)).is_empty());
         let hidden = During { others_s: Err("hidden".into()), ..calm() };
         let marks = judge(1.0, &hidden, &ResourceUse { cpu_s: 1.0, scheduled: None }, false);

@@ -1,45 +1,45 @@
-//! How far a run is, and when it will be done: what is left of the design that runs goes on as fast as what is done of
-//! it, and the designs after it take what their budgets allow.
+//! Progress of a run, and its estimated end: the rest of the current design proceeds at its speed so far, and the
+//! designs after it take what their budgets allow.
 //!
-//! A design that stops by precision has a least number of blocks and no greatest: how many are added nobody knows before.
-//! So its time left is a range, from the end of the least blocks to the end of its budget. The finishing
-//! time is that of the range's end, and marked as approximate: waits for a quiet machine, a design to come whose least blocks overdraw its budget, and
-//! the making of tables come on top, and nobody knows them before.
+//! A design that stops by precision has a minimum number of blocks and no maximum: how many are added is not known in advance. So
+//! its remaining time is a range, from the end of the minimum to the end of its budget. The finishing time is that of the range's
+//! end, and marked as approximate: waits for a quiet machine, a later design whose minimum exceeds its budget, and the making of
+//! tables come on top, and cannot be predicted.
 
 use crate::Design;
 use std::time::Duration;
 
-/// What a comparison is reckoned to take, which has no budget, before anything of it is done.
+/// Estimated time of a comparison, which has no budget, before any of it is done.
 const COMPARISON: Duration = Duration::from_secs(600);
-/// More than anybody gives a run.
+/// More time than any run gets.
 const BOUNDLESS: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// What is known of a design before it runs.
+/// What is known about a design before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// What it is reckoned to take.
+    /// Its estimated time.
     pub budget: Duration,
-    /// How that limits it.
+    /// How that limits the design.
     pub limit: Limit,
 }
 
 /// How a budget limits a design.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// It is a guess: as many processes are run as there shall be.
+    /// The time is a guess: the full number of processes is run.
     None,
-    /// Nothing is begun that would end after it.
+    /// Nothing is started that would end after it.
     Strict,
-    /// At least so many processes are run whatever it says, and more until it is spent.
+    /// At least this many processes are run regardless, and more until it is spent.
     Beyond(u64),
 }
 
 impl Part {
-    /// What is known of a design.
+    /// Returns what is known about a design.
     pub fn of(design: &Design) -> Self {
         let least = (design.warmup + design.blocks) * design.cells.len() as u64;
         match &design.plan {
             None => Self { budget: COMPARISON, limit: Limit::None },
-            // Who names a number of blocks gives them all the time there is.
+            // An explicit number of blocks has no time limit.
             Some(plan) if plan.exactly && plan.budget > BOUNDLESS => Self { budget: COMPARISON, limit: Limit::None },
             Some(plan) if plan.exactly => Self { budget: plan.budget, limit: Limit::Strict },
             Some(plan) => Self { budget: plan.budget, limit: Limit::Beyond(least) },
@@ -47,7 +47,7 @@ impl Part {
     }
 }
 
-/// Where a run of several designs is.
+/// Progress of a run of several designs.
 #[derive(Debug, Clone)]
 pub struct Eta {
     parts: Vec<Part>,
@@ -56,18 +56,18 @@ pub struct Eta {
 }
 
 impl Eta {
-    /// Of a run of these.
+    /// Starts a run of these designs.
     pub fn new(parts: Vec<Part>) -> Self {
         Self { parts, current: 0, begun: Duration::ZERO }
     }
 
-    /// The design `at` begins, at this time since the run began.
+    /// Marks the start of the design `at`, at this time since the run began.
     pub fn begin(&mut self, at: usize, now: Duration) {
         (self.current, self.begun) = (at, now);
     }
 
-    /// The least and the most time left, when `done` of `total` processes of the current design have ended; nothing if that
-    /// cannot be known yet.
+    /// Returns the minimum and the maximum time left, when `done` of `total` processes of the current design have ended;
+    /// `None` if that cannot be known yet.
     pub fn left(&self, now: Duration, done: u64, total: u64) -> Option<(Duration, Duration)> {
         let part = self.parts.get(self.current)?;
         let elapsed = now.saturating_sub(self.begun);
@@ -79,7 +79,7 @@ impl Eta {
             Limit::None => (at_this_speed(total), at_this_speed(total)),
             Limit::Strict => (at_this_speed(total).min(rest), at_this_speed(total).min(rest)),
             Limit::Beyond(_) if done == 0 => (Duration::ZERO, rest),
-            // The least is run though it overdraws the budget; beyond it a block is ended that was begun.
+            // The minimum is run even if it exceeds the budget; beyond it, a started block is completed.
             Limit::Beyond(processes) => {
                 let least = at_this_speed(processes.max(if done < processes { 0 } else { total }));
                 (least, least.max(rest))
@@ -129,9 +129,9 @@ mod tests {
         let eta = Eta::new(vec![Part { budget: s(100), limit: Limit::Beyond(10) }]);
         assert_eq!(eta.left(s(0), 0, 10), Some((s(0), s(100))));
         assert_eq!(eta.left(s(20), 5, 10), Some((s(20), s(80))));
-        // The least blocks are run even over budget.
+        // The minimum number of blocks is run even over budget.
         assert_eq!(eta.left(s(90), 5, 10), Some((s(90), s(90))));
-        // Beyond it, the block that runs is ended.
+        // Beyond it, the current block is completed.
         assert_eq!(eta.left(s(60), 12, 14), Some((s(10), s(40))));
     }
 }

@@ -1,4 +1,4 @@
-//! How far a run is, in words; and when a line of it is due where no bar can be drawn.
+//! Progress of a run, in words; and when to print a line of it where no bar can be drawn.
 
 use model::text::about;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// How often a line is printed where no bar can be drawn.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// When a line was printed last, and how much was done then.
+/// When a line was last printed, and how much was done then.
 #[derive(Debug, Default)]
 pub struct Lines {
     last: Option<Duration>,
@@ -14,7 +14,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Whether one is due now: at a design's begin, and after a while.
+    /// Whether a line is due now: at a design's start, and at intervals.
     pub fn due(&mut self, now: Duration, done: u64) -> bool {
         let begins = done < self.done;
         self.done = done;
@@ -26,14 +26,14 @@ impl Lines {
     }
 }
 
-/// The time left, and by when.
+/// Formats the time left, and the finishing time.
 pub fn time_left((least, most): (Duration, Duration)) -> String {
     let end = clock_in(most).map_or(String::new(), |time| format!(", until about {time}"));
     let or_before = if least == most || end.is_empty() { "" } else { " or before" };
     format!(", {} left{end}{or_before}", range(least, most))
 }
 
-/// A time that is known within bounds.
+/// Formats a range of times.
 fn range(least: Duration, most: Duration) -> String {
     match (about(least.as_secs()), about(most.as_secs())) {
         (a, b) if a == b => a,
@@ -42,10 +42,10 @@ fn range(least: Duration, most: Duration) -> String {
     }
 }
 
-/// The hour and minute, here, after `left`.
+/// Returns the local hour and minute after `left`.
 fn clock_in(left: Duration) -> Option<String> {
     let then = std::time::SystemTime::now().checked_add(left)?.duration_since(std::time::UNIX_EPOCH).ok()?;
-    // The kind of number that the C library has; musl's is about to change.
+    // The integer type of the C library; musl's is about to change.
     let seconds = then.as_secs().try_into().ok()?;
     // SAFETY: a tm may be all zeroes.
     let mut parts: libc::tm = unsafe { std::mem::zeroed() };
@@ -79,7 +79,7 @@ mod tests {
         assert!(!lines.due(s(34), 0), "and waits for the machine");
     }
 
-    /// What comes on top of the blocks nobody knows before.
+    /// The time in addition to the blocks cannot be predicted.
     #[test]
     fn finishing_time_is_approximate_or_upper_bound() {
         for (least, most) in [(s(20), s(600)), (s(0), s(90)), (s(30), s(30))] {

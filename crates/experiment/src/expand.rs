@@ -1,8 +1,8 @@
-//! A workload and what was chosen of it become a design: the cross product of the factors' values.
+//! Turns a workload and the user's choices into a design: the cross product of the factors' values.
 //!
-//! A cell has only the factors that its command uses: a value of one factor may bring words that use another (`scans`
-//! only where the operation is a scan). Combinations that differ in unused factors only are one cell. So a cell's factors
-//! are what makes it what it is, and two archives agree on which cells are the same by comparing them.
+//! A cell has only the factors that its command uses: a value of one factor may add words that use another (`scans` only
+//! if the operation is a scan). Combinations that differ only in unused factors are one cell. So a cell's factors
+//! identify it, and two archives agree on which cells are the same by comparing them.
 
 use crate::design::{Cell, Design, Fill, Plan};
 use crate::suite::{Factor, Workload};
@@ -11,31 +11,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// More cells than anybody waits for; a slip of the keyboard.
+/// More cells than anyone would wait for; a typing error.
 const MOST_CELLS: usize = 1000;
 
-/// What the user chose; empty is the workload's own.
+/// The user's choices; empty ones use the workload's own.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Choices {
     /// Values by factor.
     pub factors: BTreeMap<String, Vec<String>>,
     /// Folders on the storage under test: the value of the factor `dir`, and the folder.
     pub dirs: Vec<(String, PathBuf)>,
-    /// The quick values and effort.
+    /// Whether to use the quick values and effort.
     pub quick: bool,
-    /// Blocks that count: as many, whatever the intervals say.
+    /// Exact number of measured blocks, whatever the intervals are.
     pub blocks: Option<u64>,
     /// Seed of the order.
     pub seed: u64,
-    /// Time for this design.
+    /// Time limit for this design.
     pub budget: Option<Duration>,
-    /// Half the width of the interval that ends the run, as a fraction.
+    /// Half-width of the interval at which the run ends, as a fraction.
     pub precision: Option<f64>,
-    /// Needs ([`crate::needs`]) that are not met here: a value that has one gives way to what may stand in for it.
+    /// Needs ([`crate::needs`]) that are not met here: a value with such a need is replaced by its substitute.
     pub unmet: BTreeSet<String>,
 }
 
-/// The design of a workload with these choices.
+/// Builds the design of a workload with these choices.
 ///
 /// # Errors
 /// [`Error::Design`] for a value that is not allowed, a factor that does not exist, or when nothing is left to run.
@@ -81,7 +81,7 @@ pub fn expand(workload: &Workload, choices: &Choices) -> Result<Design, Error> {
             score: workload.score.clone(),
             also: workload.also.clone(),
             precision: choices.precision.unwrap_or(effort.precision_percent / 100.0),
-            // Who names a number of blocks wants them all.
+            // An explicit number of blocks is run completely.
             budget: choices.budget.unwrap_or(match choices.blocks {
                 Some(_) => Duration::from_secs(u64::from(u32::MAX)),
                 None => Duration::from_secs(effort.budget_s),
@@ -124,22 +124,22 @@ fn chosen<'a>(workload: &'a Workload, choices: &'a Choices) -> Result<Vec<(&'a F
     Ok(workload.factors.iter().map(of).collect())
 }
 
-/// The values of a factor when nobody says otherwise.
+/// The default values of a factor.
 fn usual<'a>(factor: &'a Factor, choices: &Choices) -> &'a [String] {
     if choices.quick && !factor.quick.is_empty() { &factor.quick } else { &factor.default }
 }
 
-/// What stands in for a value here, and the need of it that is not met.
+/// Returns the substitute for a value here, and its unmet need.
 fn stand_in<'a>(factor: &'a Factor, value: &str, choices: &Choices) -> Option<(&'a str, &'a str)> {
     let other = factor.instead.get(value)?;
     let need = factor.needs.get(value)?.iter().find(|need| choices.unmet.contains(*need))?;
     Some((other, need))
 }
 
-/// The workload's first cell, twice: what `bench selftest` runs.
+/// The workload's first cell, twice: the design of `bench selftest`.
 ///
 /// # Errors
-/// As [`expand`].
+/// Same as [`expand`].
 pub fn against_itself(workload: &Workload, blocks: u64, seed: u64) -> Result<Design, Error> {
     let choices = Choices { blocks: Some(blocks), seed, ..Choices::default() };
     let mut design = expand(workload, &choices)?;
@@ -151,7 +151,7 @@ pub fn against_itself(workload: &Workload, blocks: u64, seed: u64) -> Result<Des
     Ok(design)
 }
 
-/// Which values give way to others, in words; [`expand`] puts the others in their place.
+/// Describes which values are replaced by others; [`expand`] replaces them.
 pub fn instead(workload: &Workload, choices: &Choices) -> Vec<String> {
     let open = workload.factors.iter().filter(|f| !choices.factors.contains_key(&f.name));
     let substitutions = |factor: &Factor| {
@@ -188,7 +188,7 @@ fn cell(
     let used = used(workload, &fill);
     let factors: BTreeMap<String, String> =
         values.iter().filter(|(name, _)| used.contains(**name)).map(|(n, v)| (n.to_string(), v.to_string())).collect();
-    // Named by what differs: from its neighbours, or from what such a run does by default.
+    // The name contains what differs: from the neighbours, or from the defaults of such a run.
     let differs = |factor: &Factor, all: &[&str]| all.len() > 1 || usual(factor, choices) != [all[0]];
     let name: Vec<String> = chosen
         .iter()
@@ -221,7 +221,7 @@ fn cell(
     })
 }
 
-/// The values as variables, and the lists that they bring.
+/// Returns the values as variables, and the lists that they add.
 fn fill(workload: &Workload, values: &BTreeMap<&str, &str>) -> Fill {
     let list = |f: &Factor| Some((f.name.clone(), f.words.get(*values.get(f.name.as_str())?)?.clone()));
     Fill {
@@ -230,7 +230,7 @@ fn fill(workload: &Workload, values: &BTreeMap<&str, &str>) -> Fill {
     }
 }
 
-/// The factors that a command uses: by a hole in it or in a list it takes in, or as such a list.
+/// Returns the factors that a command uses: as a placeholder in it or in an included list, or as such a list.
 fn used<'a>(workload: &'a Workload, fill: &'a Fill) -> BTreeSet<&'a str> {
     let mut used = BTreeSet::new();
     let mut visit = |word: &'a str| match word.strip_prefix('@') {
@@ -309,7 +309,7 @@ mod tests {
     fn cells_are_product_of_factors_minus_unused_and_skipped() {
         let design = design(&choose(&[("mode", &["x", "y"]), ("scans", &["3", "4"])])).unwrap();
         let names: Vec<&str> = design.cells.iter().map(|c| c.name.as_str()).collect();
-        // The INSERTs do not use scans, so that there is one of them; with mode y they are left out.
+        // The INSERTs do not use scans, so there is only one of them; with mode y they are left out.
         assert_eq!(
             names,
             [
@@ -349,7 +349,7 @@ mod tests {
         let workload = Workload::parse("w.toml", &text).unwrap();
         let mut choices = Choices { unmet: BTreeSet::from(["sh".into()]), ..Choices::default() };
         let cells = expand(&workload, &choices).unwrap().cells;
-        // The INSERTs exist already, so that no cell is added.
+        // The INSERTs exist already, so no cell is added.
         assert_eq!(cells.iter().map(|c| c.factors["op"].as_str()).collect::<Vec<_>>(), ["insert"]);
         assert_eq!(instead(&workload, &choices), ["w: op=insert instead of op=select, which needs sh"]);
         choices.factors.insert("op".into(), vec!["select".into()]);

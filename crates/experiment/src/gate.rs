@@ -1,26 +1,26 @@
-//! The gate before each process: is the machine as it was when the first one began?
+//! The gate before each process: is the machine in the same state as when the first one began?
 //!
 //! A laptop that has grown hot, a phone that has begun to charge, a backup that has just started: each makes the next
-//! process slower than the one before, and no statistics can tell that from the thing that is measured. So before each
-//! process the sensors are read. Where waiting helps (heat, a lowered frequency, somebody else's work) the runner waits,
-//! but not for ever: after a time limit, or when all its waiting has cost more than an allowance, the process runs
-//! anyway and is **marked**. Nothing is dropped, and a sensor that is not there is marked as such.
+//! process slower than the previous one, and no statistics can distinguish that from the measured effect. So the sensors
+//! are read before each process. Where waiting helps (heat, a lowered frequency, others' work) the runner waits, but not
+//! forever: after a time limit, or when the total waiting time exceeds an allowance, the process runs anyway and is
+//! **marked**. Nothing is dropped, and a missing sensor is marked as such.
 //!
-//! Thresholds: ±3 °C of the first start is what krun demands; a third of one processor is more than an idle desktop uses
-//! and less than any job somebody started; below 30 % charge phones save power. Waiting does not heat a machine that has
-//! become cooler than at first, nor fill a battery: those are marked at once.
+//! Thresholds: ±3 °C of the first start is krun's requirement; a third of one processor is more than an idle desktop
+//! uses and less than any started job; below 30 % charge phones save power. Waiting does not heat a machine that has
+//! become cooler than at first, nor charge a battery: those are marked at once.
 //!
-//! Pure: the caller brings the time and the readings.
+//! Pure: the caller provides the time and the readings.
 
 use device::{Battery, Readings};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How far the temperature may be from the first, °C.
+/// Maximum deviation of the temperature from the first one, °C.
 pub const TEMPERATURE_C: f64 = 3.0;
 /// Processors that others may keep busy.
 pub const BUSY_CPUS: f64 = 0.33;
-/// The battery must be fuller than this, percent.
+/// The charge of the battery must be above this, percent.
 pub const BATTERY_PERCENT: u64 = 30;
 /// How much lower the allowed frequency may be than at first, as a fraction: drivers round.
 const FREQUENCY: f64 = 0.01;
@@ -29,7 +29,7 @@ const FREQUENCY: f64 = 0.01;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// The machine was as it should be.
+    /// The machine was in the required state.
     Passed,
     /// It was not, and the process ran anyway.
     Failed,
@@ -37,18 +37,18 @@ pub enum State {
     Unavailable,
 }
 
-/// One gate, as it is kept with the replicate.
+/// One gate, as stored with the replicate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mark {
     /// Whether it was passed.
     pub state: State,
-    /// What was read.
+    /// The reading.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
     /// Its unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// What it should have been, why there is nothing, or the battery's status.
+    /// The required value, the reason for a missing one, or the battery's status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -56,18 +56,18 @@ pub struct Mark {
 /// All gates by name: `temperature`, `frequency`, `load`, `battery`; and `waited`, how long in s.
 pub type Marks = BTreeMap<String, Mark>;
 
-/// What the runner shall do.
+/// What the runner must do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Signal {
-    /// Look again soon; the text says for what it waits.
+    /// Check again soon; the text describes what it waits for.
     Wait(String),
     /// Start the process.
     Go(Marks),
-    /// Start it although a gate was not passed.
+    /// Start the process although a gate was not passed.
     GiveUp(Marks),
 }
 
-/// How long it may wait.
+/// Limits of waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
     /// Before one process, ns.
@@ -88,7 +88,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A gate that has seen nothing yet.
+    /// Creates a gate without any readings yet.
     pub fn new(patience: Patience) -> Self {
         Self { patience, spent_ns: 0, waiting_since: None, temperature_c: None, frequency_mhz: None, charging: None }
     }
@@ -102,8 +102,8 @@ impl Gate {
         self.charging = self.charging.take().or(charging);
     }
 
-    /// What to do at `now_ns` (any steady clock), given the sensors. After `Go` and `GiveUp` the next call is about the
-    /// next process.
+    /// Returns what to do at `now_ns` (any steady clock), given the sensors. After `Go` and `GiveUp` the next call is
+    /// about the next process.
     pub fn signal(&mut self, now_ns: u64, readings: &Readings) -> Signal {
         let since = *self.waiting_since.get_or_insert(now_ns);
         let waited_ns = now_ns.saturating_sub(since);
@@ -125,7 +125,7 @@ impl Gate {
         if failed { Signal::GiveUp(marks) } else { Signal::Go(marks) }
     }
 
-    /// The gates, and what waiting may mend.
+    /// Returns the gates, and a problem that waiting may solve.
     fn judge(&mut self, readings: &Readings) -> (Marks, Option<String>) {
         let mut marks = Marks::new();
         let mut helps = None;

@@ -1,20 +1,20 @@
-//! Who runs a process must not outlive its runner: a guard between the two, which ends everything that the process started.
+//! A process must not outlive its runner: a guard between the two ends everything that the process started.
 //!
-//! A runner that is killed by SIGKILL, or by the kernel for want of memory, can end nobody. What it was running then goes on: a load
-//! that fills the next measurement's disk, a background process that nobody remembers. PR_SET_PDEATHSIG reaches the child alone, and
-//! a group's number only those that stayed in the group. So each command gets a guard: a process that is forked before it, is its
-//! parent, and stands in for every orphan below (PR_SET_CHILD_SUBREAPER), daemons included. The guard holds the reading end of a pipe
-//! of which the runner holds the other; it waits for the command and for the end of that pipe, whichever comes first, then ends
-//! whatever is left, generation by generation, and ends as the command ended. Who stayed in the command's group is killed at once. Who
-//! left it is asked to end by SIGTERM, and killed after [`GRACE_MS`]: a keeper of a disk or of a namespace ignores that signal and needs the time
-//! to take it down. While the command runs, the guard sleeps: it wakes nobody and costs nothing.
+//! A runner that is killed by SIGKILL, or by the OOM killer, cannot end anything. What it was running then continues: a load that
+//! fills the next measurement's disk, a forgotten background process. PR_SET_PDEATHSIG reaches only the child, and a process
+//! group only those that stayed in it. So each command gets a guard: a process that is forked before it, is its parent, and
+//! adopts all orphans below (PR_SET_CHILD_SUBREAPER), including daemons. The guard holds the read end of a pipe whose write end
+//! the runner holds; it waits for the command or the closing of that pipe, whichever comes first, then ends all remaining
+//! processes, generation by generation, and ends as the command ended. Processes still in the command's group are killed at once.
+//! Those that left it get SIGTERM, and are killed after [`GRACE_MS`]: a process that holds a disk or a namespace ignores that
+//! signal and needs the time to take it down. While the command runs, the guard sleeps: it causes no wakeups and no cost.
 //!
-//! It is forked and not executed: a replicate begins no later for it, and it works in any program. So only async-signal-safe calls are
-//! made in it. It takes another name (`ps` and `pkill -f` show `fathom-guard`), lest whoever kills the runner by name kill it too; if it
-//! is killed all the same, PR_SET_PDEATHSIG still takes the command along.
+//! The guard is forked but not executed: a replicate does not start later because of it, and it works in any program. So it makes
+//! only async-signal-safe calls. It changes its name (`ps` and `pkill -f` show `fathom-guard`), so that killing the runner by
+//! name does not kill it too; if it is killed nevertheless, PR_SET_PDEATHSIG still kills the command.
 //!
-//! Not covered: processes that were moved into another PID namespace's care keep to its rules (the end of its first process ends
-//! them), and a process that no SIGKILL ends, since it waits in a driver, is left after [`PATIENCE_MS`].
+//! Not covered: processes in another PID namespace follow its rules (the end of its first process ends them), and a process that
+//! SIGKILL does not end, because it waits in a driver, is left after [`PATIENCE_MS`].
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -22,18 +22,18 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// What a guard is called where processes are listed.
+/// The guard's name in process lists.
 const NAME: &[u8] = b"fathom-guard\0";
-/// How long those that left the group have to end by themselves.
+/// How long processes that left the group have to end by themselves.
 const GRACE_MS: u32 = 10_000;
 /// How often they are signalled.
 const AGAIN_MS: u32 = 100;
-/// How long it goes on in all.
+/// How long the guard tries in total.
 const PATIENCE_MS: u32 = 2 * GRACE_MS;
-/// Pause between two looks at what is still to be killed.
+/// Pause between two scans for remaining processes.
 const PAUSE_MS: u32 = 2;
 
-/// The runner's ends of the guard's pipes: what it watches over ends when this is dropped.
+/// The runner's ends of the guard's pipes: the guarded processes are ended when this is dropped.
 #[derive(Debug)]
 pub struct GuardHandle {
     pipe: OwnedFd,
@@ -41,28 +41,28 @@ pub struct GuardHandle {
 }
 
 impl GuardHandle {
-    /// Has the guard end whoever is left. What comes back tells, once the guard has ended, what the scheduler counted of the command.
+    /// Makes the guard end all remaining processes. The result yields, once the guard has ended, the scheduler's counts for the command.
     pub fn let_go(self) -> GuardReply {
         drop(self.pipe);
         GuardReply(self.word)
     }
 }
 
-/// What the guard leaves behind.
+/// What the guard reports at its end.
 #[derive(Debug)]
 pub struct GuardReply(OwnedFd);
 
-/// What the scheduler counted of a command's first thread.
+/// The scheduler's counts for a command's first thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scheduled {
-    /// It ran for so long, ns.
+    /// Time it ran, ns.
     pub ran_ns: u64,
-    /// It was ready to run and waited for a processor for so long, ns.
+    /// Time it was ready to run and waited for a processor, ns.
     pub waited_ns: u64,
 }
 
 impl GuardReply {
-    /// What the guard reported, if the kernel counts it.
+    /// Returns what the guard reported, if the kernel counts it.
     pub fn read(self) -> Option<Scheduled> {
         let mut text = [0_u8; 128];
         // SAFETY: a descriptor of ours, which does not block, and a buffer of ours.
@@ -73,10 +73,10 @@ impl GuardReply {
     }
 }
 
-/// A pipe's reading and writing end.
+/// Creates a pipe: its read and write end.
 fn pipe() -> io::Result<[OwnedFd; 2]> {
     let mut ends = [0; 2];
-    // SAFETY: pipe2 writes two descriptors into an array of ours. Neither end ever keeps anybody waiting: the guard polls.
+    // SAFETY: pipe2 writes two descriptors into an array of ours. Neither end ever blocks: the guard polls.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -84,11 +84,11 @@ fn pipe() -> io::Result<[OwnedFd; 2]> {
     Ok(ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// Has `command`, when it is spawned, run under a guard, in a process group of its own that the guard leads. Its `Child` is the guard,
-/// which ends as the command ends: with its status, or by its signal.
+/// Makes `command`, when it is spawned, run under a guard, in a process group of its own that the guard leads. Its `Child` is the
+/// guard, which ends as the command ends: with its status, or by its signal.
 ///
 /// # Errors
-/// No pipe can be had.
+/// No pipe can be created.
 pub fn guard(command: &mut Command) -> io::Result<GuardHandle> {
     let [read, write] = pipe()?;
     let [hears, tells] = pipe()?;
@@ -102,21 +102,21 @@ pub fn guard(command: &mut Command) -> io::Result<GuardHandle> {
     Ok(GuardHandle { pipe: write, word: hears })
 }
 
-/// Where this process's words stand in its memory: what `ps` shows of it.
+/// Returns the address range of this process's command line in memory, which `ps` shows.
 fn words() -> &'static Option<(usize, usize)> {
     static WORDS: OnceLock<Option<(usize, usize)>> = OnceLock::new();
     WORDS.get_or_init(|| {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-        // proc(5): the fields after the name, which may hold anything; arg_start is the 48th of all, arg_end the 49th.
+        // proc(5): the fields after the name, which may contain anything; arg_start is the 48th of all, arg_end the 49th.
         let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
         let number = |nth: usize| fields.get(nth - 3)?.parse::<usize>().ok();
         let (start, end) = (number(48)?, number(49)?);
-        // Without the right to look they are 0.
+        // Without permission to read them they are 0.
         (start > 0 && end > start && end - start < 1 << 21).then_some((start, end))
     })
 }
 
-/// In the forked child: forks the command off. Returns in the command's process only.
+/// In the forked child: forks the command. Returns only in the command's process.
 fn between(pipes: [RawFd; 2], words: Option<(usize, usize)>) -> io::Result<()> {
     // SAFETY: async-signal-safe calls on our own process. The second fork is the bare system call: a C library's own would run handlers
     // that may wait for a lock that another thread of the runner held. Without CLONE_VM all arguments but the flags may be 0.
@@ -127,11 +127,11 @@ fn between(pipes: [RawFd; 2], words: Option<(usize, usize)>) -> io::Result<()> {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
-                // It may have died before that was written.
+                // The guard may have died before that call.
                 if libc::getppid() != guard {
                     libc::_exit(1);
                 }
-                // A shell starts what it puts into the background with SIGINT ignored, which would be inherited; we end by it.
+                // A shell starts background commands with SIGINT ignored, which would be inherited; we end commands by it.
                 libc::signal(libc::SIGINT, libc::SIG_DFL);
                 Ok(())
             }
@@ -140,10 +140,10 @@ fn between(pipes: [RawFd; 2], words: Option<(usize, usize)>) -> io::Result<()> {
     }
 }
 
-/// The guard's life.
+/// The guard's main loop.
 fn watch([pipe, tells]: [RawFd; 2], command: libc::pid_t, words: Option<(usize, usize)>) -> ! {
     // SAFETY: async-signal-safe calls on our own process, with pointers to values of ours. The words' memory is this process's own copy,
-    // mapped and writable since the program began, and nobody reads it any more.
+    // mapped and writable since the program began, and it is not read any more.
     unsafe {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
             libc::signal(signal, libc::SIG_IGN);
@@ -171,7 +171,7 @@ fn watch([pipe, tells]: [RawFd; 2], command: libc::pid_t, words: Option<(usize, 
             }
             let watched = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
             let mut both = [watched(pipe), watched(ended)];
-            // Without a signalfd (a negative one is passed over) it looks every 10 ms.
+            // Without a signalfd (poll skips a negative one) it checks every 10 ms.
             libc::poll(both.as_mut_ptr(), 2, if ended < 0 { 10 } else { -1 });
             alone = both[0].revents != 0;
             if ended >= 0 {
@@ -184,7 +184,7 @@ fn watch([pipe, tells]: [RawFd; 2], command: libc::pid_t, words: Option<(usize, 
     }
 }
 
-/// If the command has ended, tells what the scheduler counted of it: as long as nobody has taken its status, the kernel still knows.
+/// If the command has ended, sends the scheduler's counts for it: the kernel keeps them until its status is reaped.
 ///
 /// # Safety
 /// Async-signal-safe.
@@ -210,7 +210,7 @@ unsafe fn send_status(to: RawFd, command: libc::pid_t) {
     }
 }
 
-/// Writes a number's digits, and returns how many they are.
+/// Writes a number in decimal digits, and returns how many there are.
 fn write_number(number: libc::pid_t, into: &mut [u8]) -> usize {
     let (mut rest, mut digits) = (number.max(0), 0);
     while digits < into.len() {
@@ -225,7 +225,7 @@ fn write_number(number: libc::pid_t, into: &mut [u8]) -> usize {
     digits
 }
 
-/// Closes every descriptor but two: the runner's pipes, of which a copy would keep a reader waiting, and its locks.
+/// Closes every descriptor except two: a copy of the runner's pipes would keep a reader waiting, and a copy of its locks would hold them.
 ///
 /// # Safety
 /// The process must not use any of them again.
@@ -253,7 +253,7 @@ unsafe fn close_all_but(mut kept: [RawFd; 2]) {
     }
 }
 
-/// Takes the statuses of those that have ended: the command's, if it is among them, and whether anybody is left.
+/// Reaps those that have ended: returns the command's status, if it is among them, and whether any child is left.
 ///
 /// # Safety
 /// Async-signal-safe; it reaps every child of the process.
@@ -271,7 +271,7 @@ unsafe fn reap(command: libc::pid_t, options: libc::c_int) -> (Option<libc::c_in
     }
 }
 
-/// Ends every descendant, child by child: those whose parents have ended become children of this process in their turn. Returns the
+/// Ends every descendant, child by child: children of ended processes become children of this process in turn. Returns the
 /// command's status if it was among them.
 ///
 /// # Safety
@@ -298,8 +298,8 @@ unsafe fn end_all(command: libc::pid_t) -> Option<libc::c_int> {
     status
 }
 
-/// Sends SIGKILL to every child of this process that is in its group, and to the others the signal `outside`. They are found in /proc:
-/// not all kernels list a process's children.
+/// Sends SIGKILL to every child of this process that is in its group, and the signal `outside` to the others. They are found in
+/// /proc: not all kernels list a process's children.
 ///
 /// # Safety
 /// Async-signal-safe.
@@ -337,7 +337,7 @@ unsafe fn signal_children(outside: Option<libc::c_int>) {
     }
 }
 
-/// The number that a name that ends with a zero is.
+/// Parses the number in a name that ends with a zero byte.
 fn number(name: &[u8]) -> Option<libc::pid_t> {
     let digits = name.split(|b| *b == 0).next().filter(|digits| !digits.is_empty())?;
     digits.iter().try_fold(0, |n: libc::pid_t, digit| match digit {
@@ -346,7 +346,7 @@ fn number(name: &[u8]) -> Option<libc::pid_t> {
     })
 }
 
-/// The parent and the group of the process of that name in /proc.
+/// Returns the parent and the group of the process with that name in /proc.
 ///
 /// # Safety
 /// Async-signal-safe.
@@ -369,7 +369,8 @@ unsafe fn family(proc: RawFd, name: &[u8]) -> Option<(libc::pid_t, libc::pid_t)>
     family_in(&stat[..got])
 }
 
-/// The fourth and fifth field of a line of /proc/PID/stat, behind the name, which may hold anything but ends with the last bracket.
+/// Parses the fourth and fifth field of a line of /proc/PID/stat, after the name, which may contain anything but ends with the
+/// last bracket.
 fn family_in(stat: &[u8]) -> Option<(libc::pid_t, libc::pid_t)> {
     let behind = &stat[stat.iter().rposition(|b| *b == b')')? + 1..];
     let mut fields = behind.split(|b| *b == b' ').skip(2).map(|field| {
@@ -380,7 +381,7 @@ fn family_in(stat: &[u8]) -> Option<(libc::pid_t, libc::pid_t)> {
     Some((fields.next()??, fields.next()??))
 }
 
-/// Ends this process as another ended.
+/// Ends this process in the same way as another ended.
 ///
 /// # Safety
 /// Async-signal-safe; does not return.
@@ -391,7 +392,7 @@ unsafe fn end_as(status: Option<libc::c_int>) -> ! {
             Some(status) if libc::WIFEXITED(status) => libc::_exit(libc::WEXITSTATUS(status)),
             Some(status) if libc::WIFSIGNALED(status) => {
                 let signal = libc::WTERMSIG(status);
-                // The memory is the runner's: it is not to be dumped for what the command did.
+                // The memory is the runner's: it must not be dumped because of what the command did.
                 let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
                 libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
                 libc::signal(signal, libc::SIG_DFL);
@@ -417,7 +418,7 @@ mod tests {
         assert_eq!((number(b"42\0"), number(b"self\0"), number(b"\0"), number(b"4x\0")), (Some(42), None, None, None));
     }
 
-    /// Whether a process of that number runs.
+    /// Whether a process with that ID runs.
     fn runs(pid: &str) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
@@ -430,7 +431,7 @@ mod tests {
         })
     }
 
-    /// A command whose child stays in the group, whose daemon leaves it, and whose keeper has something to take down.
+    /// A command with a child that stays in the group, a daemon that leaves it, and a keeper that has something to take down.
     fn family() -> (std::process::Child, GuardHandle, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let script = "sleep 1000 & echo $! >child
@@ -484,8 +485,8 @@ mod tests {
         child.wait().unwrap();
         let gone = until(|| !runs(&pid("command")));
         std::fs::write(folder.path().join("go"), "").unwrap();
-        // What nobody ends then: all of its group, and its daemon's, which leads one of its own. Whoever waits for the test's output waits
-        // for them too.
+        // End what the guard did not: all of its group, and its daemon's, which leads one of its own. Whatever waits for the
+        // test's output waits for them too.
         for leader in [child.id() as i32, pid("daemon").parse::<i32>().unwrap()] {
             // SAFETY: processes that this test made.
             unsafe { libc::kill(-leader, libc::SIGTERM) };

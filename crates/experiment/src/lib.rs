@@ -1,16 +1,16 @@
-//! A design: how a comparison is run so that its answer can be believed.
+//! A design: how a comparison is run so that its result is reliable.
 //!
 //! A [`Design`] names **cells** (the things compared, each a command line). It is run in **randomised complete blocks**:
 //! every block runs every cell once, each in a fresh process, in an order drawn from a recorded seed. A machine that
-//! grows slow or hot is so for all cells of a block alike; what remains is compared in pairs within blocks
-//! ([`stats::ratio`]). A cell given twice under two names (A/A) shows what the method cannot tell apart.
+//! becomes slow or hot affects all cells of a block alike; the rest is compared in pairs within blocks
+//! ([`stats::ratio`]). A cell given twice under two names (A/A) shows which differences the method cannot resolve.
 //!
 //! A replicate is a process: argv in, lines of JSON out (`{"metric":…,"unit":…,"t":…,"v":…}`, `{"verified":true,…}`),
-//! exit status. So a peer (strace, perf, fio) is one more command line, measured as we measure ourselves. A peer that is
-//! not there, or fails, stays in the results under its name with the reason.
+//! exit status. So a peer (strace, perf, fio) is one more command line, measured in the same way as ourselves. A peer
+//! that is not installed, or fails, stays in the results under its name with the reason.
 //!
-//! This room does not know how a disk is made: the caller hands it a maker of disks ([`Setting::make_disk`]). Rows go to a [`Sink`],
-//! such as the log of an archive ([`store::Store`]).
+//! This crate does not know how a disk is made: the caller passes a maker of disks ([`Setting::make_disk`]). Rows go to a
+//! [`Sink`], such as the log of an archive ([`store::Store`]).
 
 pub mod ab;
 pub mod catalog;
@@ -51,7 +51,7 @@ pub use suite::{Better, ExtraScore, Workload};
 /// Why a design could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The design itself is wrong.
+    /// The design itself is invalid.
     #[error("design {name}: {what}")]
     Design {
         /// Its file or name.
@@ -62,7 +62,7 @@ pub enum Error {
     /// No folder for the run's files could be made.
     #[error(transparent)]
     Scratch(#[from] NoFolder),
-    /// The disk that the design asks for could not be made.
+    /// The disk requested by the design could not be made.
     #[error("{0}")]
     Disk(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The sink refused a row.

@@ -1,4 +1,4 @@
-//! The workloads, what can be varied of them, and what this machine lacks for them; for people and for programs.
+//! The workloads, what can be varied in them, and what this machine lacks for them; for people and for programs.
 
 use crate::suite::Factor;
 use crate::{Workload, needs};
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// What the workload or one of its values needs and this machine has not: (which value needs it, the reason).
+/// Returns what the workload or one of its values needs and this machine lacks: (the value that needs it, the reason).
 fn lacking(workload: &Workload) -> Vec<(Option<String>, String)> {
     let here = Path::new(".");
     let of = |value: Option<String>, all: &[String]| {
@@ -19,7 +19,7 @@ fn lacking(workload: &Workload) -> Vec<(Option<String>, String)> {
     of(None, &workload.needs).into_iter().chain(workload.factors.iter().flat_map(by_value)).collect()
 }
 
-/// For people.
+/// Formats a workload for people.
 pub fn text(workload: &Workload) -> String {
     let mut out = format!("{}\n  {}\n", workload.name, workload.question);
     if !workload.figures.is_empty() {
@@ -53,7 +53,7 @@ pub fn text(workload: &Workload) -> String {
     out
 }
 
-/// For programs: docs/reference/json.md.
+/// Formats a workload as JSON: docs/reference/json.md.
 pub fn contract(workload: &Workload) -> Value {
     let factor = |f: &Factor| {
         json!({"name": f.name, "about": f.about, "default": f.default, "quick": f.quick, "values": f.values,

@@ -1,10 +1,10 @@
-//! What is known of the machine under a benchmark, and what differs when it goes on later.
+//! Facts about the machine under a benchmark, and their differences when it is resumed later.
 
 use model::Environment;
 use std::path::PathBuf;
 
-/// Facts of the machine, of what may be benchmarked on it, and of the storage under each folder. The first folder's
-/// facts have plain names; with several, every folder's stand under `storage.NAME.` as well.
+/// Returns facts about the machine, about what may be benchmarked on it, and about the storage under each folder. The
+/// first folder's facts have plain names; with several, every folder's are also under `storage.NAME.`.
 pub fn facts(dirs: &[(String, PathBuf)]) -> Environment {
     let path = |dir: &PathBuf| std::path::absolute(dir).ok().and_then(|p| p.to_str().map(ToString::to_string));
     let first = dirs.first().map_or_else(|| PathBuf::from("."), |(_, dir)| dir.clone());
@@ -19,7 +19,7 @@ pub fn facts(dirs: &[(String, PathBuf)]) -> Environment {
     all
 }
 
-/// What should be the same when a run goes on, and is not: a sentence, or nothing.
+/// Describes what should be the same when a run is resumed, but is not, in a sentence.
 pub fn differences(before: &Environment, now: &Environment) -> Option<String> {
     let lasting = now.iter().filter(|(_, fact)| fact.varies != "run");
     let changed = lasting.filter_map(|(name, fact)| {
@@ -31,8 +31,8 @@ pub fn differences(before: &Environment, now: &Environment) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// What says that there is other storage under a folder than before, where a run must not go on: a sentence, or nothing. Disks get other
-/// names when a machine starts; their models and what is on them stay.
+/// Describes whether a folder is on other storage than before, so that a run must not be resumed, in a sentence. Disks get other
+/// names when a machine starts; their models and contents stay.
 pub fn other_storage(before: &Environment, now: &Environment) -> Option<String> {
     let storage = |name: &str| {
         let own = name.strip_prefix("storage.").and_then(|rest| Some(rest.split_once('.')?.1)).unwrap_or(name);

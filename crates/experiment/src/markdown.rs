@@ -1,11 +1,11 @@
-//! Results as a section of a Markdown page: a pure function, so that a page can be made again from its archives.
+//! Results as a section of a Markdown page: a pure function, so that a page can be regenerated from its archives.
 
 use crate::{Cell, Comparison, Results};
 use model::text::{WIDTH, folded};
 use stats::Estimate;
 use std::fmt::Write as _;
 
-/// A section with the question, a table of every cell (absent ones with their reason) and how it was measured.
+/// Formats a section with the question, a table of every cell (absent ones with their reason) and how it was measured.
 pub fn markdown(results: &Results) -> String {
     let design = &results.design;
     let comparisons = results.comparisons();
@@ -79,7 +79,7 @@ pub fn markdown(results: &Results) -> String {
     folded(&page)
 }
 
-/// Notes on a cell. `noise` is what the baseline differs from itself by, as a fraction.
+/// Returns notes on a cell. `noise` is the baseline's difference from itself, as a fraction.
 fn note(c: &Comparison, cell: &Cell, noise: Option<f64>, is_baseline: bool) -> String {
     let mut notes = Vec::new();
     if let Some(check) = &c.self_check {
@@ -125,13 +125,13 @@ fn note(c: &Comparison, cell: &Cell, noise: Option<f64>, is_baseline: bool) -> S
     notes.join("; ")
 }
 
-/// Whether a ratio is within so many percent of 1, and if that is not shown, why.
+/// Describes whether a ratio is within `percent` of 1, and if that is not shown, why.
 fn agreement(percent: f64, ratio: &Estimate, noise: Option<f64>, because: &str) -> String {
     let (least, most) = (1.0 - percent / 100.0, 1.0 + percent / 100.0);
     if least <= ratio.low && ratio.high <= most {
         return format!("within {percent} %");
     }
-    // A machine that makes more of nothing shows nothing by as much.
+    // A machine with larger noise cannot show a deviation of that size.
     let nothing = 1.0 + noise.unwrap_or(0.0).max(percent / 100.0);
     if ratio.high < least.min(1.0 / nothing) || nothing < ratio.low {
         return match because {
@@ -147,7 +147,7 @@ fn agreement(percent: f64, ratio: &Estimate, noise: Option<f64>, because: &str) 
     }
 }
 
-/// A reason short enough for a table; the full text is in the archive.
+/// Shortens a reason for a table; the full text is in the archive.
 fn brief(why: &str) -> String {
     const MOST: usize = 160;
     match why.char_indices().nth(MOST) {
@@ -156,8 +156,8 @@ fn brief(why: &str) -> String {
     }
 }
 
-/// By what numbers of a unit are divided to be read, and the unit that they have then: times in ns, of which `of` is one, in what people take for such
-/// times.
+/// Returns the divisor for readable numbers of a unit, and the resulting unit: times in ns, of which `of` is one, are converted
+/// to the usual unit for such times.
 fn scale(unit: &str, of: f64) -> (f64, &str) {
     match (unit, of.abs()) {
         ("ns", 0.9995e9..) => (1e9, "s"),
@@ -173,7 +173,7 @@ fn number(x: f64) -> String {
     format!("{x:.*}", digits as usize)
 }
 
-/// A foreign program's words must not become a table's bars, markup or lines.
+/// Escapes text of a foreign program, which must not become table bars, markup or lines.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -186,7 +186,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// Words as one shell command for a code span.
+/// Formats words as one shell command for a code span.
 fn code(words: &[String]) -> String {
     let plain = |w: &str| !w.is_empty() && w.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./:=,{}@%+".contains(&b));
     let quote = |w: &String| if plain(w) { w.clone() } else { format!("'{}'", w.replace('\'', r"'\''")) };

@@ -1,12 +1,12 @@
-//! What a cell needs of the machine, and whether it is here. A design writes words:
+//! What a cell needs of the machine, and whether it is available. A design uses these words:
 //!
 //! - `root`: the effective user is root;
 //! - `drop_caches`: the kernel lets this user drop its caches;
 //! - `o_direct`: the file system under test opens files with O_DIRECT;
-//! - `io_uring`: the kernel makes an io_uring for this process;
+//! - `io_uring`: the kernel creates an io_uring for this process;
 //! - `art`: Android's runtime can be started from the shell;
-//! - `app_process`: the same with the native methods of its framework, as drawing needs them;
-//! - any other word: a program of that name, on PATH or where Debian keeps the administrator's.
+//! - `app_process`: the same with the native methods of its framework, which drawing needs;
+//! - any other word: a program of that name, on PATH or in Debian's directories for administrators.
 
 use model::text::ShownPath as _;
 use std::collections::BTreeSet;
@@ -15,10 +15,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// What starts Android's runtime; the last two register its framework's native methods.
+/// Programs that start Android's runtime; the last two register its framework's native methods.
 const LAUNCHERS: [&str; 4] = ["dalvikvm64", "dalvikvm", "app_process64", "app_process"];
 
-/// Why `need` is not met here, or nothing. `dir` is a folder on the storage under test.
+/// Returns why `need` is not met here, or `None`. `dir` is a folder on the storage under test.
 pub fn unmet(need: &str, dir: &Path) -> Option<String> {
     match need {
         // SAFETY: geteuid has no arguments and cannot fail.
@@ -51,7 +51,7 @@ fn accessible(path: &CStr, how: libc::c_int) -> bool {
     unsafe { libc::access(path.as_ptr(), how) == 0 }
 }
 
-/// Whether a program can be found as a shell would, or where Debian keeps the administrator's.
+/// Whether a program can be found like by a shell, or in Debian's directories for administrators.
 pub fn installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let admin = ["/usr/sbin", "/sbin"].map(PathBuf::from);
@@ -62,11 +62,11 @@ pub fn installed(program: &str) -> bool {
     })
 }
 
-/// Opens a file of our own and removes it again.
+/// Tests this with a file of our own, which is removed again.
 fn opens_direct(dir: &Path) -> Result<(), String> {
     let path = dir.join(format!("fathom-o-direct-{}", std::process::id()));
     let opened = std::fs::OpenOptions::new().write(true).create_new(true).custom_flags(libc::O_DIRECT).open(&path);
-    // EINVAL comes after the file was made.
+    // EINVAL is returned after the file was created.
     let _ = std::fs::remove_file(&path);
     match opened {
         Ok(_) => Ok(()),
@@ -78,7 +78,7 @@ fn opens_direct(dir: &Path) -> Result<(), String> {
 }
 
 fn makes_ring() -> Result<(), String> {
-    // struct io_uring_params: 120 bytes, all zero for the plainest ring.
+    // struct io_uring_params: 120 bytes, all zero for the simplest ring.
     let mut parameters = [0_u64; 15];
     // SAFETY: the kernel reads and writes the 120 bytes of the pointer, which are ours.
     let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };

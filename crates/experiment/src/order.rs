@@ -1,10 +1,10 @@
 //! The order of a randomised complete block design: every block is a permutation of all cells, drawn from one stream of a
-//! recorded seed. How many blocks there will be is not known when the first is drawn, and need not be: an interrupted run
-//! that draws again gets the same blocks.
+//! recorded seed. The number of blocks need not be known when the first is drawn: a resumed run draws the same blocks
+//! again.
 
 use stats::random::Random;
 
-/// The blocks, one after the other, without end; each has the numbers 0 to `cells` - 1 once.
+/// Yields the blocks, one after the other, without end; each contains the numbers 0 to `cells` - 1 once.
 pub fn blocks(seed: u64, cells: usize) -> impl Iterator<Item = Vec<usize>> {
     let mut random = Random::new(seed);
     std::iter::repeat_with(move || {
@@ -29,7 +29,7 @@ mod tests {
                 prop_assert_eq!(sorted, (0..cells).collect::<Vec<_>>());
             }
             prop_assert_eq!(&all[..], &blocks(seed, cells).take(number).collect::<Vec<_>>()[..]);
-            // More blocks do not change those before.
+            // More blocks do not change the previous ones.
             prop_assert_eq!(&all[..], &blocks(seed, cells).take(number + 5).collect::<Vec<_>>()[..number]);
         }
     }

@@ -1,16 +1,16 @@
-//! The manual's page of comparisons, which `make bench` makes anew each time, with what people wrote into it.
+//! The manual's page of comparisons, which `make bench` regenerates, keeping the parts that people wrote.
 
-/// Between these lines of the manual's page stands what people wrote: it is kept when the page is made again.
+/// The handwritten part of the manual's page is between these lines: it is kept when the page is regenerated.
 const BY_HAND: [&str; 2] = ["<!-- by hand -->\n", "<!-- made -->\n"];
 
-/// That part of a page, with its lines; empty if there is none.
+/// Returns that part of a page, including the marker lines; empty if there is none.
 pub fn by_hand(page: &str) -> &str {
     let [begin, end] = BY_HAND;
     let part = |from: usize| page[from..].find(end).map(|to| &page[from..from + to + end.len()]);
     page.find(begin).and_then(part).unwrap_or_default()
 }
 
-/// The page. `what`: what was run.
+/// Formats the page. `what`: what was run.
 pub fn page(what: &[String], by_hand: &str, text: &str) -> String {
     let gap = if by_hand.is_empty() { "" } else { "\n" };
     format!(

@@ -1,8 +1,8 @@
 //! One replicate: a process in a group of its own, its lines of JSON, its end.
 //!
-//! The group is what is asked to end, so that a tracer takes its tracee along; the terminal's Ctrl-C does not reach it, so that
-//! the runner decides how a replicate ends. Whoever is left then, in the group or not, is ended by the process's [`guard`], just as
-//! everybody is if the runner itself is killed. While it runs, this side sleeps in a pipe and wakes ten times a second.
+//! The whole group is interrupted, so that a tracer takes its tracee along; the terminal's Ctrl-C does not reach it, so that the
+//! runner decides how a replicate ends. Any process that remains, in the group or not, is ended by the process's [`guard`], and
+//! so are all of them if the runner itself is killed. While it runs, the runner sleeps on a pipe and wakes up ten times a second.
 
 use crate::guard::{self, GuardHandle, Scheduled};
 use serde::Deserialize;
@@ -11,34 +11,34 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// How often a waiting runner looks whether it should stop.
+/// How often a waiting runner checks whether it should stop.
 const TICK: Duration = Duration::from_millis(100);
-/// How many ticks the rest of an ended process's output is waited for.
+/// Maximum number of ticks to wait for the rest of an ended process's output.
 const LAST_TICKS: u32 = 30;
 /// How long a process may take to end after SIGINT before it is killed.
 const GRACE: Duration = Duration::from_secs(10);
-/// How much of what a process complains about is kept: its end.
+/// Maximum number of bytes kept of a process's error output: its end.
 const COMPLAINT: usize = 2000;
-/// More numbers than any process of ours prints; a peer gone wild shall not fill the memory.
+/// More numbers than any process of ours prints; a runaway peer must not fill the memory.
 const MOST_LINES: usize = 4_000_000;
-/// So many lines are taken before the time, a cancel and the process itself are looked at.
+/// Number of lines to read before the time, cancellation and the process itself are checked.
 const LINES_AT_ONCE: u64 = 1000;
-/// A longer line is cut there; it makes no sense then, if it is one of ours.
+/// A longer line is truncated here; it is malformed then, if it is one of ours.
 const LONGEST_LINE: u64 = 1 << 16;
-/// A difference of the clocks from which on the machine slept: reading two clocks takes less than a ms.
+/// Difference of the clocks above which the machine slept: reading two clocks takes less than a ms.
 const ASLEEP_NS: u64 = 100_000_000;
-/// A difference of the calendar from which on somebody set it.
+/// Difference of the wall clock above which it was set.
 const JUMP_NS: f64 = 100e6;
 
 /// One number as a replicate printed it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Line {
-    /// Name of what was measured.
+    /// Name of the metric.
     pub metric: String,
     /// Its unit.
     #[serde(default)]
     pub unit: String,
-    /// When, CLOCK_BOOTTIME in ns.
+    /// Time, CLOCK_BOOTTIME in ns.
     pub t: Option<u64>,
     /// The value.
     pub v: f64,
@@ -47,52 +47,52 @@ pub struct Line {
     pub labels: String,
 }
 
-/// What came of a process.
+/// The result of a process.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Begin and end, CLOCK_BOOTTIME.
+    /// Start and end, CLOCK_BOOTTIME.
     pub start_ns: u64,
-    /// As above.
+    /// End.
     pub end_ns: u64,
-    /// Begin by the machine's calendar, ns since 1970.
+    /// Start by the wall clock, ns since 1970.
     pub start_unix_ns: u64,
-    /// Its exit status; none if it was killed.
+    /// Its exit status; `None` if it was killed.
     pub exit: Option<i64>,
     /// Its numbers.
     pub lines: Vec<Line>,
-    /// What it, and the clocks, say of the run: name and text.
+    /// Remarks of the process, and about the clocks: name and text.
     pub marks: Vec<(String, String)>,
-    /// Whether it said that it checked its result.
+    /// Whether it reported a check of its result.
     pub verified: Option<bool>,
-    /// What it says it checked.
+    /// What it reported to have checked.
     pub verified_by: Option<String>,
     /// Why it has no result.
     pub failure: Option<String>,
-    /// Whether it has none because it was interrupted.
+    /// Whether that is because it was interrupted.
     pub interrupted: bool,
-    /// What it used.
+    /// Its resource usage.
     pub own: ResourceUse,
 }
 
-/// What a process and everybody whom it started used.
+/// Resource usage of a process and all its descendants.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ResourceUse {
     /// Processor time, s.
     pub cpu_s: f64,
-    /// What the scheduler counted of its first thread, if it does.
+    /// The scheduler's counts for its first thread, if available.
     pub scheduled: Option<Scheduled>,
 }
 
 impl Outcome {
-    /// One that failed before it began.
+    /// Returns the outcome of a process that failed before it began.
     pub fn failed(why: String) -> Self {
         let clocks = Clocks::now();
         let (now, unix) = (clocks.boot, clocks.real);
         Self { start_ns: now, end_ns: now, start_unix_ns: unix, failure: Some(why), ..Self::default() }
     }
 
-    /// Takes a line in. An error is one that claims to be ours and cannot be read: a number that is none must not
-    /// vanish among a peer's own talk.
+    /// Parses a line. An error is a line that has our format but is malformed: an invalid number must not be lost
+    /// among a peer's other output.
     fn take(&mut self, line: &str) -> Result<(), String> {
         #[derive(Deserialize)]
         struct Verified {
@@ -122,7 +122,7 @@ impl Outcome {
             },
             (_, true, _) => match serde_json::from_str::<Verified>(line) {
                 Ok(v) => {
-                    // A check that failed once has failed, and its words are the ones to keep.
+                    // A check that failed once has failed, and its description is the one to keep.
                     if self.verified != Some(false) {
                         self.verified_by = Some(v.by);
                     }
@@ -134,7 +134,7 @@ impl Outcome {
                 Ok(m) => self.marks.push((m.mark, m.text)),
                 Err(e) => return nonsense(&e),
             },
-            // Anything else is a peer's own talk.
+            // Anything else is other output of a peer.
             _ => {}
         }
         Ok(())
@@ -144,11 +144,11 @@ impl Outcome {
 /// The clocks at one moment, ns.
 #[derive(Debug, Clone, Copy)]
 struct Clocks {
-    /// Runs while the machine sleeps.
+    /// Continues while the machine sleeps.
     boot: u64,
-    /// Does not.
+    /// Stops while the machine sleeps.
     awake: u64,
-    /// May be set by anybody.
+    /// The wall clock, which may be set.
     real: u64,
 }
 
@@ -157,14 +157,14 @@ impl Clocks {
         Self { boot: now_ns(), awake: read(libc::CLOCK_MONOTONIC), real: read(libc::CLOCK_REALTIME) }
     }
 
-    /// Seconds that the machine slept since, if it did.
+    /// Returns the seconds that the machine has slept since, if it has.
     fn slept_since(&self, before: &Self) -> Option<f64> {
         let slept = (self.boot - before.boot).saturating_sub(self.awake.saturating_sub(before.awake));
         (slept > ASLEEP_NS).then_some(slept as f64 / 1e9)
     }
 
-    /// Seconds by which the calendar was set forward (or back: negative) since, if it was. What a time server may
-    /// change by slewing, 500 ppm, is no jump.
+    /// Returns the seconds by which the wall clock was set forward (or back: negative) since, if it was. Slewing by a
+    /// time server, up to 500 ppm, does not count.
     fn jumped_since(&self, before: &Self) -> Option<f64> {
         let steady = (self.boot - before.boot) as f64;
         let jump = self.real as f64 - before.real as f64 - steady;
@@ -172,7 +172,7 @@ impl Clocks {
     }
 }
 
-/// CLOCK_BOOTTIME in nanoseconds.
+/// Returns CLOCK_BOOTTIME in nanoseconds.
 pub fn now_ns() -> u64 {
     read(libc::CLOCK_BOOTTIME)
 }
@@ -181,11 +181,11 @@ fn read(clock: libc::clockid_t) -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a timespec of ours.
     unsafe { libc::clock_gettime(clock, &raw mut t) };
-    // A calendar before 1970 is a jump like any other.
+    // A date before 1970 is a jump like any other.
     (t.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec as u64)
 }
 
-/// A command under a guard, ready to be spawned.
+/// Prepares a command under a guard.
 fn command(argv: &[String]) -> std::io::Result<(Command, GuardHandle)> {
     // A design has no empty argv; an empty one would only fail to start.
     let mut command = Command::new(argv.first().map_or("", String::as_str));
@@ -194,19 +194,19 @@ fn command(argv: &[String]) -> std::io::Result<(Command, GuardHandle)> {
     Ok((command, handle))
 }
 
-/// Why a command is not under way.
+/// Why a command is not running.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotRunning {
-    /// The system does not start it.
+    /// The system did not start it.
     #[error("cannot start {0}: {1}")]
     NotStarted(String, std::io::Error),
-    /// It ended before it could be in force: its last words.
+    /// It ended too early: the end of its output.
     #[error("{0} ended at once: {1}")]
     Ended(String, String),
 }
 
-/// Starts it with its output piped where it is wanted.
+/// Starts the command with its output piped as required.
 fn spawn(argv: &[String], stdout: Stdio) -> Result<(Child, GuardHandle), NotRunning> {
     let started = command(argv).and_then(|(mut command, handle)| {
         let child = command.stdout(stdout).stderr(Stdio::piped()).spawn()?;
@@ -233,7 +233,7 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
                 Ok(line) => {
                     nonsense = nonsense.or(outcome.take(&line).err());
                     taken += 1;
-                    // Who prints without end shall not keep us from looking at the time.
+                    // Endless output must not prevent us from checking the time.
                     if nonsense.is_none() && !taken.is_multiple_of(LINES_AT_ONCE) {
                         continue;
                     }
@@ -281,13 +281,13 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
         outcome.failure = outcome.failure.or(Some(format!("the machine slept for {s:.1} s during it")));
     }
     if let Some(s) = end.jumped_since(&start) {
-        // Durations do not use that clock, so that this is worth a mark and no more.
+        // Durations do not use that clock, so this is only worth a mark.
         outcome.marks.push(("clock".into(), format!("the wall clock was set by {s:+.3} s during it")));
     }
     outcome
 }
 
-/// A command beside a replicate, ended when dropped.
+/// A command that runs beside a replicate, ended on drop.
 #[derive(Debug)]
 pub struct Background {
     child: Child,
@@ -295,7 +295,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts it and gives it `settle` to be in force; an error if it ended by then.
+    /// Starts the command and waits `settle` for it to take effect; an error if it ended by then.
     pub fn start(argv: &[String], settle: Duration) -> Result<Self, NotRunning> {
         let (mut child, handle) = spawn(argv, Stdio::null())?;
         let complaint = tail_of(child.stderr.take());
@@ -317,7 +317,7 @@ impl Drop for Background {
     }
 }
 
-/// Whether the process has ended; it stays a zombie, so that its group's number cannot become another's.
+/// Whether the process has ended; it stays a zombie, so that its group ID cannot be reused.
 fn ended(child: &Child) -> bool {
     // SAFETY: siginfo_t may be all zeroes, and waitid writes into ours only.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -328,7 +328,7 @@ fn ended(child: &Child) -> bool {
     result != 0 || unsafe { info.si_pid() } != 0
 }
 
-/// Processor time of all children that were waited for, and of theirs, s.
+/// Returns the processor time of all reaped children, and of their reaped children, s.
 fn children_s() -> f64 {
     // SAFETY: a rusage may be all zeroes, and getrusage writes into ours only.
     let usage = unsafe {
@@ -340,8 +340,7 @@ fn children_s() -> f64 {
     s(usage.ru_utime) + s(usage.ru_stime)
 }
 
-/// Ends what is left of a group: SIGINT, the time to finish; then its guard kills whoever is left. Returns how the command ended, and what the
-/// scheduler counted of it.
+/// Ends a group: SIGINT, time to finish; then its guard kills the rest. Returns how the command ended, and the scheduler's counts for it.
 fn end_group(child: &mut Child, handle: GuardHandle) -> (Option<ExitStatus>, Option<Scheduled>) {
     let deadline = Instant::now() + GRACE;
     if !ended(child) {
@@ -356,9 +355,9 @@ fn end_group(child: &mut Child, handle: GuardHandle) -> (Option<ExitStatus>, Opt
     (child.wait().ok(), word.read())
 }
 
-/// What comes next of an ended process's output, until its pipe ends too. The thread that reads it may have to wait for a
-/// processor, on a busy machine for longer than a tick; but somebody who left the group may hold the pipe for ever. Ticks are
-/// counted, not time, since a machine that was stopped meanwhile shall give the reader its chance.
+/// Returns the next part of an ended process's output, until its pipe is closed too. The thread that reads it may have to
+/// wait for a processor, on a busy machine for longer than a tick; but a process that left the group may hold the pipe open
+/// forever. Ticks are counted, not time, so that the reader gets its chance even if the machine was suspended.
 fn next<T>(from: &Receiver<T>) -> Option<T> {
     (0..LAST_TICKS).find_map(|_| match from.recv_timeout(TICK) {
         Ok(item) => Some(Some(item)),
@@ -382,7 +381,7 @@ fn lines_of(stream: Option<impl Read + Send + 'static>) -> Receiver<String> {
     receiver
 }
 
-/// Reads a stream to its end, lest its writer block, and then gives its last part.
+/// Reads a stream to its end, so that its writer does not block, and then sends its last part.
 fn tail_of(stream: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -477,7 +476,7 @@ mod tests {
         assert!(outcome.failure.unwrap().contains("timed out after"));
         assert_eq!(outcome.lines.len(), 2);
         for line in outcome.lines {
-            // SAFETY: signal 0 only asks whether the process exists.
+            // SAFETY: signal 0 only tests whether the process exists.
             assert!(unsafe { libc::kill(line.v as i32, 0) } != 0, "{} lives", line.v);
         }
     }
@@ -520,7 +519,7 @@ mod tests {
         let background = Background::start(&sh("sleep 1000"), settle).unwrap();
         let group = i32::try_from(background.child.id()).unwrap();
         drop(background);
-        // SAFETY: signal 0 only asks whether the process exists.
+        // SAFETY: signal 0 only tests whether the process exists.
         assert!(unsafe { libc::kill(group, 0) } != 0);
     }
 }

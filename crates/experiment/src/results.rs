@@ -1,4 +1,4 @@
-//! What a design measured, and the ratios that follow from it.
+//! The measurements of a design, and the resulting ratios.
 
 use crate::Design;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
@@ -16,16 +16,16 @@ const LEVEL: f64 = 0.95;
 pub struct Absent {
     /// Its name.
     pub cell: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// Everything that was measured.
+/// All results.
 #[derive(Debug, Clone)]
 pub struct Results {
     /// The design as it was run.
     pub design: Design,
-    /// Its cells; `id` is the place in the design.
+    /// Its cells; `id` is the index in the design.
     pub cells: Vec<DesignCell>,
     /// The replicates in the order in which they ran.
     pub replicates: Vec<Replicate>,
@@ -35,7 +35,7 @@ pub struct Results {
     pub marks: Vec<MarkRow>,
     /// The cells that could not run, with the reasons.
     pub absent: Vec<Absent>,
-    /// Why no further block was run; nothing if it was interrupted.
+    /// Why no further block was run; `None` if it was interrupted.
     pub stopped: Option<Stopped>,
 }
 
@@ -43,7 +43,7 @@ pub struct Results {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stopped {
-    /// There are as many as were asked for.
+    /// The requested number is complete.
     Blocks,
     /// Every interval is narrow enough.
     Precision,
@@ -55,7 +55,7 @@ pub enum Stopped {
 }
 
 impl Stopped {
-    /// Its name in the archive.
+    /// The name in the archive.
     pub fn name(self) -> &'static str {
         match self {
             Self::Blocks => "blocks",
@@ -65,34 +65,34 @@ impl Stopped {
         }
     }
 
-    /// The one of that name.
+    /// Parses a name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Blocks, Self::Precision, Self::Budget, Self::Nothing].into_iter().find(|s| s.name() == name)
     }
 }
 
-/// A cell beside the baseline.
+/// A cell compared with the baseline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     /// The cell.
     pub cell: String,
-    /// Median of the metric over its replicates; empty if it has none.
+    /// Median of the metric over its replicates; `None` if it has none.
     pub median: Option<f64>,
-    /// Replicates of counting blocks that gave a result.
+    /// Replicates of measured blocks with a result.
     pub replicates: usize,
-    /// Replicates of counting blocks that failed.
+    /// Replicates of measured blocks that failed.
     pub failed: usize,
-    /// Blocks in which both it and the baseline gave a result, and neither was left out.
+    /// Blocks in which both it and the baseline have a result, and neither was excluded.
     pub pairs: usize,
     /// Blocks in which one of the two was disturbed while it ran.
     pub disturbed: usize,
-    /// Whether these were too many to be left out: then they are part of the ratio, and nothing is concluded from it.
+    /// Whether these were too many to be excluded: then they are included in the ratio, and nothing is concluded from it.
     pub too_disturbed: bool,
-    /// Its metric divided by the baseline's, pair by pair; empty for the baseline itself and for fewer than six pairs.
+    /// Its metric divided by the baseline's, pair by pair; `None` for the baseline itself and for fewer than six pairs.
     pub ratio: Option<Estimate>,
-    /// The median of those quotients, however few they are; empty for the baseline itself.
+    /// The median of those quotients, however few they are; `None` for the baseline itself.
     pub middle: Option<f64>,
-    /// For a cell that is the baseline under another name: what it says of the machine.
+    /// For a cell that repeats the baseline under another name: the result for the machine.
     pub self_check: Option<SelfCheck>,
     /// Why it has no, or no further, results.
     pub absent: Option<String>,
@@ -116,12 +116,12 @@ impl Results {
         self.stopped.is_some()
     }
 
-    /// Why its baseline could not run, or not to the end.
+    /// Returns why its baseline could not run, or not to the end.
     pub fn without_baseline(&self) -> Option<&Absent> {
         self.absent.iter().find(|a| Some(&a.cell) == self.design.baseline.as_ref())
     }
 
-    /// Processes that should be there and are not: of a design that ended, each cell that was not given up has run in every block,
+    /// Returns the number of missing processes: in a design that ended, each cell that was not given up has run in every block,
     /// and a cell that was given up in every one until then.
     pub fn gaps(&self) -> usize {
         let own = |cell: usize| -> BTreeSet<u64> {
@@ -143,7 +143,7 @@ impl Results {
         self.absent.iter().any(|a| a.cell == cell)
     }
 
-    /// The metric of a cell by block, for the replicates that count: no warm-up, no failure.
+    /// Returns the metric of a cell by block, for the valid replicates: no warm-up, no failure.
     pub fn values(&self, cell: u64) -> BTreeMap<u64, f64> {
         let counts = |r: &&Replicate| r.cell == cell && !r.warmup && r.failure.is_none();
         let value = |r: &Replicate| {
@@ -154,12 +154,12 @@ impl Results {
         self.replicates.iter().filter(counts).filter_map(value).collect()
     }
 
-    /// The unit of the metric, as the replicates gave it.
+    /// Returns the unit of the metric, as printed by the replicates.
     pub fn unit(&self) -> &str {
         self.samples.iter().find(|s| s.metric == self.design.metric).map_or("", |s| &s.unit)
     }
 
-    /// Every cell beside the baseline, in the order of the design.
+    /// Compares every cell with the baseline, in the order of the design.
     pub fn comparisons(&self) -> Vec<Comparison> {
         let baseline =
             self.design.cells.iter().position(|c| Some(&c.name) == self.design.baseline.as_ref()).unwrap_or_default();
@@ -182,7 +182,7 @@ impl Results {
             let too_disturbed = crate::disturbed::too_many(shaken.len(), all.len());
             let counts = |(block, _): &&(u64, (f64, f64))| too_disturbed || !shaken.contains(block);
             let pairs: Vec<(f64, f64)> = all.iter().filter(counts).map(|(_, pair)| *pair).collect();
-            // A seed of its own for each cell: equal arms must not get equal resamples by construction.
+            // Each cell has its own seed: equal arms must not get equal resamples by construction.
             let ratio = (at != baseline)
                 .then(|| ratio::paired(&pairs, LEVEL, self.design.seed.wrapping_add(at as u64)))
                 .flatten();
@@ -208,7 +208,7 @@ impl Results {
     }
 }
 
-/// A comparison for programs: docs/reference/json.md.
+/// Formats a comparison as JSON: docs/reference/json.md.
 pub fn json(results: &Results) -> Value {
     let cells: Vec<Value> = results
         .comparisons()

@@ -1,4 +1,4 @@
-//! An interrupted run is gone on with: whether it may be, and what has changed on the machine since.
+//! Resuming an interrupted run: whether this is possible, and what has changed on the machine since.
 
 use crate::machine;
 use crate::store::{self, Store, keeps_tables};
@@ -10,21 +10,21 @@ use model::text::ShownPath as _;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Why a run cannot be gone on with.
+/// Why a run cannot be resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It holds something else.
+    /// The archive is not a benchmark.
     #[error("{} is {kind}, not a benchmark: nothing to resume", dir.shown())]
     NoBenchmark {
         /// The archive.
         dir: PathBuf,
-        /// What it is.
+        /// Its kind.
         kind: ArchiveKind,
     },
-    /// It ended before anything could be known of it.
+    /// It ended before its designs were stored.
     #[error("{} was interrupted before its designs were stored; start a new run", .0.shown())]
     NoDesigns(PathBuf),
-    /// What would be measured is another disk.
+    /// The storage under test is different.
     #[error(
         "{}: the folders under test are on different storage now: {other}. Mount the original storage and \
          resume, or start a new run",
@@ -33,10 +33,10 @@ pub enum Error {
     OtherStorage {
         /// The archive.
         dir: PathBuf,
-        /// How it differs.
+        /// The difference.
         other: String,
     },
-    /// Its log.
+    /// The log.
     #[error(transparent)]
     Store(#[from] store::Error),
     /// The archive.
@@ -44,14 +44,13 @@ pub enum Error {
     Archive(#[from] archive::Error),
 }
 
-/// Reads the machine's facts, and those of these folders on storage under test.
+/// Returns facts about the machine, and about these folders on storage under test.
 pub type FactsOf = dyn Fn(&[(String, PathBuf)]) -> Environment;
 
-/// Opens an archive to go on with it, and writes down what has changed since. The text says what was wrong with
-/// the log and mended.
+/// Opens an archive to resume it, and records what has changed since. The text describes the damage of the log that was repaired.
 ///
 /// # Errors
-/// There is nothing to go on with, or the storage is another one.
+/// There is nothing to resume, or the storage is different.
 pub fn resume(dir: &Path, facts: &FactsOf) -> Result<(Store, Option<String>), Error> {
     let archive = Archive::open(dir)?;
     if archive.meta().kind != ArchiveKind::Bench {

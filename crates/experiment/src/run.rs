@@ -1,4 +1,4 @@
-//! Runs a design: blocks, order, gates, disks, folders; gives rows to the sink as they are made.
+//! Runs a design: blocks, order, gates, disks, folders; passes rows to the sink as they are produced.
 
 use crate::gate::{self, Gate, Patience, Signal};
 use crate::process::{self, Background, Outcome};
@@ -23,7 +23,7 @@ use ready::Ready;
 pub use replay::Completed;
 use replay::Replay;
 
-/// After so many failures in a row a cell is given up, so that a peer that cannot run here costs minutes and not hours.
+/// Number of consecutive failures after which a cell is given up, so that a peer that cannot run here costs minutes and not hours.
 const PATIENCE: u64 = 3;
 /// How often the sensors are read while a gate waits.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -31,53 +31,53 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 const GATE_ONCE: Duration = Duration::from_secs(30);
 /// The same in a quick run.
 const GATE_ONCE_QUICK: Duration = Duration::from_secs(2);
-/// What all waiting of a design may cost: this share of its budget,
+/// The total waiting time of a design is limited to this share of its budget,
 const GATE_SHARE: f64 = 0.1;
-/// but no more than this; a comparison has no budget.
+/// and to this time; a comparison has no budget,
 const GATE_ALLOWANCE: Duration = Duration::from_secs(120);
-/// of which it has so much for each of its blocks.
+/// and is limited to this time for each of its blocks.
 const GATE_BLOCK: Duration = Duration::from_secs(6);
 
-/// A disk that a design asked for; removed when dropped.
+/// A disk requested by a design; removed on drop.
 pub trait Disk {
-    /// Where it is mounted.
+    /// The mount point.
     fn path(&self) -> &Path;
     /// The block device.
     fn device(&self) -> &Path;
 }
 
-/// Makes a disk, or returns why it cannot. What can go wrong is the maker's to know: a run without its disk ends, whatever it was.
+/// Makes a disk, or returns why it cannot. Errors are opaque: a run without its disk ends, whatever the reason.
 pub type MakeDisk<'a> = dyn FnMut(&DiskWanted) -> Result<Box<dyn Disk>, Box<dyn std::error::Error + Send + Sync>> + 'a;
 
-/// For each cell of a design the relative half-width of its interval so far, if it has one.
+/// Returns, for each cell of a design, the current relative half-width of its interval, if it has one.
 pub type HalfWidths<'a> = dyn FnMut(&Results) -> Vec<Option<f64>> + 'a;
 
-/// Where a design runs.
+/// The environment of a design.
 pub struct Setting<'a> {
-    /// Variables of the design's words: at least `fathom`, the path of this program. `disk`, `device`, `design` (the design's
-    /// folder), `scratch` (a folder of the replicate's own, removed after it), `shared` (a folder of the cell's own), `dir` and
-    /// `kept` (the same on the storage under test, the latter of the run's own), `inner` and `block_number` are added.
+    /// Variables of the design's words: at least `fathom`, the path of this program. The run adds `disk`, `device`, `design`
+    /// (the design's folder), `scratch` (a folder for the replicate, removed after it), `shared` (a folder for the cell), `dir`
+    /// and `kept` (the same on the storage under test, the latter for the whole run), `inner` and `block_number`.
     pub variables: BTreeMap<String, String>,
-    /// Folder in which scratch folders are made; in memory, lest the peers' own output compete for the disk.
+    /// Folder for scratch folders; in memory, so that the peers' own output does not compete for the disk.
     pub scratch: PathBuf,
-    /// Makes the disk that the design asks for.
+    /// Makes the disk that the design requests.
     pub make_disk: &'a mut MakeDisk<'a>,
-    /// Reads the sensors for the gates; without it there are none.
+    /// Reads the sensors for the gates; without it there are no gates.
     pub sensors: Option<&'a mut dyn FnMut() -> Readings>,
-    /// Counts what others do, before each process and after it; without it nobody knows whether one was disturbed.
+    /// Counts the activity of others, before and after each process; without it, disturbances are not detected.
     pub counts: Option<&'a mut dyn FnMut() -> Count>,
-    /// Whether gates may wait; if not, a closed one is only marked.
+    /// Whether gates may wait; if not, a gate that is not passed is only marked.
     pub wait: bool,
-    /// Looks at the intervals, for a design that stops by precision.
+    /// Computes the intervals, for a design that stops by precision.
     pub half_widths: Option<&'a mut HalfWidths<'a>>,
     /// The folder for recordings of one process of each cell; without it none is made.
     pub why: Option<PathBuf>,
-    /// What was measured before an interruption.
+    /// Results from before an interruption.
     pub past: Completed,
 }
 
 impl<'a> Setting<'a> {
-    /// A setting for the program at `fathom`, with scratch folders in memory where /dev/shm allows, without gates.
+    /// Creates a setting for the program at `fathom`, with scratch folders in memory if /dev/shm exists, without gates.
     pub fn new(fathom: &Path, make_disk: &'a mut MakeDisk<'a>) -> Self {
         let memory = PathBuf::from("/dev/shm");
         Self {
@@ -94,20 +94,20 @@ impl<'a> Setting<'a> {
     }
 }
 
-/// What a sink may answer.
+/// The result of storing a row.
 pub type Stored = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// Takes rows as they are made; an archive's writer is one.
+/// Receives rows as they are produced; the writer of an archive is one.
 pub trait Sink {
-    /// A cell; all come before the first replicate.
+    /// Receives a cell; all come before the first replicate.
     fn cell(&mut self, row: &DesignCell) -> Stored;
-    /// A cell has no, or no further, replicates.
+    /// Notes that a cell has no, or no further, replicates.
     fn absent(&mut self, cell: u64, why: &str) -> Stored;
-    /// A replicate, when it has ended, with what it printed. Those of the past are not given again.
+    /// Receives a replicate, when it has ended, with its output. Those from before an interruption are not passed again.
     fn replicate(&mut self, row: &Replicate, samples: &[Sample], marks: &[MarkRow]) -> Stored;
 }
 
-/// Keeps no row: what was measured is in the results alone.
+/// Keeps no rows: only the results have the measurements.
 pub struct Discard;
 
 impl Sink for Discard {
@@ -122,12 +122,12 @@ impl Sink for Discard {
     }
 }
 
-/// Runs `design`. Cancelling ends the replicate that runs and keeps what was measured before it ([`Results::complete`] is
-/// false); given as [`Setting::past`], it goes on from there in the same order.
+/// Runs `design`. Cancelling ends the current replicate and keeps what was measured before it ([`Results::complete`] is
+/// false); when that is passed as [`Setting::past`], the run continues from there in the same order.
 ///
 /// # Errors
-/// A disk or folder cannot be made, or the sink refuses a row. A cell's failure is no error: it is in the results. Without
-/// its baseline a comparison ends, and all of its cells say why.
+/// A disk or folder cannot be made, or the sink refuses a row. A cell's failure is not an error: it is in the results.
+/// Without its baseline a comparison ends, with the reason in all of its cells.
 pub fn run(
     design: &Design,
     setting: &mut Setting<'_>,
@@ -174,13 +174,13 @@ struct Runner<'a, 'b> {
     context: &'a Context,
     sink: &'a mut dyn Sink,
     results: Results,
-    /// The cells' own folders, by place in the design.
+    /// The cells' own folders, by index in the design.
     shared: BTreeMap<usize, Scratch>,
     /// The run's folders on the storage under test.
     kept: BTreeMap<PathBuf, Scratch>,
-    /// The file systems of the folders on storage under test, when the run began.
+    /// The file systems of the folders on storage under test, at the start of the run.
     storage: BTreeMap<PathBuf, u64>,
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: BTreeMap<usize, u64>,
     /// The inner count of each cell's iterations.
     inner: BTreeMap<usize, String>,
@@ -201,7 +201,7 @@ struct RunProgress {
     total: u64,
 }
 
-/// What a process is for.
+/// The purpose of a process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Warmup,
@@ -209,7 +209,7 @@ enum Purpose {
 }
 
 impl Runner<'_, '_> {
-    /// Makes the cells' folders, runs their setups, and tells which cells are absent.
+    /// Makes the cells' folders, runs their setups, and reports absent cells.
     fn prepare(&mut self) -> Result<(), Error> {
         for (at, cell) in self.design.cells.iter().enumerate() {
             let row = DesignCell {
@@ -238,7 +238,7 @@ impl Runner<'_, '_> {
             };
             let why = match lacking.or_else(|| self.keep(cell).err()) {
                 Some(why) => Some(why),
-                // With its baseline it has gone.
+                // It was given up together with its baseline.
                 None if self.results.is_absent(&cell.name) => None,
                 None => self.set_up(at, cell)?,
             };
@@ -249,10 +249,10 @@ impl Runner<'_, '_> {
         Ok(())
     }
 
-    /// Makes the run's folder on the cell's storage, if the cell's command asks for one.
+    /// Makes the run's folder on the cell's storage, if the cell's command uses one.
     fn keep(&mut self, cell: &Cell) -> Result<(), String> {
         let Some(dir) = &cell.dir else { return Ok(()) };
-        // Whether anything can be made there is better known before the first block than in it.
+        // It is better to know before the first block whether anything can be created there.
         let probe = Scratch::new(dir).map_err(|e| e.to_string())?;
         self.storage.insert(dir.clone(), file_system(dir)?);
         let words = self.lists(&cell.fill, false);
@@ -263,7 +263,7 @@ impl Runner<'_, '_> {
         Ok(())
     }
 
-    /// Runs the cell's setup; the reason if it failed.
+    /// Runs the cell's setup; returns the reason if it failed.
     fn set_up(&mut self, at: usize, cell: &Cell) -> Result<Option<String>, Error> {
         let scratch = Scratch::new(&self.setting.scratch)?;
         for words in &cell.setup {
@@ -283,7 +283,7 @@ impl Runner<'_, '_> {
         let design = self.design;
         let cells = design.cells.len() as u64;
         let mut warm_ns = 0;
-        // Every cell takes part in the drawing, so that the order does not depend on which peers are installed.
+        // Every cell is included in the drawing, so that the order does not depend on which peers are installed.
         for (block, order) in (0_u64..).zip(order::blocks(design.seed, design.cells.len())) {
             if self.results.absent.len() >= design.cells.len() {
                 self.results.stopped = (!self.context.cancelled()).then_some(Stopped::Nothing);
@@ -322,7 +322,7 @@ impl Runner<'_, '_> {
         Ok(())
     }
 
-    /// What runs now, in words: more blocks than the least are there because an interval is not narrow yet.
+    /// Describes what runs now: there are more blocks than the minimum because an interval is not narrow enough yet.
     fn doing(&self, block: u64, at: usize) -> String {
         let Design { name, warmup, blocks, plan, .. } = self.design;
         let cell = &self.design.cells[at].name;
@@ -339,7 +339,7 @@ impl Runner<'_, '_> {
         }
     }
 
-    /// Whether to stop after so many blocks that count.
+    /// Whether to stop after this many measured blocks.
     fn stop(&mut self, counted: u64, warm_ns: u64) -> Option<Stopped> {
         let design = self.design;
         let Some(plan) = design.plan.as_ref().filter(|p| !p.exactly) else {
@@ -359,7 +359,7 @@ impl Runner<'_, '_> {
             most_blocks: usize::MAX,
             budget_ns: budget_ns.saturating_sub(warm_ns),
         };
-        // Below the least number of blocks widths decide nothing, and cost time to compute.
+        // Below the minimum number of blocks widths have no effect, and take time to compute.
         let widths = match &mut self.setting.half_widths {
             Some(of) if counted >= design.blocks => of(&self.results),
             _ => vec![None; design.cells.len()],
@@ -395,7 +395,7 @@ impl Runner<'_, '_> {
             Err(why) => (Outcome::failed(why), None),
         };
         if outcome.interrupted {
-            // Half a process is no result. When the run goes on, it is begun again.
+            // Half a process is not a result. When the run is resumed, it is started again.
             return Ok(());
         }
         if outcome.failure.is_none() {
@@ -412,7 +412,7 @@ impl Runner<'_, '_> {
         self.keep_results(at, row, samples, marks)
     }
 
-    /// Brings the metric to the unit that its score expects, or that it was first printed in.
+    /// Converts the metric to the unit that its score expects, or in which it was first printed.
     fn unify(&self, cell: &Cell, lines: &mut [process::Line]) -> Result<(), String> {
         let metric = self.design.metric(cell);
         let score = self.design.plan.as_ref().map(|plan| &plan.score).filter(|score| score.of != Of::Rate);
@@ -421,7 +421,7 @@ impl Runner<'_, '_> {
         units::unify(lines, metric, expected.or_else(first))
     }
 
-    /// What of a process's output makes a score of it impossible.
+    /// Returns what makes a score from a process's output impossible.
     fn wrong(&self, cell: &Cell, purpose: Purpose, outcome: &Outcome) -> Option<String> {
         let metric = self.design.metric(cell);
         let plan = self.design.plan.as_ref();
@@ -450,7 +450,7 @@ impl Runner<'_, '_> {
         }
     }
 
-    /// What a process printed, as rows.
+    /// Converts a process's output to rows.
     fn rows(&self, at: usize, block: u64, place: u64, outcome: Outcome) -> (Replicate, Vec<Sample>, Vec<MarkRow>) {
         let id = self.results.replicates.len() as u64;
         let row = Replicate {
@@ -489,7 +489,7 @@ impl Runner<'_, '_> {
         (row, samples, outcome.marks.into_iter().map(mark).collect())
     }
 
-    /// Takes a replicate, of now or of before, into the results.
+    /// Adds a replicate to the results, a new one or one from before an interruption.
     fn keep_results(
         &mut self,
         at: usize,
@@ -522,13 +522,13 @@ impl Runner<'_, '_> {
         }
     }
 
-    /// Waits until the machine is as it was, or not; the gates, if there are any.
+    /// Waits until the machine is in the required state, up to the limits; returns the gates, if there are any.
     fn pass_gates(&mut self) -> Option<gate::Marks> {
         let sensors = self.setting.sensors.as_mut()?;
         loop {
             match self.gate.signal(process::now_ns(), &sensors()) {
                 Signal::Wait(what) if !self.context.cancelled() => {
-                    // In place of the cell: where the run is, and what is left of it, stays in sight.
+                    // Shown instead of the cell: the progress and the time left stay visible.
                     let text = format!("{} (waiting for the machine: {what})", self.now.what);
                     self.context.progress(&text, self.now.done, self.now.total);
                     std::thread::sleep(LOOK_AGAIN);
@@ -539,7 +539,7 @@ impl Runner<'_, '_> {
         }
     }
 
-    /// Runs a process to its end; what others did meanwhile, if that is counted.
+    /// Runs a process to its end; returns what others did meanwhile, if that is counted.
     fn process(&mut self, cell: &Cell, ready: &Ready) -> (Outcome, Option<gate::Marks>) {
         let beside = (!ready.background.is_empty())
             .then(|| Background::start(&ready.background, Duration::from_millis(cell.background_settle_ms)))
@@ -558,7 +558,7 @@ impl Runner<'_, '_> {
         (outcome, marks)
     }
 
-    /// Records one process of each cell that can be recorded, if that was asked for.
+    /// Records one process of each cell that can be recorded, if requested.
     fn whys(&mut self) -> Result<(), Error> {
         let Some(folder) = self.setting.why.clone().filter(|_| self.results.complete()) else { return Ok(()) };
         let design = self.design;
@@ -577,7 +577,7 @@ impl Runner<'_, '_> {
             }
             self.context.progress(&format!("{}: recording {}", design.name, cell.name), 0, 0);
             let name = format!("{}-{at}.fathom", design.name);
-            // What prevents a recording is reported as the reason why it failed.
+            // Whatever prevents a recording is reported as its reason of failure.
             let outcome = match self.argv(at, cell, fill, block, Purpose::Count)? {
                 Ok(ready) => self.process(cell, &self.recording(ready, &folder.join(&name))).0,
                 Err(why) => Outcome::failed(why),
@@ -595,7 +595,7 @@ impl Runner<'_, '_> {
         Ok(())
     }
 
-    /// Gives up a cell. A baseline takes all others with it, since nothing is left to compare them with.
+    /// Gives up a cell. With a baseline all others are given up, since nothing is left to compare them with.
     fn give_up(&mut self, at: usize, why: String) -> Result<(), Error> {
         let name = &self.design.cells[at].name;
         if self.results.is_absent(name) {
@@ -614,7 +614,7 @@ impl Runner<'_, '_> {
     }
 
     fn renew_disk(&mut self) -> Result<(), Error> {
-        // The old one goes first: there may be room for one only.
+        // The old one is removed first: there may be room for only one.
         self.disk = None;
         if let Some(wanted) = &self.design.disk {
             let disk = (self.setting.make_disk)(wanted).map_err(Error::Disk)?;
@@ -628,12 +628,13 @@ impl Runner<'_, '_> {
     }
 }
 
-/// The folders in which a run of `design` makes folders of its own: what killed runs left there may be [cleaned](crate::clean).
+/// Returns the folders in which a run of `design` makes folders of its own: those left there by killed runs may be
+/// [cleaned](crate::clean).
 pub fn parents(design: &Design, setting: &Setting<'_>) -> BTreeSet<PathBuf> {
     design.cells.iter().filter_map(|cell| cell.dir.clone()).chain([setting.scratch.clone()]).collect()
 }
 
-/// The number of the file system that a folder is on, as long as it is mounted.
+/// Returns the number of the file system of a folder, as long as it is mounted.
 fn file_system(dir: &Path) -> Result<u64, String> {
     std::fs::metadata(dir).map(|m| m.dev()).map_err(|e| format!("cannot inspect {}: {e}", dir.shown()))
 }

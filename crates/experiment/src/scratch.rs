@@ -1,8 +1,8 @@
-//! Folders that are removed with what is in them: when they are dropped, or, if their owner was killed, by the next run in the same place.
+//! Folders that are removed with their contents: on drop, or, if their owner was killed, by the next run in the same place.
 //!
-//! Whose owner lives the kernel knows: as long as he does, he holds a lock (flock) on the folder itself, and no name, number or time
-//! has to be believed. So a run beside this one, in another container even, is never cleaned away. Where a file system has no such
-//! locks, nothing is removed but by its owner; neither is what belongs to another user.
+//! The kernel knows whether the owner is alive: as long as it is, it holds a lock (flock) on the folder itself, and no name,
+//! number or time has to be trusted. So a concurrent run, even in another container, is never cleaned up. If a file system has no
+//! such locks, only owners remove their folders; folders of other users are never removed.
 
 use crate::process;
 use model::text::ShownPath as _;
@@ -12,21 +12,21 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// How the names begin. Versions that held no lock named theirs `fathom-bench-…`, which nothing here touches.
+/// Prefix of the names. Versions that held no lock used `fathom-bench-…`, which nothing here touches.
 const PREFIX: &str = "fathom-run-";
 
 /// No folder could be made.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot create a folder in {}: {source}", parent.shown())]
 pub struct NoFolder {
-    /// Where.
+    /// The parent folder.
     pub parent: PathBuf,
-    /// Why.
+    /// The reason.
     #[source]
     pub source: io::Error,
 }
 
-/// A folder removed with what is in it.
+/// A folder that is removed with its contents.
 #[derive(Debug)]
 pub struct Scratch {
     /// The folder.
@@ -36,7 +36,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// A new folder in `parent`.
+    /// Makes a new folder in `parent`.
     ///
     /// # Errors
     /// It cannot be made.
@@ -45,12 +45,12 @@ impl Scratch {
         loop {
             let path = parent.join(format!("{PREFIX}{}-{}", std::process::id(), process::now_ns()));
             match std::fs::create_dir(&path) {
-                // Somebody in another PID namespace, at the same ns.
+                // A process in another PID namespace, at the same ns.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                 made => made.map_err(failed)?,
             }
             let lock = match open(&path) {
-                // Whoever cleans up may have been faster than our lock, and taken the folder for one that was left.
+                // A cleanup may have been faster than our lock, and removed the folder as a leftover.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 opened => opened.map_err(failed)?,
             };
@@ -69,12 +69,12 @@ impl Drop for Scratch {
 }
 
 fn remove(path: &Path) -> bool {
-    // A process that was killed a moment ago may still be writing; what it wrote after the first look goes with the
-    // second. Storage that has vanished keeps what it has.
+    // A process that was killed just before may still be writing; the second attempt removes what it wrote after the
+    // first. Storage that has vanished keeps its contents.
     std::fs::remove_dir_all(path).or_else(|_| std::fs::remove_dir_all(path)).is_ok()
 }
 
-/// Removes the folders that runs left in `parent` which were killed; returns how many.
+/// Removes the folders that killed runs left in `parent`; returns their number.
 pub fn clean(parent: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(parent) else { return 0 };
     // SAFETY: takes no arguments and cannot fail.
@@ -91,7 +91,7 @@ pub fn clean(parent: &Path) -> usize {
     .count()
 }
 
-/// Opens a folder; what is none, a link to one included, is an error.
+/// Opens a folder; anything else, including a link to a folder, is an error.
 fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
 }
@@ -101,7 +101,7 @@ fn flock(file: &File, how: libc::c_int) -> io::Result<()> {
     if unsafe { libc::flock(file.as_raw_fd(), how) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether the path still leads to that folder.
+/// Whether the path still refers to that folder.
 fn is(path: &Path, folder: &File) -> bool {
     let id = |about: std::fs::Metadata| (about.dev(), about.ino());
     std::fs::symlink_metadata(path).map(id).ok() == folder.metadata().map(id).ok()
@@ -116,11 +116,11 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let live = Scratch::new(parent.path()).unwrap();
         std::fs::write(live.path.join("data"), "x").unwrap();
-        // As a killed owner leaves it: nobody holds its lock.
+        // The state that a killed owner leaves: its lock is not held.
         let dead = parent.path().join(format!("{PREFIX}1-1"));
         std::fs::create_dir_all(dead.join("deep")).unwrap();
         std::fs::write(dead.join("deep/data"), "x").unwrap();
-        // Directories that only look like one.
+        // Directory entries that only look like one.
         let elsewhere = tempfile::tempdir().unwrap();
         std::fs::write(elsewhere.path().join("mine"), "x").unwrap();
         std::os::unix::fs::symlink(elsewhere.path(), parent.path().join(format!("{PREFIX}2-2"))).unwrap();

@@ -1,4 +1,4 @@
-//! Workloads and designs that were selected, with parameters for all of them, become the designs of one run.
+//! Turns selected workloads and designs, with parameters for all of them, into the designs of one run.
 
 use crate::catalog::Runnable;
 use crate::{Choices, Design, Workload, expand, instead, needs};
@@ -6,30 +6,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What was selected.
+/// The selection.
 #[derive(Default)]
 pub struct Selection {
     /// Workloads and designs, in the order in which they are run.
     pub runnable: Vec<Runnable>,
-    /// Whether they were named, or are all there is.
+    /// Whether they were named explicitly, or are all that exist.
     pub named: bool,
     /// Values by `FACTOR` or `WORKLOAD.FACTOR`.
     pub parameters: Vec<(String, Vec<String>)>,
     /// Folders on storage under test: a name and the folder.
     pub dirs: Vec<(String, PathBuf)>,
-    /// The quick values and effort.
+    /// Whether to use the quick values and effort.
     pub quick: bool,
-    /// Blocks that count.
+    /// Number of measured blocks.
     pub blocks: Option<u64>,
-    /// Time for all of it.
+    /// Total time limit.
     pub budget: Option<Duration>,
-    /// Half the width of the interval that ends a run, as a fraction.
+    /// Half-width of the interval at which a run ends, as a fraction.
     pub precision: Option<f64>,
     /// Seed of the order.
     pub seed: Option<u64>,
 }
 
-/// Why it cannot be run.
+/// Why the selection cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No workload has the parameter.
@@ -38,18 +38,18 @@ pub enum Error {
         workloads.iter().map(|w| format!(" {w}")).collect::<String>()
     )]
     Parameter {
-        /// As it was given.
+        /// The parameter as given.
         name: String,
-        /// The workloads that were selected.
+        /// The selected workloads.
         workloads: Vec<String>,
     },
-    /// None of them has files on storage under test.
+    /// None of them uses files on storage under test.
     #[error("--dir: {} {} no files on storage under test; omit it, or select a workload that has", .0.join(", "), has(.0))]
     NoFiles(Vec<String>),
-    /// One name stands for two.
+    /// A name is used twice.
     #[error("{0} is given twice")]
     Twice(String),
-    /// A workload's values are wrong.
+    /// A workload's values are invalid.
     #[error(transparent)]
     Design(#[from] crate::Error),
 }
@@ -58,10 +58,10 @@ fn has(names: &[String]) -> &'static str {
     if names.len() == 1 { "has" } else { "have" }
 }
 
-/// The designs, and what of the selection does not hold for which of them: values that gave way to others since they cannot run here.
+/// Returns the designs, and notes on the selection: values that were replaced by others since they cannot run here.
 ///
 /// # Errors
-/// A parameter or a folder that fits nothing, or one design twice.
+/// A parameter or a folder that applies to nothing, or the same design twice.
 pub fn designs(selection: &Selection, new_seed: u64) -> Result<(Vec<Design>, Vec<String>), Error> {
     let workloads: Vec<&Workload> = selection
         .runnable
@@ -104,7 +104,7 @@ pub fn designs(selection: &Selection, new_seed: u64) -> Result<(Vec<Design>, Vec
     Ok((designs, notes))
 }
 
-/// What `--dir` does not apply to.
+/// Returns the selected ones to which `--dir` does not apply.
 fn without_files(selection: &Selection) -> Result<Vec<String>, Error> {
     let fileless: Vec<String> = selection
         .runnable
@@ -144,7 +144,7 @@ fn choices(selection: &Selection, workload: &Workload, share: f64, seed: u64) ->
     }
 }
 
-/// What the values of a workload's factors need and this machine, or one of the folders, does not have.
+/// Returns the needs of a workload's factor values that this machine, or one of the folders, does not meet.
 fn unmet(workload: &Workload, dirs: &[(String, PathBuf)]) -> BTreeSet<String> {
     let here = [PathBuf::from(".")];
     let folders: Vec<&PathBuf> =
@@ -154,7 +154,7 @@ fn unmet(workload: &Workload, dirs: &[(String, PathBuf)]) -> BTreeSet<String> {
     needs.iter().filter(lacking).map(|need| need.to_string()).collect()
 }
 
-/// The factor of `workload` that a parameter `FACTOR` or `WORKLOAD.FACTOR` names.
+/// Returns the factor of `workload` to which a parameter `FACTOR` or `WORKLOAD.FACTOR` refers.
 fn of_parameter<'a>(name: &'a str, workload: &Workload) -> Option<&'a str> {
     let factor = match name.split_once('.') {
         Some((only, factor)) if only == workload.name => factor,

@@ -1,5 +1,5 @@
-//! Where a run's rows go: into the archive's log, each as it is made, under numbers of the whole archive; and what a log says when
-//! it is read again.
+//! The destination of a run's rows: the archive's log, each row as it is produced, with numbers for the whole archive; and
+//! reading the log again.
 
 use crate::{Absent, Completed, Design, Results, Sink, Stopped, Stored};
 use archive::runs::{Entry, Run};
@@ -9,24 +9,24 @@ use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 
-/// Why a log cannot be written, or gone on with.
+/// Why a log cannot be written, or resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The archive.
     #[error(transparent)]
     Archive(#[from] archive::Error),
-    /// A design is not what was written.
+    /// A stored design is damaged.
     #[error("the design {name} in the archive is damaged: {why}")]
     Damaged {
-        /// Whose.
+        /// The design's name.
         name: String,
-        /// How that shows.
+        /// The reason.
         why: serde_json::Error,
     },
-    /// A design cannot be written down.
+    /// A design cannot be serialised.
     #[error(transparent)]
     Unwritten(serde_json::Error),
-    /// The tables hold more than the log: what only they hold would be gone if they were made anew.
+    /// The tables hold more than the log: the difference would be lost if they were regenerated.
     #[error(
         "{0}: its log (runs.jsonl) is truncated or damaged: {1} are intact, and its tables have {tabled}. `fathom \
          bench show {2}` shows the tables; to continue with the log instead, move the tables away first: mv {3} \
@@ -49,13 +49,13 @@ pub enum Error {
 /// An archive's log while designs are run, one after the other.
 pub struct Store {
     log: RunsWriter,
-    /// The design that runs, and the first number of its cells.
+    /// The current design, and the first number of its cells.
     design: u64,
     cells: u64,
 }
 
 impl Store {
-    /// Begins a log.
+    /// Creates a log.
     ///
     /// # Errors
     /// The archive's.
@@ -63,7 +63,7 @@ impl Store {
         Ok(Self { log: RunsWriter::create(dir)?, design: 0, cells: 0 })
     }
 
-    /// Resumes a log; a damaged one from its intact lines: then the second value says what is missing.
+    /// Resumes a log; a damaged one from its intact lines: then the second value describes what is missing.
     ///
     /// # Errors
     /// The archive's.
@@ -80,7 +80,7 @@ impl Store {
         Ok((store, Some(warning)))
     }
 
-    /// What it holds.
+    /// Returns its contents.
     pub fn runs(&self) -> &Runs {
         self.log.runs()
     }
@@ -93,7 +93,7 @@ impl Store {
         Ok(self.log.push(entry)?)
     }
 
-    /// The designs of the log, as they were run.
+    /// Returns the designs of the log, as they were run.
     ///
     /// # Errors
     /// One is damaged.
@@ -101,7 +101,7 @@ impl Store {
         designs(self.runs())
     }
 
-    /// Writes down what will be run.
+    /// Stores the designs to be run.
     ///
     /// # Errors
     /// The archive's.
@@ -113,14 +113,14 @@ impl Store {
         Ok(())
     }
 
-    /// Begins design `at`, or goes on with it; gives what was measured of it before.
+    /// Begins or resumes design `at`; returns its previous results.
     pub fn begin(&mut self, at: usize) -> Completed {
         let own = DesignLog::of(self.log.runs(), at);
         (self.design, self.cells) = (at as u64, own.cells);
         own.past
     }
 
-    /// The results of a design that came to its end before, if all is there that it has run.
+    /// Returns the results of a design that ran to its end before, if none of them is missing.
     pub fn finished(&self, at: usize, design: &Design) -> Option<Results> {
         self.runs().designs.get(at)?.stopped.as_ref()?;
         let results = results(self.runs(), at, design);
@@ -128,7 +128,7 @@ impl Store {
             .then_some(results)
     }
 
-    /// Design `at` has come to its end.
+    /// Marks design `at` as finished.
     ///
     /// # Errors
     /// The archive's.
@@ -138,7 +138,7 @@ impl Store {
     }
 }
 
-/// The designs of a log, as they were run.
+/// Returns the designs of a log, as they were run.
 fn designs(runs: &Runs) -> Result<Vec<Design>, Error> {
     let read = |row: &DesignRow| {
         serde_json::from_str(&row.design).map_err(|why| Error::Damaged { name: row.name.clone(), why })
@@ -146,7 +146,7 @@ fn designs(runs: &Runs) -> Result<Vec<Design>, Error> {
     runs.designs.iter().map(read).collect()
 }
 
-/// The comparisons of a log: the designs with a baseline.
+/// Returns the comparisons of a log: the designs with a baseline.
 ///
 /// # Errors
 /// A design is damaged.
@@ -155,7 +155,7 @@ pub fn comparisons(runs: &Runs) -> Result<Vec<Results>, Error> {
     Ok((0..).zip(&all).filter(|(_, d)| d.baseline.is_some()).map(|(at, d)| results(runs, at, d)).collect())
 }
 
-/// What a log says of design `at`.
+/// Returns the results of design `at` in a log.
 fn results(runs: &Runs, at: usize, design: &Design) -> Results {
     let own = DesignLog::of(runs, at);
     let cells = runs.cells.iter().filter(|c| c.design == at as u64);
@@ -172,7 +172,7 @@ fn results(runs: &Runs, at: usize, design: &Design) -> Results {
     }
 }
 
-/// What a log holds of one design, in numbers of that design alone, and where those of its cells begin.
+/// The part of a log for one design, with numbers local to that design, and the number of its first cell.
 struct DesignLog {
     cells: u64,
     past: Completed,
@@ -181,7 +181,7 @@ struct DesignLog {
 impl DesignLog {
     fn of(runs: &Runs, at: usize) -> Self {
         let id = at as u64;
-        // Cells of a design stand together. Its replicates do too, unless some were lost and measured again later.
+        // Cells of a design are adjacent. Its replicates are too, unless some were lost and measured again later.
         let place = |found: Option<usize>, all: usize| found.unwrap_or(all) as u64;
         let first = place(runs.cells.iter().position(|c| c.design == id), runs.cells.len());
         let cells = first..first + runs.cells.iter().filter(|c| c.design == id).count() as u64;
@@ -225,7 +225,7 @@ fn row(id: u64, design: &Design) -> Result<DesignRow, Error> {
 impl Sink for Store {
     fn cell(&mut self, row: &DesignCell) -> Stored {
         let row = DesignCell { id: self.cells + row.id, design: self.design, ..row.clone() };
-        // A run that goes on tells its cells again, which brings back one that was lost.
+        // A resumed run sends its cells again, which restores one that was lost.
         if self.runs().cells.get(row.id as usize).is_some_and(|there| !is_lost(there)) {
             return Ok(());
         }
@@ -245,8 +245,8 @@ impl Sink for Store {
     }
 }
 
-/// The log of an archive; of a damaged one, its intact lines. Its designs are then not at their end. The second value says what is
-/// missing.
+/// Reads the log of an archive; of a damaged one, its intact lines. Its designs are then not finished. The second value describes
+/// what is missing.
 ///
 /// # Errors
 /// The archive's.
@@ -279,7 +279,7 @@ pub fn read(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
     Ok((runs, warnings))
 }
 
-/// Whether tables made of the log would hold what those that are there do.
+/// Checks that tables made from the log would hold everything that the existing tables do.
 ///
 /// # Errors
 /// [`Error::Cut`]: they would not.
@@ -289,7 +289,7 @@ pub fn keeps_tables(dir: &Path, runs: &Runs) -> Result<(), Error> {
     if logged < tabled { Err(Error::Cut { dir: dir.into(), logged, tabled }) } else { Ok(()) }
 }
 
-/// What `meta.json` says of an archive whose tables were made of its log.
+/// Returns `meta.json` of an archive whose tables were made from its log.
 pub fn tabled(meta: Meta, runs: &Runs) -> Meta {
     Meta {
         linked: true,

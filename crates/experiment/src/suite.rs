@@ -1,39 +1,39 @@
-//! A workload of the suite as its file says it: a command with holes, and **factors** that fill them.
+//! A workload of the suite as read from its file: a command with placeholders, and **factors** that fill them.
 //!
 //! A [`Design`](crate::Design) of the peers lists its cells one by one. A workload lists what can be varied instead:
-//! each factor with its default (the paper's value where there is one), a smaller one for quick runs, and everything
-//! that is allowed. [`crate::expand`] makes the cross product of what was chosen, and that is a design like any other.
+//! each factor with its default (the paper's value where there is one), a smaller one for quick runs, and all allowed
+//! values. [`crate::expand`] makes the cross product of the chosen values, which is a design like any other.
 //!
-//! Everything is checked when the file is read: a hole that no factor fills, a default that is not allowed, a list of
-//! words for a value that does not exist. A mistake is named with its file and its factor, before anything runs.
+//! Everything is checked when the file is read: a placeholder that no factor fills, a default that is not allowed, a
+//! list of words for a value that does not exist. An error names the file and the factor, before anything runs.
 
 use crate::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Variables that are there besides the factors.
+/// Variables that exist in addition to the factors.
 pub const GIVEN: &[&str] = &["fathom", "scratch", "shared", "dir", "kept", "inner", "block_number"];
 
 /// A workload with its factors.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// Name, such as `sqlite`: what the command line calls it.
+    /// Name, such as `sqlite`, as used on the command line.
     pub name: String,
-    /// What it answers, as a sentence.
+    /// The question that it answers, as a sentence.
     pub question: String,
     /// The command. `{factor}` is replaced by a value, a word `@list` by a list of words.
     pub argv: Vec<String>,
-    /// Figures of the papers that it makes, such as `000/9`.
+    /// Figures of the papers that it reproduces, such as `000/9`.
     #[serde(default)]
     pub figures: Vec<String>,
     /// What every cell needs ([`crate::needs`]).
     #[serde(default)]
     pub needs: Vec<String>,
-    /// Lists of words that a command takes in as `@name`.
+    /// Lists of words that a command includes as `@name`.
     #[serde(default)]
     pub words: BTreeMap<String, Vec<String>>,
-    /// A process that lasts longer is ended and counts as failed.
+    /// A process that takes longer is killed and counts as failed.
     #[serde(default = "ten_minutes")]
     pub timeout_s: u64,
     /// What is estimated; by default a rate.
@@ -46,9 +46,9 @@ pub struct Workload {
     pub run: Effort,
     /// How long it is run with `--quick`.
     pub quick: Effort,
-    /// How the inner count of an iteration is found.
+    /// How the inner count of an iteration is determined.
     pub sizing: Option<Sizing>,
-    /// Set if `--why` may record a process of it; the values are factors that take another value then.
+    /// Set if `--why` may record a process of it; the values are factors that then take another value.
     #[serde(default, deserialize_with = "maybe_words")]
     pub why: Option<BTreeMap<String, String>>,
     /// What can be varied.
@@ -63,31 +63,31 @@ fn ten_minutes() -> u64 {
     600
 }
 
-/// What is estimated of a cell.
+/// The score of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Score {
-    /// What is made of the metric.
+    /// How it is computed from the metric.
     #[serde(default)]
     pub of: Of,
-    /// The metric that is read; may have holes.
+    /// The metric; may have placeholders.
     #[serde(default = "iteration")]
     pub metric: String,
-    /// Unit of the score. By default what `work` counts, per second; for `time` and `value` the metric's own.
+    /// Unit of the score. By default the unit of `work` per second; for `time` and `value` the metric's own.
     pub unit: Option<String>,
-    /// The score is multiplied by this, such as 1e-6 for MB/s.
+    /// Factor by which the score is multiplied, such as 1e-6 for MB/s.
     #[serde(default = "once")]
     pub scale: f64,
-    /// Which way is good. By default higher of a rate and lower of a time; of a value the workload says it.
+    /// Direction. By default higher for a rate and lower for a time; for a value the workload must state it.
     #[serde(default)]
     pub better: Option<Better>,
-    /// A factor that, where it is not 0, sets this score: the rate at which an open loop sends. Then it is reported and never compared, for
-    /// it would be what was asked for.
+    /// A factor that, if it is not 0, sets this score: the rate at which an open loop sends. Then the score is reported but never
+    /// compared, since it would be the requested one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_by: Option<String>,
 }
 
-/// A further score of every cell: a metric that its processes print besides, such as a percentile of latencies.
+/// A further score of every cell: another metric that its processes print, such as a latency percentile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExtraScore {
@@ -96,10 +96,10 @@ pub struct ExtraScore {
     /// Unit of the score; by default the metric's own.
     #[serde(default)]
     pub unit: Option<String>,
-    /// The score is multiplied by it, such as 1e-3 for us from ns.
+    /// Factor by which the score is multiplied, such as 1e-3 for us from ns.
     #[serde(default = "once")]
     pub scale: f64,
-    /// Which way is good.
+    /// Direction.
     pub better: Better,
 }
 
@@ -110,7 +110,7 @@ impl Default for Score {
 }
 
 impl Score {
-    /// Which way is good, as the file says or as what is made of the metric implies; nothing of a value that does not say.
+    /// Returns the direction, from the file or implied by how the score is computed; `None` for a value without one.
     pub fn better(&self) -> Option<Better> {
         self.better.or(match self.of {
             Of::Rate => Some(Better::Higher),
@@ -128,7 +128,7 @@ fn once() -> f64 {
     1.0
 }
 
-/// What is made of the metric.
+/// How a score is computed from the metric.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Of {
@@ -137,12 +137,12 @@ pub enum Of {
     Rate,
     /// Mean time of a steady iteration.
     Time,
-    /// The mean of the metric as the process printed it: it is a score already.
+    /// The mean of the metric as the process printed it: it is already a score.
     Value,
 }
 
 impl Of {
-    /// Its name in a design and in the archive.
+    /// The name in a design and in the archive.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rate => "rate",
@@ -152,7 +152,7 @@ impl Of {
     }
 }
 
-/// Which way is good.
+/// Direction of a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -163,7 +163,7 @@ pub enum Better {
 }
 
 impl Better {
-    /// Its name in a design and in the archive.
+    /// The name in a design and in the archive.
     pub fn name(self) -> &'static str {
         match self {
             Self::Higher => "higher",
@@ -172,18 +172,18 @@ impl Better {
     }
 }
 
-/// How long a workload is run.
+/// The length of a run of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Effort {
-    /// Blocks that count, at least; each is a process of every cell.
+    /// Minimum number of measured blocks; each has a process of every cell.
     pub blocks: u64,
-    /// Blocks before them that do not count.
+    /// Number of warm-up blocks before them.
     #[serde(default = "one")]
     pub warmup: u64,
-    /// Further blocks are run until every cell's interval is this narrow: half its width, percent of the estimate.
+    /// Further blocks are run until every cell's interval has this half-width, in percent of the estimate.
     pub precision_percent: f64,
-    /// No further block is begun that would end later than this after the first began.
+    /// No further block is started that would end later than this after the first began.
     pub budget_s: u64,
 }
 
@@ -191,12 +191,13 @@ fn one() -> u64 {
     1
 }
 
-/// How the inner count of an iteration is found: the process of the warm-up block is started with `calibrate`, prints
-/// the mark `inner`, and all later processes of that cell are started with `fixed`. The command says where: `@sizing`.
+/// How the inner count of an iteration is determined: the process of the warm-up block is started with `calibrate` and
+/// prints the mark `inner`, and all later processes of that cell are started with `fixed`. The command includes these
+/// as `@sizing`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sizing {
-    /// Words of the process that finds the count.
+    /// Words of the process that determines the count.
     pub calibrate: Vec<String>,
     /// Words of all others; `{inner}` is the count.
     pub fixed: Vec<String>,
@@ -208,50 +209,50 @@ pub struct Sizing {
 pub struct Factor {
     /// Name: small letters and `_`.
     pub name: String,
-    /// What it is.
+    /// Description.
     pub about: String,
-    /// Values that are run when nobody says otherwise.
+    /// Values that are run by default.
     #[serde(deserialize_with = "words")]
     pub default: Vec<String>,
-    /// Values that `--quick` runs; the default ones if there are none.
+    /// Values that `--quick` runs; if empty, the default ones.
     #[serde(default, deserialize_with = "words")]
     pub quick: Vec<String>,
     /// All allowed values.
     #[serde(default, deserialize_with = "words")]
     pub values: Vec<String>,
-    /// Least and greatest allowed number. Values may have the suffix K, M or G (binary).
+    /// Smallest and largest allowed number. Values may have the suffix K, M or G (binary).
     #[serde(default, deserialize_with = "words")]
     pub range: Vec<String>,
-    /// Any text is allowed.
+    /// Whether any text is allowed.
     #[serde(default)]
     pub free: bool,
-    /// Values are folders on the storage under test, given by `--dir`. `{dir}` is then a new folder in it, of the
-    /// replicate's own, and `{kept}` one that lives as long as the run.
+    /// Whether values are folders on the storage under test, given by `--dir`. `{dir}` is then a new folder in it for
+    /// the replicate, and `{kept}` one that exists as long as the run.
     #[serde(default)]
     pub folder: bool,
-    /// What some values need besides, by value.
+    /// Additional needs of some values, by value.
     #[serde(default)]
     pub needs: BTreeMap<String, Vec<String>>,
-    /// What takes a value's place where its needs are not met and nobody asked for it by name.
+    /// The substitute for a value if its needs are not met and the user did not request it explicitly.
     #[serde(default)]
     pub instead: BTreeMap<String, String>,
-    /// A list of words for each value: the command takes it in as `@NAME`.
+    /// A list of words for each value: the command includes it as `@NAME`.
     #[serde(default)]
     pub words: BTreeMap<String, Vec<String>>,
 }
 
-/// Combinations that are left out: those in which every factor named has one of the values named.
+/// Combinations that are left out: those in which every named factor has one of the named values.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Skip {
     /// Values by factor.
     #[serde(deserialize_with = "lists")]
     pub when: BTreeMap<String, Vec<String>>,
-    /// Why.
+    /// The reason.
     pub because: String,
 }
 
-/// A value as TOML has it: a design may say `1000` or `"1000"`.
+/// A value as in TOML: a design may have `1000` or `"1000"`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Word {
@@ -302,30 +303,30 @@ fn maybe_words<'de, D: Deserializer<'de>>(from: D) -> Result<Option<BTreeMap<Str
     Ok(Some(map.into_iter().map(|(name, word)| (name, word.into())).collect()))
 }
 
-/// A factor has no such value.
+/// A value that a factor does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("factor {factor}: {value:?} is not allowed; {allowed}")]
 pub struct NotAllowed {
     /// The factor's name.
     pub factor: String,
-    /// What was given.
+    /// The given value.
     pub value: String,
-    /// What is allowed, for people.
+    /// The allowed values, for people.
     pub allowed: String,
 }
 
 impl From<NotAllowed> for String {
-    /// A part of what is wrong with a design ([`Error::Design`]).
+    /// Converts to the text for [`Error::Design`].
     fn from(why: NotAllowed) -> Self {
         why.to_string()
     }
 }
 
 impl Factor {
-    /// Whether `value` is allowed.
+    /// Checks that `value` is allowed.
     ///
     /// # Errors
-    /// What is allowed.
+    /// The allowed values.
     pub fn check(&self, value: &str) -> Result<(), NotAllowed> {
         let allowed = self.free
             || self.folder
@@ -337,7 +338,7 @@ impl Factor {
         Err(NotAllowed { factor: self.name.clone(), value: value.into(), allowed: self.allowed() })
     }
 
-    /// What is allowed, for people.
+    /// Describes the allowed values, for people.
     pub fn allowed(&self) -> String {
         match (&self.values[..], &self.range[..]) {
             _ if self.folder => "any folder (--dir)".into(),
@@ -353,7 +354,7 @@ impl Factor {
     }
 }
 
-/// A whole number with an optional binary suffix.
+/// Parses an integer with an optional binary suffix.
 pub fn number(text: &str) -> Option<u64> {
     let (digits, shift) = match text.char_indices().next_back()? {
         (at, 'K') => (&text[..at], 10),
@@ -369,10 +370,10 @@ pub fn number(text: &str) -> Option<u64> {
 }
 
 impl Workload {
-    /// Reads and checks a workload. `name` is the file's name, for errors.
+    /// Parses and checks a workload. `name` is the file's name, for errors.
     ///
     /// # Errors
-    /// [`Error::Design`] with the line, or the factor, that is wrong.
+    /// [`Error::Design`] with the invalid line or factor.
     pub fn parse(name: &str, text: &str) -> Result<Self, Error> {
         let wrong = |what: String| Error::Design { name: name.into(), what };
         let workload: Self = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
@@ -380,7 +381,7 @@ impl Workload {
         Ok(workload)
     }
 
-    /// The factor of that name.
+    /// Returns the factor of that name.
     pub fn factor(&self, name: &str) -> Option<&Factor> {
         self.factors.iter().find(|f| f.name == name)
     }
@@ -482,7 +483,7 @@ impl Workload {
         Ok(())
     }
 
-    /// A word's hole must be a variable or a factor, and a list must exist.
+    /// Checks that a word's placeholder is a variable or a factor, and that a list exists.
     fn check_word(&self, word: &str) -> Result<(), String> {
         if let Some(list) = word.strip_prefix('@') {
             let known = self.words.contains_key(list)

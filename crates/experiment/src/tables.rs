@@ -9,23 +9,23 @@ use model::text::ShownPath as _;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What a user should know while tables are made. The caller decides how it reads.
+/// Notices to the user while tables are made. The caller formats them.
 #[derive(Debug)]
 pub enum Notice {
-    /// An archive is opened whose tables must be made first.
+    /// An archive is being opened whose tables must be made first.
     Building {
         /// The archive.
         archive: PathBuf,
-        /// Whether its benchmark still runs.
+        /// Whether its benchmark is still running.
         live: bool,
     },
-    /// An archive's `meta.json` is missing or damaged; the tables are made without what it said.
+    /// An archive's `meta.json` is missing or damaged; the tables are made without its contents.
     MetaUnreadable(archive::Error),
     /// Something is missing in the log.
     Missing(String),
 }
 
-/// In sentences, a line each.
+/// Sentences, one per line.
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -44,9 +44,9 @@ impl fmt::Display for Notice {
     }
 }
 
-/// Tables from `runs.jsonl`: of benchmarks and of network runs.
+/// Makes tables from `runs.jsonl`: of benchmarks and of network runs.
 pub struct FromRuns<'a> {
-    /// Where notices go.
+    /// Receiver of notices.
     pub notify: &'a dyn Fn(Notice),
 }
 
@@ -84,18 +84,18 @@ impl TableMaker for FromRuns<'_> {
     }
 }
 
-/// Makes a benchmark's tables from its log, and says in `meta.json` that they are made. The second value says what is missing.
+/// Makes a benchmark's tables from its log, and marks them as made in `meta.json`. The second value describes what is missing.
 ///
 /// # Errors
-/// The archive's, or [`Error::Cut`].
+/// Those of the archive, or [`Error::Cut`].
 pub fn make(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
     make_with(dir, Archive::open(dir)?.meta().clone())
 }
 
-/// The same where `meta.json` is gone or damaged: what can be known of it is in the log.
+/// The same if `meta.json` is missing or damaged: uses what the log contains.
 ///
 /// # Errors
-/// As [`make`].
+/// Same as [`make`].
 fn make_without_meta(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
     let (runs, _) = Runs::salvage(dir)?;
     let began = runs.runs.first().and_then(|run| run.replicate.start_unix_ns).unwrap_or(0);

@@ -1,8 +1,8 @@
-//! Words of a design become words of a command: `{name}` a variable, `@name` a list.
+//! Expands words of a design to words of a command: `{name}` is a variable, `@name` a list.
 
 use std::collections::BTreeMap;
 
-/// The words with lists taken in and variables replaced. An error names the variable that is not known here.
+/// Expands lists and replaces variables. An error names the unknown variable.
 pub fn expand(
     words: &[String],
     lists: &BTreeMap<String, Vec<String>>,
@@ -22,13 +22,13 @@ pub fn expand(
     Ok(expanded)
 }
 
-/// A word with the variables that are known put in, and the others left as they are written.
+/// Replaces the known variables in a word, and leaves the others unchanged.
 pub fn fill(word: &str, variables: &BTreeMap<String, String>) -> String {
     let known = variables.iter();
     known.fold(word.to_string(), |word, (name, value)| word.replace(&format!("{{{name}}}"), value))
 }
 
-/// The names of the variables in a word.
+/// Yields the names of the variables in a word.
 pub fn holes(word: &str) -> impl Iterator<Item = &str> {
     word.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).filter(|name| is_name(name))
 }
@@ -37,7 +37,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
 }
 
-/// Only `{` followed by small letters and `}` is a variable, so that braces of shells and of JSON pass through.
+/// Only `{` followed by small letters and `}` is a variable, so that braces of shells and of JSON are unchanged.
 fn replace(word: &str, variables: &BTreeMap<String, String>) -> Result<String, String> {
     let mut result = String::with_capacity(word.len());
     let mut rest = word;

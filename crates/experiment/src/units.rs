@@ -1,10 +1,10 @@
-//! One metric has one unit in a design, whatever its processes print: of 2000 us and 2 ms a ratio of 1 is made, not of 1000.
+//! One metric has one unit in a design, whatever its processes print: 2000 us and 2 ms give a ratio of 1, not of 1000.
 //!
-//! Times are converted. Anything else that differs cannot be, and the process fails.
+//! Times are converted. Other units cannot be, and the process fails.
 
 use crate::process::Line;
 
-/// Nanoseconds of a unit of time.
+/// Returns the nanoseconds in a unit of time.
 fn nanoseconds(unit: &str) -> Option<f64> {
     match unit {
         "ns" => Some(1.0),
@@ -15,18 +15,18 @@ fn nanoseconds(unit: &str) -> Option<f64> {
     }
 }
 
-/// The unit that a score of `declared` expects of its metric, if both are times: one that says `ms` and multiplies by 1e-6 expects `ns`. None
-/// where the scale makes something else of it.
+/// Returns the unit that a score of `declared` expects of its metric, if both are times: one with `ms` and the factor 1e-6
+/// expects `ns`. `None` if the scale changes the quantity.
 pub(crate) fn expected(declared: &str, scale: f64) -> Option<&'static str> {
     let wanted = nanoseconds(declared)? * scale;
     let is = |unit: &&&str| nanoseconds(unit).is_some_and(|ns| (wanted / ns - 1.0).abs() < 1e-9);
     ["ns", "us", "ms", "s"].iter().find(is).copied()
 }
 
-/// Brings what was printed of `metric` to the unit `wanted`; to the first one that was printed, if none is.
+/// Converts the values of `metric` to the unit `wanted`; to the first printed one, if that is `None`.
 ///
 /// # Errors
-/// What cannot be converted, as a sentence about the process.
+/// The unit that cannot be converted, as a sentence about the process.
 pub(crate) fn unify(lines: &mut [Line], metric: &str, wanted: Option<&str>) -> Result<(), String> {
     let mut lines = lines.iter_mut().filter(|line| line.metric == metric).peekable();
     let Some(wanted) = wanted.map(String::from).or_else(|| lines.peek().map(|line| line.unit.clone())) else {

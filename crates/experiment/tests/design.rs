@@ -1,4 +1,4 @@
-//! Designs of shell commands, run as users' are: order, pairing, absence, failure, interruption, cleanliness.
+//! Designs of shell commands, run like those of users: order, pairing, absence, failure, interruption, cleanup.
 
 mod support;
 
@@ -177,7 +177,7 @@ fn missing_baseline_stops_comparison_with_reason() {
         "{:?}",
         reasons.collect::<Vec<_>>()
     );
-    // However its lines are wrapped.
+    // Ignores line breaks.
     let page = experiment::markdown(&results).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(page.contains("**a is missing: given up after 3") && page.contains("nothing to compare with"), "{page}");
     assert!(folder.is_empty());
@@ -208,7 +208,7 @@ fn disks_are_made_per_replicate_block_or_run_and_removed() {
 
 #[test]
 fn scratch_and_background_live_as_long_as_replicate() {
-    // The background reports that it is in force, and runs beside the replicate.
+    // The background command reports that it has started, and runs beside the replicate.
     let text = r#"
         blocks = 2
         warmup = 0
@@ -254,7 +254,7 @@ fn peer_designs_are_valid() {
     let mut seen = 0;
     for file in std::fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
-        // A peer's own source may stand beside its design.
+        // A peer's own source may be beside its design.
         if path.extension().is_none_or(|e| e != "toml") {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Workloads of shell commands whose numbers are fixed: stopping, resuming, sizing, lying, gates, folders.
+//! Workloads of shell commands with fixed numbers: stopping, resuming, sizing, false output, gates, folders.
 
 mod support;
 
@@ -38,7 +38,7 @@ impl Sink for Rows {
     }
 }
 
-/// A workload whose process runs `script`, with the factor `kind` as $1 and what `rest` adds.
+/// A workload whose process runs `script`, with the factor `kind` as $1 and the additions in `rest`.
 fn workload(script: &str, rest: &str) -> Workload {
     let text = format!(
         r#"
@@ -101,7 +101,7 @@ struct Options<'a> {
 
 fn go(design: &Design, folder: &Folder, context: &Context, options: Options<'_>) -> (Results, Rows) {
     let mut make = |_: &DiskWanted| Err("none here".into());
-    // What borrows less long than the setting is moved into closures of its own.
+    // Values with shorter lifetimes than the setting are moved into closures of their own.
     let (mut sensors, mut widths) = (options.sensors, options.widths);
     let gated = sensors.is_some();
     let mut read = move || sensors.as_mut().unwrap()();
@@ -239,7 +239,7 @@ fn blocks_are_added_until_intervals_are_narrow() {
         let (results, rows) = go(&design, &folder, &Context::silent(), narrow_from(narrow));
         assert_eq!((results.stopped, rows.replicates.len()), (Some(Stopped::Precision), (1 + blocks) * 2));
     }
-    // Without any budget the least blocks are run, and no more.
+    // Without any budget only the minimum number of blocks is run.
     design.plan.as_mut().unwrap().budget = std::time::Duration::ZERO;
     let (results, rows) = go(&design, &folder, &Context::silent(), narrow_from(5));
     assert_eq!((results.stopped, rows.replicates.len()), (Some(Stopped::Budget), (1 + 3) * 2));
@@ -260,7 +260,7 @@ fn calibrated_inner_count_is_fixed_after_warm_up() {
     assert!(results.absent.is_empty(), "{:?}", results.absent);
     let said: Vec<f64> = rows.samples.iter().filter(|s| s.metric == "said").map(|s| s.value).collect();
     assert_eq!(said, [0.0, 0.0, 64.0, 64.0, 64.0, 64.0, 64.0, 64.0]);
-    // A run that goes on does not size again.
+    // A resumed run does not size again.
     let past =
         Completed { replicates: rows.replicates[..2].to_vec(), marks: rows.marks.clone(), ..Completed::default() };
     let (_, rest) = go(&design, &folder, &Context::silent(), Options { past, ..Options::default() });

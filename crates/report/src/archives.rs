@@ -1,4 +1,4 @@
-//! Pages of archives: what is loaded of them, and which of them go onto one page.
+//! Pages of archives: which parts are loaded, and which archives go onto one page.
 
 use crate::{PageData, bench_page, page, pages, pages_with};
 use analysis::bench::flows;
@@ -16,41 +16,41 @@ use std::path::Path;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An archive.
+    /// An archive cannot be read.
     #[error(transparent)]
     Archive(#[from] archive::Error),
-    /// Benchmarks, or network runs.
+    /// Benchmarks, or network runs, cannot be shown.
     #[error(transparent)]
     Bench(#[from] analysis::bench::Error),
     /// It cannot be written as JSON.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// Sections of one do not fit the other.
+    /// The sections of the archives do not fit together.
     #[error(
         "a page cannot mix benchmarks with other archives: make one page for each kind (network runs and recordings go \
          together)"
     )]
     Mixed,
-    /// Only a recording is long.
+    /// Only recordings have a time window.
     #[error("--from and --to choose a time of a recording; a benchmark's or a network run's page holds all of it")]
     NoWindow,
 }
 
-/// What a page of archives shows.
+/// The kind of a page of archives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Recordings alone.
+    /// Recordings only.
     Recordings,
-    /// Network runs, and what was recorded beside them.
+    /// Network runs, with recordings made beside them.
     NetworkRuns,
-    /// Benchmarks alone.
+    /// Benchmarks only.
     Benchmarks,
 }
 
-/// What the page of archives of these kinds shows; `window`: whether a time of it is chosen.
+/// Returns the kind of page for archives of these kinds; `window`: whether a time window is selected.
 ///
 /// # Errors
-/// They do not go onto one page, or not with a window.
+/// They cannot be combined on one page, or not with a window.
 pub fn content(kinds: &[ArchiveKind], window: bool) -> Result<Content, Error> {
     let of = |kind| kinds.iter().filter(|one| **one == kind).count();
     match (of(ArchiveKind::Net), of(ArchiveKind::Bench)) {
@@ -62,17 +62,18 @@ pub fn content(kinds: &[ArchiveKind], window: bool) -> Result<Content, Error> {
     }
 }
 
-/// Spans of a recording that a page reads when it is opened. One with more is in parts, of which it reads those that are looked at.
+/// Spans of a recording that a page reads when it is opened. A larger recording is in parts, of which the page reads those that
+/// are viewed.
 const SPANS: usize = 500_000;
 /// Spans that begin in one part.
 const PART: usize = 100_000;
-/// Spans of all parts, about 11 bytes each in the page with all that refers to them. What is left out is named there.
+/// Spans of all parts, about 11 bytes each in the page including everything that refers to them. The page names what is left out.
 const ALL: usize = 20_000_000;
 /// Device commands of the address map.
 const POINTS: usize = 200_000;
 
-/// The page of recordings, of which `window` is shown one by one: ns from the first operation. What was loaded for one goes before the
-/// next one comes.
+/// Builds the page of recordings, of which `window` is shown individually: ns from the first operation. The data of one is freed
+/// before the next is loaded.
 ///
 /// # Errors
 /// An archive cannot be read.
@@ -91,7 +92,7 @@ pub fn recordings(opened: &[(Archive, String)], window: Option<(u64, u64)>) -> R
     Ok(pages(&data, &together(series)))
 }
 
-/// Recordings on one axis, with what is known of their clocks; or why they are not.
+/// Returns recordings on one axis, with a note on their clocks; or why they cannot be combined.
 fn together(series: Vec<(RecordingSeries, Option<HostClock>)>) -> Value {
     if series.is_empty() {
         return Value::Null;
@@ -105,7 +106,7 @@ fn together(series: Vec<(RecordingSeries, Option<HostClock>)>) -> Value {
     }
 }
 
-/// The page of two recordings that were compared.
+/// Builds the page of two compared recordings.
 ///
 /// # Errors
 /// An archive cannot be read.
@@ -114,7 +115,7 @@ pub fn compared(opened: &[(Archive, String); 2], diff: &Diff) -> Result<String, 
     Ok(pages_with(&data.collect::<Result<Vec<_>, _>>()?, &serde_json::to_value(diff)?))
 }
 
-/// The page of one recording.
+/// Builds the page of one recording.
 ///
 /// # Errors
 /// The archive cannot be read.
@@ -122,7 +123,7 @@ pub fn recording_page(archive: &Archive, title: &str) -> Result<String, Error> {
     Ok(page(&recording(&Rows::load(archive)?, title, None)?))
 }
 
-/// Whether a page that stands there may take a new one: it shows this recording, and so is not somebody else's.
+/// Whether an existing page may be replaced: it shows this recording, so it is not an unrelated file.
 pub fn shows(page: &str, archive: &Path) -> bool {
     page.contains(&format!("class=\"recording\" data-title=\"{}\"", archive.to_string_lossy()))
 }
@@ -136,10 +137,10 @@ fn recording<'a>(rows: &Rows, title: &'a str, window: Option<(u64, u64)>) -> Res
     Ok(PageData::of(title, &summary, timeline, scatter, &figures::counts(&summary), &explanation)?)
 }
 
-/// The page of network runs: the numbers of all, their flows on one axis, and on it what was recorded beside them.
+/// Builds the page of network runs: the numbers of all, and their flows on one axis with recordings made beside them.
 ///
 /// # Errors
-/// An archive cannot be read, or the runs do not go onto one page.
+/// An archive cannot be read, or the runs cannot be combined on one page.
 pub fn network_runs(opened: &[(Archive, String)]) -> Result<String, Error> {
     let (mut runs, mut recordings) = (Vec::new(), Vec::new());
     for (archive, name) in opened {

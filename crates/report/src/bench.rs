@@ -7,7 +7,7 @@ use serde_json::Value;
 const TEMPLATE: &str = concat!(include_str!("../../../web/head.html"), include_str!("../../../web/bench.html"));
 const STYLE: &str = concat!(include_str!("../../../web/style.css"), include_str!("../../../web/bench.css"));
 
-/// The page of a benchmark: one HTML document in UTF-8 that refers to nothing outside itself.
+/// Builds the page of a benchmark: one HTML document in UTF-8 without external references.
 ///
 /// # Errors
 /// It cannot be written as JSON.
@@ -15,7 +15,7 @@ pub fn bench_page(title: &str, page: &Page) -> serde_json::Result<String> {
     Ok(bench_page_of(title, &serde_json::to_value(page)?))
 }
 
-/// The same of what is only shaped as a [`Page`]: the browser's tests draw numbers that no archive has.
+/// The same for data merely shaped like a [`Page`]: the browser's tests draw numbers that are in no archive.
 pub fn bench_page_of(title: &str, data: &Value) -> String {
     let script = script::script(script::BENCH_MODULES);
     let policy = format!(

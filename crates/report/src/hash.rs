@@ -3,12 +3,12 @@
 
 use sha2::{Digest as _, Sha256};
 
-/// What a policy calls this text: `'sha256-…'`.
+/// Returns the policy's source expression for this text: `'sha256-…'`.
 pub fn source(text: &str) -> String {
     format!("'sha256-{}'", base64(&Sha256::digest(text)))
 }
 
-/// Base64 with padding (RFC 4648, section 4), as a policy's hash source wants it.
+/// Encodes Base64 with padding (RFC 4648, section 4), as required for a policy's hash source.
 fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

@@ -1,12 +1,12 @@
 //! Archives as one HTML page: a file to open, send or keep that needs no network and no server.
 //!
-//! Rust computes every figure and the page only draws it (`web/`). What a traced program said (SQL, paths, names) enters the
-//! page at two places: the data blocks, which are JSON that a browser never runs, with every `<` written as `\u003c` so that
-//! it cannot end the block; and the titles, which are escaped. Each recording has two blocks, since the page parses the large
-//! one only of the recording that is chosen, and the small one (device commands) of all, to show them side by side; one with too
-//! many spans for one table has a block for each part of its time, which is parsed when it is looked at. The script puts text into the
-//! page as text only. Should any of that ever fail, the page's Content-Security-Policy still runs nothing but the one script whose
-//! hash it names.
+//! Rust computes every figure and the page only draws it (`web/`). Text from a traced program (SQL, paths, names) enters the page
+//! at two places: the data blocks, which are JSON that a browser never runs, with every `<` written as `\u003c` so that it cannot
+//! end the block; and the titles, which are escaped. Each recording has two blocks, since the page parses the large one only for
+//! the selected recording, and the small one (device commands) for all, to show them side by side; one with too many spans for
+//! one table has a block for each part of its time, which is parsed when it is viewed. The script puts text into the page as text
+//! only. Should any of that ever fail, the page's Content-Security-Policy still runs nothing but the one script whose hash it
+//! names.
 
 pub mod archives;
 mod bench;
@@ -24,28 +24,28 @@ use pack::Packed;
 use serde_json::{Value, json};
 use std::mem::take;
 
-/// What the page shows, as JSON: made [of an archive's figures](PageData::of), or by hand in the browser's tests. A part that is
-/// `Value::Null` is shown as missing, not left blank.
+/// The page's contents, as JSON: made [from an archive's figures](PageData::of), or by hand in the browser's tests. A part that
+/// is `Value::Null` is shown as missing, not left blank.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PageData<'a> {
-    /// What was measured, in a few words: the page's heading.
+    /// Short description of the recording: the page's heading.
     pub title: &'a str,
     /// The contract of `fathom show --json`.
     pub summary: Value,
     /// The layered timeline (`analysis::figures::timeline`).
     pub timeline: Value,
-    /// The tables of the timeline's parts, if it has any: each is read when it is looked at.
+    /// The tables of the timeline's parts, if it has any: each is read when it is viewed.
     pub parts: Vec<Value>,
     /// Device commands by time and address (`analysis::figures::scatter`).
     pub scatter: Value,
     /// Counts per execution and layer (`analysis::figures::counts`).
     pub counts: Value,
-    /// What the statements lose time to: the contract of `fathom explain --json`.
+    /// The causes of lost time: the contract of `fathom explain --json`.
     pub explanation: Value,
 }
 
 impl<'a> PageData<'a> {
-    /// What the page shows of a recording. The figures' columns are packed.
+    /// Builds the page's contents for a recording. The figures' columns are packed.
     ///
     /// # Errors
     /// A part cannot be written as JSON.
@@ -91,7 +91,7 @@ fn packed_timeline(mut timeline: Timeline) -> serde_json::Result<Value> {
     Ok(figure)
 }
 
-/// The tables of a part, and which rows of the recording they are.
+/// Returns the tables of a part, and the positions of their rows in the recording.
 fn packed_part(part: Part) -> Value {
     let mut packed = Packed::default();
     let (held, rows) = (part.held, part.rows);
@@ -116,7 +116,7 @@ fn packed_scatter(mut scatter: Scatter) -> serde_json::Result<Value> {
     with(serde_json::to_value(scatter)?, tables, &packed)
 }
 
-/// A figure with the places of its columns, and these.
+/// Adds these tables and the packed columns to a figure.
 fn with<const N: usize>(
     mut figure: Value,
     tables: [(&'static str, Value); N],
@@ -132,24 +132,24 @@ fn with<const N: usize>(
 const TEMPLATE: &str = concat!(include_str!("../../../web/head.html"), include_str!("../../../web/index.html"));
 const STYLE: &str = include_str!("../../../web/style.css");
 
-/// The page of one recording: one HTML document in UTF-8 that refers to nothing outside itself.
+/// Builds the page of one recording: one HTML document in UTF-8 without external references.
 pub fn page(data: &PageData) -> String {
     pages(std::slice::from_ref(data), &Value::Null)
 }
 
-/// The page of several recordings: one is shown with all that belongs to it, another's timeline below its own, and the device commands of
-/// all side by side; `together` is what stands on one axis of time.
+/// Builds the page of several recordings: one is shown completely, another's timeline below its own, and the device commands of
+/// all side by side; `together` contains what is on one common time axis.
 pub fn pages(recordings: &[PageData], together: &Value) -> String {
     page_with(recordings, &common("together", together))
 }
 
-/// The page of the two sides of a comparison: `difference` is the contract of `fathom diff --json`.
+/// Builds the page of the two sides of a comparison: `difference` is the contract of `fathom diff --json`.
 pub fn pages_with(recordings: &[PageData], difference: &Value) -> String {
     let titles: Vec<&str> = recordings.iter().map(|r| r.title).collect();
     page_with(recordings, &common("difference", &json!({ "titles": titles, "diff": difference })))
 }
 
-/// The block of what belongs to no single recording, if there is any.
+/// Returns the block of data that belongs to no single recording, if there is any.
 fn common(class: &str, value: &Value) -> String {
     if value.is_null() {
         return String::new();
@@ -169,7 +169,7 @@ fn page_with(recordings: &[PageData], common: &str) -> String {
     fill(TEMPLATE, &[("policy", &policy), ("title", &title), ("style", STYLE), ("data", &blocks), ("script", &script)])
 }
 
-/// The two blocks of a recording, and one for each of its parts.
+/// Returns the two blocks of a recording, and one for each of its parts.
 fn blocks((number, data): (usize, &PageData)) -> String {
     let figures = json!({
         "title": data.title,
@@ -193,7 +193,7 @@ fn blocks((number, data): (usize, &PageData)) -> String {
     blocks
 }
 
-/// Replaces each `{{name}}` of the template, in one pass: what is put in is not looked at again, so that data with
+/// Replaces each `{{name}}` of the template, in one pass: inserted text is not scanned again, so that data with
 /// `{{script}}` in it stays data.
 fn fill(template: &str, parts: &[(&str, &str)]) -> String {
     let mut page = String::with_capacity(template.len() + parts.iter().map(|(_, text)| text.len()).sum::<usize>());
@@ -218,7 +218,7 @@ fn fill(template: &str, parts: &[(&str, &str)]) -> String {
     page
 }
 
-/// Text as HTML text or as a quoted attribute.
+/// Escapes text for HTML text or a quoted attribute.
 fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -235,8 +235,9 @@ fn escape(text: &str) -> String {
     safe
 }
 
-/// JSON for a `<script type="application/json">`. HTML ends such an element at `</script` and treats `<!--` specially,
-/// whatever quotes surround them; inside JSON `<` only occurs in strings, where it may be written as an escape.
+/// Formats JSON for a `<script type="application/json">`. HTML ends such an element at `</script` and treats `<!--`
+/// specially, whatever quotes surround them; inside JSON `<` only occurs in strings, where it may be written as an
+/// escape.
 fn data_block(value: &Value) -> String {
     value.to_string().replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
@@ -249,7 +250,7 @@ mod tests {
         page(&PageData { title, summary: json!({ "operations": [{ "statement": statement }] }), ..PageData::default() })
     }
 
-    /// The text between two markers of the page.
+    /// Returns the text between two markers of the page.
     fn between<'a>(page: &'a str, before: &str, after: &str) -> &'a str {
         page.split_once(before).and_then(|(_, rest)| rest.split_once(after)).expect("both marks are in the page").0
     }

@@ -1,33 +1,33 @@
-//! Columns as bytes: a page of a million spans as JSON would have 150 MB, which a browser takes half a minute to read.
+//! Columns as bytes: a page of a million spans as JSON would have 150 MB, which takes a browser half a minute to read.
 //!
-//! The columns of a recording are one stream of bytes, deflated and written as Base64, which any browser has the means to
-//! undo (`DecompressionStream`, `web/src/unpack.js`). In the page's JSON, instead of its values, a column says where in that
-//! stream it stands:
+//! The columns of a recording are one stream of bytes, deflated and written as Base64, which any browser can decode
+//! (`DecompressionStream`, `web/src/unpack.js`). In the page's JSON, a column contains, instead of its values, its position
+//! in that stream, in one of these forms:
 //!
-//! - `steps`: whole numbers, each as the difference to the one before it;
+//! - `steps`: integers, each as the difference to the previous one;
 //! - `lengths`: likewise as the difference to the same row of `start` (an end is near its start);
-//! - `reals`: doubles, little-endian; also whole numbers so large that their differences would not be exact in a double.
+//! - `reals`: doubles, little-endian; also integers so large that their differences would not be exact in a double.
 //!
-//! A difference is zigzagged and one is added, 0 being "none", and written seven bits a byte, the lowest first.
+//! A difference is zigzag-encoded and incremented by one, 0 being "none", and written seven bits per byte, the lowest first.
 
 use analysis::figures::{Column, Table};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-/// Numbers up to this are exact, as are their differences, zigzagged.
+/// Integers up to this are exact, and so are their differences after zigzag encoding.
 const EXACT: i64 = 1 << 50;
-/// Of miniz_oxide's 0 to 10: above it, a page takes twice as long to write for 3 % less.
+/// Compression level, from miniz_oxide's 0 to 10: above it, a page takes twice as long to write for 3 % less.
 const LEVEL: u8 = 5;
 
-/// Columns one after the other.
+/// Concatenated columns.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Packed {
     bytes: Vec<u8>,
 }
 
 impl Packed {
-    /// Takes the columns of a table; returns what stands for them in the JSON.
+    /// Adds the columns of a table; returns their description for the JSON.
     pub fn table<T: Table>(&mut self, mut table: T) -> Value {
         let mut places = Map::new();
         let mut starts = Vec::new();
@@ -60,7 +60,7 @@ impl Packed {
         Value::Object(places)
     }
 
-    /// Adds doubles; returns how many.
+    /// Adds doubles; returns their number.
     fn reals(&mut self, values: impl Iterator<Item = f64>) -> usize {
         let before = self.bytes.len();
         values.for_each(|value| self.bytes.extend_from_slice(&value.to_le_bytes()));
@@ -79,7 +79,7 @@ impl Packed {
         self.bytes.push(rest as u8);
     }
 
-    /// As text for the page; empty if there are no columns.
+    /// Encodes the columns as text for the page; empty if there are none.
     pub fn text(&self) -> String {
         if self.bytes.is_empty() {
             return String::new();
@@ -92,7 +92,7 @@ impl Packed {
 mod tests {
     use super::*;
 
-    /// A table whose columns are given.
+    /// A table with given columns.
     #[derive(Default)]
     struct Given(Vec<(&'static str, Column)>);
 
@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    /// What `web/src/unpack.js` does, in few lines.
+    /// A short equivalent of `web/src/unpack.js`.
     fn unpacked(bytes: &[u8], place: &Value, starts: &[f64]) -> Vec<f64> {
         let mut at = place["at"].as_u64().unwrap() as usize;
         let rows = place["rows"].as_u64().unwrap() as usize;

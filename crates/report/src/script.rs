@@ -1,14 +1,14 @@
-//! The page's script: the modules of `web/src` as one.
+//! The page's script: the modules of `web/src` combined into one.
 //!
-//! The files are ES modules, so that editors and linters understand them and each says what it needs. The page must be one
-//! file, though, and a module inside it cannot be imported by name without `data:` URLs, which the page's policy would then
-//! have to allow. So the modules are concatenated in the order of their dependencies, with their import lines left out and
-//! `export` removed. That is sound as long as each import stands on one line and names only earlier modules, and no two
-//! modules declare the same top-level name; the tests below hold both.
+//! The files are ES modules, so that editors and linters understand them and each declares its dependencies. The page must
+//! be one file, though, and a module inside it cannot be imported by name without `data:` URLs, which the page's policy
+//! would then have to allow. So the modules are concatenated in the order of their dependencies, with their import lines
+//! left out and `export` removed. This is correct as long as each import is on one line and names only earlier modules, and
+//! no two modules declare the same top-level name; the tests below verify both.
 //!
-//! Types stand in JSDoc tags, which only the type checker reads: they are left out too, and what a comment says to people stays.
+//! Types are in JSDoc tags, which only the type checker reads: they are left out too, while the text of comments stays.
 
-/// File name and text, each module after those it imports.
+/// File name and text, each module after those that it imports.
 pub const MODULES: &[(&str, &str)] = &[
     ("format.js", include_str!("../../../web/src/format.js")),
     ("scale.js", include_str!("../../../web/src/scale.js")),
@@ -55,7 +55,7 @@ pub const BENCH_MODULES: &[(&str, &str)] = &[
     ("bench.js", include_str!("../../../web/src/bench.js")),
 ];
 
-/// All modules as one script.
+/// Combines all modules into one script.
 pub fn script(modules: &[(&str, &str)]) -> String {
     let mut script = String::from("'use strict';\n");
     for (name, text) in modules {
@@ -68,8 +68,8 @@ pub fn script(modules: &[(&str, &str)]) -> String {
     script
 }
 
-/// The lines without the tags of JSDoc comments, from the first tag of a comment to its end. Only comments that have their
-/// lines for themselves: a cast inside an expression stays.
+/// Returns the lines without the tags of JSDoc comments, from the first tag of a comment to its end. Affects only comments
+/// on lines of their own: a cast inside an expression stays.
 fn untyped(text: &str) -> Vec<&str> {
     let mut kept = Vec::new();
     let mut lines = text.lines();
@@ -93,7 +93,7 @@ fn untyped(text: &str) -> Vec<&str> {
                 said.push(line);
             }
         }
-        // Nothing but where it begins and ends: all of it was types.
+        // Only its first and last line are left: all of it was types.
         if !(tagged && said.len() <= 2) {
             kept.append(&mut said);
         }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Top-level names: declarations in the first column.
+    /// Returns top-level names: declarations in the first column.
     fn declared(text: &str) -> Vec<&str> {
         text.lines()
             .map(|line| line.strip_prefix("export ").unwrap_or(line))

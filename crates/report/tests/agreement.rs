@@ -1,5 +1,5 @@
-//! The browser's tests run on synthetic figures. They prove something only as long as those are shaped as `analysis` shapes
-//! the real ones: every column and field that the synthetic figures have must be one of the real ones.
+//! The browser's tests run on synthetic figures. They are meaningful only as long as these have the shape of `analysis`'s
+//! real ones: every column and field of the synthetic figures must exist in the real ones.
 
 mod support {
     pub mod synthetic;
@@ -10,7 +10,7 @@ use analysis::figures;
 use serde_json::{Value, json};
 use support::synthetic::Synthetic;
 
-/// A real value of a type, with nothing in it.
+/// Returns a real, empty value of a type.
 fn empty<T: Default + serde::Serialize>() -> Value {
     serde_json::to_value(T::default()).expect("the figures are JSON")
 }
@@ -19,7 +19,7 @@ fn names(value: &Value) -> Vec<&str> {
     value.as_object().expect("an object").keys().map(String::as_str).collect()
 }
 
-/// Asserts that `made` has no field that `real` has not.
+/// Asserts that `made` has no field that `real` lacks.
 fn known(what: &str, made: &Value, real: &Value) {
     for name in names(made) {
         assert!(real.get(name).is_some(), "{what}.{name} is not what analysis writes; it has {:?}", names(real));

@@ -20,7 +20,7 @@ fn show(data: &Value) -> Result<Shown> {
     Shown::page(&bench_page_of("b <b>.fathom", data), "")
 }
 
-/// Two cells of five processes: one flat, one that warms up. Shaped as `analysis::bench::page` shapes it.
+/// Two cells of five processes: one flat, one that warms up. Shaped like the output of `analysis::bench::page`.
 fn data() -> Value {
     let cell = |mode: &str, estimate: f64| {
         json!({
@@ -73,7 +73,7 @@ fn data() -> Value {
     })
 }
 
-/// The tooltip at a point of an element.
+/// Returns the tooltip at a point of an element.
 fn pointed(shown: &Shown, selector: &str, x: f64, y: f64) -> Result<String> {
     let tip = shown.browser.run(
         "const c = document.querySelector(arguments[0]), b = c.getBoundingClientRect();\
@@ -84,7 +84,7 @@ fn pointed(shown: &Shown, selector: &str, x: f64, y: f64) -> Result<String> {
     Ok(tip.as_str().unwrap_or_default().to_owned())
 }
 
-/// Whether anything was drawn on a canvas, by its own pixels.
+/// Whether anything was drawn on a canvas, by its pixels.
 fn drawn(shown: &Shown, selector: &str) -> Result<bool> {
     let seen = shown.browser.run(
         "const c = document.querySelector(arguments[0]);\
@@ -183,7 +183,7 @@ fn benchmark_without_results_says_so() -> Result<()> {
     shown.quiet()
 }
 
-/// A run of two directions, as `fathom net run -o` keeps it.
+/// A run of two directions, as stored by `fathom net run -o`.
 fn network_run(name: &str) -> Bench {
     let mut tables = Tables::default();
     tables.designs.push(DesignRow {
@@ -291,7 +291,7 @@ fn network_run_shows_estimate_and_limits() -> Result<()> {
     ] {
         assert!(held.contains(part), "{part:?} is not in {held}");
     }
-    // Each line of a chart is one of several flows on one axis, and its cause is shaded.
+    // Each line of a chart is one of several flows on one axis, and its limiting cause is shaded.
     let charts = shown.browser.run(
         "return [...document.querySelectorAll('#flows-body figure')].map((f) => [f.querySelector('h3').textContent, f.querySelector('canvas').dataset.flows,         f.querySelector('canvas').dataset.bands]);",
         &[],

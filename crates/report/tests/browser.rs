@@ -1,5 +1,5 @@
 //! The page in a real browser: what a reader clicks, types and sees. Needs Chromium and chromedriver; without them every
-//! test here is counted as ignored, and its reason printed as `SKIP name: reason`.
+//! test here is counted as ignored, and the reason is printed as `SKIP name: reason`.
 
 mod support {
     pub mod many_operations;
@@ -53,12 +53,12 @@ impl Shown {
         Ok(self.data(name)?.parse()?)
     }
 
-    /// What is highlighted, as numbers of the archive.
+    /// Returns the highlighted spans, by their IDs in the archive.
     fn highlighted(&self) -> Result<Vec<u64>> {
         self.data("highlighted")?.split_whitespace().map(|id| Ok(id.parse()?)).collect()
     }
 
-    /// One attribute of every element that the panel lists.
+    /// Returns one attribute of every element listed in the panel.
     fn listed(&self, name: &str) -> Result<Vec<String>> {
         let found = self.browser.run(
             "return [...document.querySelectorAll('#panel li[data-span]')].map((li) => li.dataset[arguments[0]]);",
@@ -68,9 +68,9 @@ impl Shown {
     }
 }
 
-/// The rows that a layer shows: top, height, name.
+/// Returns the rows that a layer shows: top, height, name.
 fn rows_of(shown: &Shown, layer: &str) -> Result<Vec<(f64, f64, String)>> {
-    // What is drawn in the next frame tells its places.
+    // Positions are known after the next frame is drawn.
     for _ in 0..100 {
         let drawn = shown.browser.run("const c = document.querySelector('#timeline-canvas'); const f = document.querySelector('#timeline'); \
              return c.dataset.drawn === `${f.dataset.fromNs} ${f.dataset.toNs}` && c.clientWidth === Number(c.dataset.width);", &[])?;

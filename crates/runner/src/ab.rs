@@ -1,4 +1,4 @@
-//! Commands beside each other: what is refused before anything runs, and the blocks in which they are measured into an archive.
+//! Side-by-side measurement of commands: checks before anything runs, and measurement in blocks into an archive.
 
 use crate::error::Doing as _;
 use crate::setting::{clean, no_disk};
@@ -13,10 +13,10 @@ use model::Context;
 use model::text::shown;
 use std::path::{Path, PathBuf};
 
-/// `NAME VALUES`, pair by pair.
+/// Parses pairs of `NAME VALUES`.
 ///
 /// # Errors
-/// The values are none.
+/// The values cannot be parsed.
 pub fn parameters(words: &[String]) -> Result<Vec<(String, Vec<String>)>> {
     let pair = |pair: &[String]| -> Result<(String, Vec<String>)> {
         let [name, values] = pair else { return Err(Error::Usage("--param: expected NAME VALUES".into())) };
@@ -26,10 +26,10 @@ pub fn parameters(words: &[String]) -> Result<Vec<(String, Vec<String>)>> {
     words.chunks(2).map(pair).collect()
 }
 
-/// Refuses a command whose program is not there.
+/// Refuses a command whose program does not exist.
 ///
 /// # Errors
-/// That it is not.
+/// The program does not exist.
 pub fn found(command: &Command) -> Result<()> {
     let line = ab::filled(&command.line, &command.values);
     let words = workload::command::words(&line).map_err(|error| Error::Usage(error.to_string()))?;
@@ -46,7 +46,7 @@ pub fn found(command: &Command) -> Result<()> {
     found.then_some(()).ok_or_else(missing)
 }
 
-/// Each command in each worktree.
+/// Returns each command in each worktree.
 pub fn in_worktrees(worktrees: &Worktrees, commands: &[Command]) -> Vec<Command> {
     let in_one = |command: &Command, (commit, folder): &(String, PathBuf)| {
         let name = match commands.len() {
@@ -58,7 +58,7 @@ pub fn in_worktrees(worktrees: &Worktrees, commands: &[Command]) -> Vec<Command>
     commands.iter().flat_map(|command| worktrees.all.iter().map(move |tree| in_one(command, tree))).collect()
 }
 
-/// Runs such a design into a new archive. Its tables are made by the caller.
+/// Runs such a design into a new archive. The caller makes its tables.
 ///
 /// # Errors
 /// The archive cannot be written, or nothing can be run.

@@ -1,4 +1,4 @@
-//! Benchmarks that are compared: which archives are meant, and of which two values.
+//! Selection of benchmarks to compare: which archives, and which two values.
 
 use crate::error::Doing as _;
 use crate::{Error, Open, Result};
@@ -9,10 +9,10 @@ use archive::{Archive, ArchiveKind};
 use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 
-/// The benchmark in an archive.
+/// Loads the benchmark in an archive.
 ///
 /// # Errors
-/// It cannot be opened, or is no benchmark.
+/// The archive cannot be opened, or is not a benchmark.
 pub fn load(path: &Path, open: Open<'_>) -> Result<Bench> {
     let name = path.to_string_lossy();
     if !path.exists() && name.parse::<device::remote::DeviceAddress>().is_ok() {
@@ -30,10 +30,10 @@ pub fn load(path: &Path, open: Open<'_>) -> Result<Bench> {
     }
 }
 
-/// The recording in an archive; of a benchmark, `of_bench` is the command that does the like.
+/// Opens the recording in an archive; `of_bench` names the equivalent command for a benchmark.
 ///
 /// # Errors
-/// It cannot be opened, or is no recording.
+/// The archive cannot be opened, or is not a recording.
 pub fn recording(path: &Path, of_bench: &'static str, open: Open<'_>) -> Result<Archive> {
     let archive = open(path).map_err(Error::Open)?;
     let kind = archive.meta().kind;
@@ -45,10 +45,10 @@ pub fn recording(path: &Path, of_bench: &'static str, open: Open<'_>) -> Result<
     Err(Error::NoRecording { archive: path.into(), kind, instead })
 }
 
-/// The archives named, and the benchmarks in the folders named, in order; recordings there are passed over.
+/// Returns the given archives, and the benchmarks in the given folders, in order; recordings there are skipped.
 ///
 /// # Errors
-/// A folder cannot be read, or holds none.
+/// A folder cannot be read, or contains no benchmark.
 pub fn meant(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for path in paths {
@@ -75,7 +75,7 @@ fn is_benchmark(path: &Path) -> bool {
 /// Compares two benchmarks, two values of a parameter in both (`by`: `NAME=VALUE,VALUE`), or those of one benchmark (`NAME`, `NAME=VALUE`).
 ///
 /// # Errors
-/// What `by` names is not there, or not of this many benchmarks.
+/// `by` names something that does not exist, or is invalid for this number of benchmarks.
 pub fn compared(a: &Bench, b: Option<&Bench>, by: Option<&str>, rules: &Rules) -> Result<Compared> {
     let wrong = |why: analysis::bench::Error| Error::Usage(why.to_string());
     match (b, by.map(|by| (by, by.split_once('=')))) {
@@ -115,7 +115,7 @@ mod tests {
         make("t.fathom", ArchiveKind::Trace);
         std::fs::write(path("note"), "").unwrap();
         assert_eq!(meant(&[folder.path().into()]).unwrap(), [path("a.fathom"), path("b.fathom")]);
-        // What is named is for whoever opens it to judge.
+        // Archives given by name are checked when they are opened.
         assert_eq!(meant(&[path("t.fathom"), path("no")]).unwrap(), [path("t.fathom"), path("no")]);
     }
 }

@@ -1,4 +1,4 @@
-//! Two devices that are measured with the same cells: which of SQLite's settings each has, and what makes the cells of both.
+//! Measurement of two devices with the same cells: SQLite's settings on each, and how to get the cells of both.
 
 use crate::error::Doing as _;
 use crate::{Error, Result};
@@ -7,10 +7,10 @@ use device::remote::DeviceAddress;
 use model::Environment;
 use std::path::{Path, PathBuf};
 
-/// SQLite's settings that devices differ in, in the order in which they are changed.
+/// SQLite's settings in which devices differ, in the order in which they are changed.
 pub const FACTORS: [&str; 2] = ["journal_mode", "synchronous"];
 
-/// A device, if this names none of the archives: `host` or a device's address.
+/// Parses a device, unless this is the path of an archive: `host` or a device's address.
 pub fn device(name: &Path) -> Option<DeviceAddress> {
     match name.to_str()? {
         _ if name.exists() => None,
@@ -19,7 +19,7 @@ pub fn device(name: &Path) -> Option<DeviceAddress> {
     }
 }
 
-/// Whether each of `asked` is a setting that can be taken apart.
+/// Checks that each of `asked` is a setting whose effect can be separated.
 ///
 /// # Errors
 /// One is not.
@@ -32,7 +32,7 @@ pub fn known(asked: &[(String, String)]) -> Result<()> {
     }
 }
 
-/// SQLite's settings on both: as asked for, as the device's facts say, or as its system comes.
+/// Returns SQLite's settings on both: as requested, from the device's facts, or the system's default.
 pub fn settings(asked: [&[(String, String)]; 2], facts: [&Environment; 2]) -> Vec<Setting> {
     let of = |factor: &str| {
         let [(a, why_a), (b, why_b)] = [0, 1].map(|side| value(factor, asked[side], facts[side]));
@@ -41,7 +41,7 @@ pub fn settings(asked: [&[(String, String)]; 2], facts: [&Environment; 2]) -> Ve
     FACTORS.into_iter().map(of).collect()
 }
 
-/// A factor's value on a device, and how it is known.
+/// Returns a factor's value on a device, and its source.
 fn value(factor: &str, asked: &[(String, String)], facts: &Environment) -> (String, String) {
     if let Some((_, value)) = asked.iter().find(|(name, _)| name == factor) {
         return (value.clone(), "as asked for".into());
@@ -59,32 +59,32 @@ fn value(factor: &str, asked: &[(String, String)], facts: &Environment) -> (Stri
     }
 }
 
-/// The journal mode that a host's system and a device's come with, and how it is known.
+/// Returns the default journal modes of a host's system and of a device's, and their sources.
 pub fn journal_modes(device: &Environment) -> [(String, String); 2] {
     let [(host, _), (there, why)] = [&Environment::new(), device].map(|facts| value(FACTORS[0], &[], facts));
     [(host, "SQLite's default".into()), (there, why)]
 }
 
-/// A folder on each of two devices, of one name: cells are compared by it.
+/// A folder on each of two devices, under one name: cells are compared by it.
 #[derive(Debug)]
 pub struct Folder {
     /// The name.
     pub name: String,
-    /// Where it is on the host.
+    /// Its path on the host.
     pub here: String,
-    /// And on the device.
+    /// Its path on the device.
     pub there: String,
 }
 
-/// A folder of `--dir`: its name, and where it is.
+/// Parses a folder of `--dir`: its name and its path.
 pub fn named(dir: &str) -> (&str, &str) {
     dir.split_once('=').unwrap_or((dir, dir))
 }
 
-/// The folders of `--dir`, each with its counterpart of `--dir-here` or the current one.
+/// Returns the folders of `--dir`, each with its counterpart from `--dir-here` or the current folder.
 ///
 /// # Errors
-/// One here has no counterpart there, or does not exist.
+/// A folder here has no counterpart there, or does not exist.
 pub fn folders(dir: &[String], dir_here: &[String]) -> Result<Vec<Folder>> {
     if let Some(stray) = dir_here.iter().find(|here| !dir.iter().any(|there| named(there).0 == named(here).0)) {
         return Err(Error::Usage(format!("--dir-here {stray}: no --dir of the device has that name")));
@@ -101,34 +101,34 @@ pub fn folders(dir: &[String], dir_here: &[String]) -> Result<Vec<Folder>> {
 /// `fathom bench run` of two devices at the same time.
 #[derive(Debug)]
 pub struct MeasureBoth<'a> {
-    /// They.
+    /// The two devices.
     pub devices: [&'a DeviceAddress; 2],
-    /// Where their archives are put.
+    /// The folder for their archives.
     pub folder: &'a Path,
-    /// This program for other processors.
+    /// Builds of this program for other processors.
     pub binaries: &'a [PathBuf],
-    /// Folders of a device, with their counterparts on the host; without any each measures in its default one.
+    /// Folders of a device, with their counterparts on the host; without any each device uses its default one.
     pub folders: &'a [Folder],
-    /// Exactly so many blocks.
+    /// Exact number of blocks.
     pub blocks: Option<u64>,
-    /// A smoke test.
+    /// Whether it is a smoke test.
     pub quick: bool,
-    /// Measure at once, whatever the devices do.
+    /// Measure at once, even if the devices are busy.
     pub no_wait: bool,
-    /// Benchmarks as bytecode of Android.
+    /// Benchmarks as Android bytecode.
     pub dex_jar: Option<&'a Path>,
-    /// Words of parameters before those of the user, which override them.
+    /// Arguments for parameters placed before those of the user, which override them.
     pub modes: Vec<String>,
-    /// The user's.
+    /// The user's parameters.
     pub parameters: &'a [(String, Vec<String>)],
-    /// Words of parameters after those of the user: what makes the cells comparable.
+    /// Arguments for parameters placed after those of the user, which make the cells comparable.
     pub cells: Vec<String>,
-    /// What is run.
+    /// The workloads to run.
     pub workloads: Vec<String>,
 }
 
 impl MeasureBoth<'_> {
-    /// Its words after the program's name.
+    /// Returns its arguments after the program's name.
     pub fn words(&self) -> Vec<String> {
         let mut words: Vec<String> = ["bench", "run", "--quiet"].map(String::from).to_vec();
         words.push(format!("--device={},{}", self.devices[0], self.devices[1]));
@@ -152,7 +152,7 @@ impl MeasureBoth<'_> {
     }
 }
 
-/// The words of `fathom bench run` that make SQLite's cells of both devices.
+/// Returns the arguments of `fathom bench run` that select SQLite's cells of both devices.
 pub fn cells(settings: &[Setting]) -> Vec<String> {
     let word = |s: &Setting| {
         let values = if s.a == s.b { s.a.clone() } else { format!("{},{}", s.a, s.b) };

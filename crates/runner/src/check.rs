@@ -1,4 +1,4 @@
-//! What a command asks of files and disk, run by run.
+//! Counts the file and disk requests of a command, run by run.
 //!
 //! Each run is a process: a traced one is `fathom record`, whose archive is read and removed; an untraced one is `fathom workload command`.
 
@@ -13,13 +13,13 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// How often a run is repeated whose recording has lost something.
+/// Maximum number of attempts if recordings lose events.
 const TRIES: u32 = 3;
 
-/// The contract in a file.
+/// Reads the contract in a file.
 ///
 /// # Errors
-/// There is none, or it cannot be read.
+/// There is no contract, or it cannot be read.
 pub fn contract(path: &Path) -> Result<Contract> {
     match std::fs::read_to_string(path) {
         Ok(text) => Contract::parse(&text).map_err(|source| Error::Contract { file: path.into(), source }),
@@ -28,7 +28,7 @@ pub fn contract(path: &Path) -> Result<Contract> {
     }
 }
 
-/// A command to be run again and again.
+/// A command to be run repeatedly.
 pub struct Runs<'a> {
     fathom: PathBuf,
     command: &'a [String],
@@ -37,24 +37,24 @@ pub struct Runs<'a> {
     open: Open<'a>,
 }
 
-/// What a traced run gives.
+/// The result of a traced run.
 #[derive(Debug)]
 pub enum Traced {
-    /// What it asked for.
+    /// Its counts.
     Counted(Observed),
-    /// Tracing is not possible here, and why.
+    /// Tracing is not possible here, with the reason.
     Impossible(Blind),
 }
 
-/// Why nothing is traced.
+/// The reason why runs are not traced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Blind {
-    /// Nobody wants it.
+    /// The user does not want it.
     NotWanted,
-    /// The contract was made without.
+    /// The contract was made without tracing.
     ContractUntraced,
-    /// It is not possible here: what `fathom record` says.
+    /// It is not possible here: the error of `fathom record`.
     Impossible(String),
 }
 
@@ -68,22 +68,22 @@ impl fmt::Display for Blind {
     }
 }
 
-/// What a contract is made of.
+/// The input for a contract.
 #[derive(Debug, Default)]
 pub struct Learned {
     /// Traced runs.
     pub traced: Vec<Observed>,
-    /// Runs that the kernel alone counted.
+    /// Runs counted by the kernel alone.
     pub untraced: Vec<Counted>,
-    /// Why there are no traced ones, or no more.
+    /// Why there are no traced runs, or no more.
     pub blind: Option<Blind>,
 }
 
 impl<'a> Runs<'a> {
-    /// Of this command; `prepare` runs before each of them.
+    /// Prepares runs of this command; `prepare` runs before each of them.
     ///
     /// # Errors
-    /// There is no folder for recordings.
+    /// No folder for recordings can be made.
     pub fn new(command: &'a [String], prepare: Option<&'a str>, open: Open<'a>) -> Result<Self> {
         let folder =
             tempfile::Builder::new().prefix("fathom-check-").tempdir().doing("making a folder for recordings")?;
@@ -105,10 +105,10 @@ impl<'a> Runs<'a> {
         Ok(())
     }
 
-    /// A run under `fathom record`; one that lost something is made again.
+    /// Runs the command under `fathom record`; repeats the run if events were lost.
     ///
     /// # Errors
-    /// The command fails, or each recording lost something.
+    /// The command fails, or each recording lost events.
     pub fn traced(&self) -> Result<Traced> {
         let mut why = String::new();
         for _ in 0..TRIES {
@@ -120,7 +120,7 @@ impl<'a> Runs<'a> {
             let done = record.output().doing("starting `fathom record`")?;
             if !archive.join("meta.json").exists() {
                 let error = last(&done.stderr);
-                // The command could not be started: then nothing else can be done either.
+                // If the command could not be started, nothing else can be done either.
                 if matches!(done.status.code(), Some(126 | 127)) {
                     return Err(Error::Refused(error));
                 }
@@ -141,7 +141,7 @@ impl<'a> Runs<'a> {
         Err(Error::Incomplete { tries: TRIES, why })
     }
 
-    /// A run that is counted by the kernel alone.
+    /// Runs the command, counted by the kernel alone.
     ///
     /// # Errors
     /// The command fails, or the kernel counts nothing.
@@ -162,11 +162,11 @@ impl<'a> Runs<'a> {
         Ok(one)
     }
 
-    /// So many runs of each kind, for a contract; the first of all is left out, since what is cached or compiled meanwhile is not asked
-    /// again. `report` gets the reason at once if nothing is traced.
+    /// Makes `runs` runs of each kind, for a contract; the very first one is discarded, since what it caches or compiles is not
+    /// requested again. `report` gets the reason at once if nothing is traced.
     ///
     /// # Errors
-    /// As [`Runs::traced`] and [`Runs::untraced`].
+    /// Same as [`Runs::traced`] and [`Runs::untraced`].
     pub fn learn(&self, runs: u64, trace: bool, report: &dyn Fn(&Blind)) -> Result<Learned> {
         self.untraced()?;
         let untraced = (0..runs).map(|_| self.untraced()).collect::<Result<Vec<_>>>()?;
@@ -181,10 +181,10 @@ impl<'a> Runs<'a> {
         Ok(learned)
     }
 
-    /// Runs beside the contract, traced if that is wanted and possible; `report` gets the reason at once if not.
+    /// Compares runs with the contract, traced if that is requested and possible; `report` gets the reason at once if not.
     ///
     /// # Errors
-    /// As [`Runs::traced`] and [`Runs::untraced`].
+    /// Same as [`Runs::traced`] and [`Runs::untraced`].
     pub fn compared(&self, contract: &Contract, trace: bool, report: &dyn Fn(&Blind)) -> Result<Outcome> {
         let done = match (contract.counted_by == BPF, trace) {
             (false, _) => Err(Blind::ContractUntraced),
@@ -209,7 +209,7 @@ impl<'a> Runs<'a> {
         })
     }
 
-    /// The command, for people.
+    /// Returns the command, for people.
     pub fn shown(&self) -> String {
         shown(&self.command.join(" "))
     }

@@ -1,4 +1,4 @@
-//! What can go wrong around a benchmark, apart from what the rooms below say themselves.
+//! Errors around a benchmark, in addition to those of the underlying crates.
 
 use archive::table_maker::Failure;
 use model::text::ShownPath as _;
@@ -8,71 +8,71 @@ use std::path::PathBuf;
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What was asked for makes no sense here: the text says what would.
+    /// An invalid request: the text explains what is valid.
     #[error("{0}")]
     Usage(String),
     /// The design, its folders, its disk or its sink.
     #[error(transparent)]
     Experiment(#[from] experiment::Error),
-    /// The file of a design.
+    /// The design's file.
     #[error(transparent)]
     Catalog(#[from] experiment::catalog::Error),
-    /// Its log.
+    /// The log.
     #[error(transparent)]
     Store(#[from] experiment::store::Error),
-    /// What an interrupted run left.
+    /// The state left by an interrupted run.
     #[error(transparent)]
     Resume(#[from] experiment::resume::Error),
-    /// Its archive.
+    /// The archive.
     #[error(transparent)]
     Archive(#[from] archive::Error),
     /// An archive cannot be opened.
     #[error(transparent)]
     Open(Failure),
-    /// The system refused something.
+    /// A system call or I/O operation failed.
     #[error("{doing}")]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: String,
         /// Why it failed.
         source: io::Error,
     },
-    /// A command that is run again and again failed.
+    /// A repeatedly run command failed.
     #[error("{what} failed: {how}")]
     Command {
-        /// Which.
+        /// The command.
         what: String,
-        /// Its status, and what it said.
+        /// Its status, and its output.
         how: String,
     },
-    /// A process of ours refused, in its own words.
+    /// A process of ours failed, with its error message.
     #[error("{0}")]
     Refused(String),
-    /// There is no recording, and nothing else to go by.
+    /// There is no recording, and no substitute for it.
     #[error("{why}\n{remedy}")]
     NotRecorded {
-        /// What the recorder said.
+        /// The recorder's error.
         why: String,
         /// What to do.
         remedy: &'static str,
     },
-    /// All recordings lost something.
+    /// All recordings lost events.
     #[error("{tries} recordings in a row are incomplete, so nothing was compared: {why}")]
     Incomplete {
-        /// How many were made.
+        /// Number of attempts.
         tries: u32,
-        /// What the last one lost.
+        /// The loss of the last one.
         why: String,
     },
     /// No contract was recorded yet.
     #[error("{}: there is no such contract; make one: fathom check record -o {} -- CMD", .0.shown(), model::shell_word(.0))]
     NoContract(PathBuf),
-    /// A file that is something else.
+    /// The file is not a contract.
     #[error("{} is no contract", .file.shown())]
     Contract {
         /// The file.
         file: PathBuf,
-        /// Why not.
+        /// The reason.
         source: analysis::check::contract::Unreadable,
     },
     /// Neither tracing nor /proc counts anything.
@@ -80,24 +80,24 @@ pub enum Error {
         "nothing can be counted here: no tracing, and the kernel has no /proc/PID/io, or lets root alone read that of the command"
     )]
     NothingCounted,
-    /// What a process printed is something else.
+    /// The output of a process is malformed.
     #[error("what {what} printed cannot be read")]
     Printed {
-        /// Which.
+        /// The process.
         what: &'static str,
-        /// Why not.
+        /// The reason.
         source: serde_json::Error,
     },
     /// A workload that is compared with itself failed, or cannot run.
     #[error("{0}")]
     Workload(String),
-    /// Somebody asked for the end before there was a comparison.
+    /// Interrupted before there was a comparison.
     #[error("interrupted before one comparison was complete")]
     Interrupted,
     /// A workload failed, or a setting could not be made.
     #[error(transparent)]
     Setting(#[from] workload::Error),
-    /// A folder of others.
+    /// A folder with no benchmark.
     #[error("{} is not an archive and contains none made by `fathom bench run`", .0.shown())]
     NoBenchmark(PathBuf),
     /// An archive of another kind.
@@ -107,7 +107,7 @@ pub enum Error {
         archive: PathBuf,
         /// Its kind.
         kind: archive::ArchiveKind,
-        /// What shows it.
+        /// The command that shows it.
         instead: &'static str,
     },
     /// An archive of another kind than a recording.
@@ -117,29 +117,29 @@ pub enum Error {
         archive: PathBuf,
         /// Its kind.
         kind: archive::ArchiveKind,
-        /// The command that shows the like.
+        /// The equivalent command.
         instead: &'static str,
     },
-    /// A benchmark of something else.
+    /// A benchmark without the figures.
     #[error("{archive} contains no {what}")]
     NoFigure {
         /// Its name.
         archive: String,
-        /// What it would have to hold.
+        /// What it would need to contain.
         what: &'static str,
     },
-    /// One alone, and no parameter of it.
+    /// Only one archive, and no parameter to compare.
     #[error("nothing to compare with: give a second archive, or --by PARAMETER")]
     NothingToCompare,
-    /// Settings of the machine are not as they were.
+    /// Some settings of the machine could not be restored.
     #[error("not everything was put back: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     NotPutBack(Vec<device::knobs::NotPutBack>),
 }
 
-/// The result of what may go wrong here.
+/// Result with the error of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Adds to an I/O error what was being done.
+/// Adds the current operation to an I/O error.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl Into<String>) -> Result<T>;
 }

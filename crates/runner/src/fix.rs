@@ -1,6 +1,7 @@
-//! Remedies for a command: which there are here, what is put back at the end, and the variants that are tried beside the command as it is.
+//! Remedies for a command: which ones apply here, what is restored at the end, and the variants that are compared with the unchanged
+//! command.
 //!
-//! A [`Trial`] takes notes of what it is about to change before it changes it, so that the next one puts back what a killed one left.
+//! A [`Trial`] notes what it is going to change before it changes it, so that the next one can restore what a killed one left.
 
 use crate::error::Doing as _;
 use crate::{Error, Notice, Notify, Open, Result};
@@ -19,57 +20,57 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The finding that says only how long something took: no remedy follows from it.
+/// The finding that reports only how long something took: no remedy follows from it.
 const NO_REMEDY: &str = "T01";
 
-/// What was asked for.
+/// A request to try remedies.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The command, word by word; `{db}` is the copy of the database.
+    /// The command's arguments; `{db}` is the copy of the database.
     pub command: &'a [String],
     /// The database.
     pub database: Option<&'a Path>,
-    /// Runs before each arm.
+    /// Command to run before each arm.
     pub prepare: Option<&'a str>,
-    /// Remedies by name; those of the findings, if there are none.
+    /// Remedies by name; if there are none, those of the findings.
     pub names: &'a [String],
     /// Whether settings of the machine are tried.
     pub system: bool,
     /// A file system whose mount options are tried.
     pub scratch: Option<&'a Path>,
-    /// Exactly so many blocks.
+    /// Exact number of blocks.
     pub blocks: Option<u64>,
-    /// When no further block is begun.
+    /// Time after which no further block is started.
     pub budget: Duration,
-    /// Half the width of the intervals that ends it.
+    /// Half-width of the intervals at which the trial ends.
     pub precision: f64,
-    /// Of the order.
+    /// Seed of the order.
     pub seed: Option<u64>,
 }
 
-/// Remedies that are about to be tried. What they change is put back when this is ended, or dropped.
+/// Remedies to be tried. Their changes are undone when the trial is ended or dropped.
 pub struct Trial {
     /// Their blocks, if there is anything to try.
     pub design: Option<Design>,
-    /// What is tried.
+    /// Remedies that are tried.
     pub tried: Vec<Remedy>,
-    /// What cannot be, and why.
+    /// Remedies that cannot be tried, and why.
     pub not_tried: Vec<NotTried>,
-    /// Findings that name remedies.
+    /// Findings that have remedies.
     pub findings: Vec<String>,
     database: Option<PathBuf>,
     kept: Kept,
     _scratch: tempfile::TempDir,
 }
 
-/// Where what is to be put back is noted.
+/// Returns the folder for notes on what to restore.
 fn notes() -> PathBuf {
     // SAFETY: it only reads this process's user.
     let uid = unsafe { libc::geteuid() };
     if uid == 0 { "/run/fathom".into() } else { std::env::temp_dir().join(format!("fathom-fix-{uid}")) }
 }
 
-/// Puts back what a killed run left.
+/// Restores what a killed run left.
 ///
 /// # Errors
 /// Its notes cannot be read.
@@ -82,10 +83,10 @@ pub fn put_back_left_over(notify: Notify<'_>) -> Result<()> {
     Ok(())
 }
 
-/// All remedies, those of the machine with placeholders for its parts.
+/// Returns all remedies, those of the machine with placeholders for its parts.
 ///
 /// # Errors
-/// As of [`prepare`].
+/// Same as [`prepare`].
 pub fn list(request: &Request<'_>) -> Result<Vec<Remedy>> {
     Ok(remedies::all(&Machine {
         scratch: Some("MOUNT".into()),
@@ -95,7 +96,7 @@ pub fn list(request: &Request<'_>) -> Result<Vec<Remedy>> {
     }))
 }
 
-/// What may be changed of this machine, the disk aside, which is not known yet.
+/// Returns what may be changed on this machine, except for the disk, which is not known yet.
 fn machine(request: &Request<'_>) -> Result<Machine> {
     let mut machine = Machine { scratch: request.scratch.map(Into::into), ..Machine::default() };
     if let Some(folder) = request.scratch {
@@ -114,10 +115,10 @@ fn machine(request: &Request<'_>) -> Result<Machine> {
     Ok(machine)
 }
 
-/// Finds out what to try, without having changed anything yet.
+/// Determines what to try, without changing anything yet.
 ///
 /// # Errors
-/// The request makes no sense, the command fails, or nothing can be recorded.
+/// The request is invalid, the command fails, or nothing can be recorded.
 pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
     let mut machine = machine(request)?;
     let canonical = |path: &Path| path.canonicalize().doing(format!("--database {}", path.shown()));
@@ -173,7 +174,7 @@ pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
         if !files.is_empty() || !mounts.is_empty() {
             back.extend(files.iter().map(|(file, value)| Knob::File(file.clone(), value.clone())));
             back.extend(mounts.iter().map(|(folder, option)| Knob::Mount(folder.clone(), option.clone())));
-            // The new notes replace the old ones; nothing of the machine is changed yet.
+            // The new notes replace the old ones; nothing on the machine is changed yet.
             std::mem::forget(std::mem::replace(&mut kept, Kept::take(&notes(), back).doing(noted())?));
         }
         (variants.machine, variants.mounts) = (&files, &mounts);
@@ -192,21 +193,21 @@ pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
 }
 
 impl Trial {
-    /// Puts everything back.
+    /// Restores everything.
     ///
     /// # Errors
-    /// What could not be put back.
+    /// What could not be restored.
     pub fn end(self) -> Result<()> {
         self.kept.put_back().map_err(Error::NotPutBack)
     }
 
-    /// The database, by its whole path.
+    /// Returns the database's absolute path.
     pub fn database(&self) -> Option<PathBuf> {
         self.database.clone()
     }
 }
 
-/// The queue of the disk with that name, or of the one that a file is on.
+/// Finds the queue of the disk with that name, or of the disk that holds a file.
 fn queue_of(machine: &mut Machine, disk: Option<&str>, file: Option<&Path>) {
     let by_number = || {
         use std::os::unix::fs::MetadataExt;
@@ -231,7 +232,7 @@ fn has_wal(database: &Path) -> bool {
     read.is_ok() && DatabaseHeader::parse(&head).is_some_and(|header| header.wal)
 }
 
-/// Records the command once, and says which findings name remedies, and whether its transactions have several databases.
+/// Records the command once; returns which findings have remedies, and whether its transactions span several databases.
 fn diagnosed(
     variants: &Variants<'_>,
     folder: &Path,
@@ -268,7 +269,7 @@ fn diagnosed(
     Ok((codes, analysis::explain::spans_databases(&rows)))
 }
 
-/// What a process of ours said, without the name that this one says before its own errors.
+/// Returns the error output of a process of ours, without its program name, which this one adds to its own errors.
 fn plain(stderr: &[u8]) -> String {
     let said = String::from_utf8_lossy(stderr);
     let lines = said.trim().lines().map(|line| line.strip_prefix("fathom: ").unwrap_or(line));
@@ -296,7 +297,7 @@ fn chosen(all: Vec<Remedy>, names: &[String]) -> Result<Vec<Remedy>> {
     names.iter().map(one).collect()
 }
 
-/// Those that can be tried, and why the others cannot.
+/// Returns the remedies that can be tried, and why the others cannot.
 fn possible(wanted: Vec<Remedy>, variants: &Variants<'_>, folder: &Path) -> Result<(Vec<Remedy>, Vec<NotTried>)> {
     let unreached = match wanted.iter().any(|remedy| remedy.connection.is_some()) {
         true => unreached(variants, folder)?,
@@ -319,7 +320,7 @@ fn possible(wanted: Vec<Remedy>, variants: &Variants<'_>, folder: &Path) -> Resu
     Ok((tried, not_tried))
 }
 
-/// Why the preloaded object does not reach the program's SQLite: it leaves a file where it does.
+/// Returns why the preloaded object does not reach the program's SQLite: it creates a file where it does.
 fn unreached(variants: &Variants<'_>, folder: &Path) -> Result<Option<String>> {
     if workload::variant::PRAGMAS.is_empty() {
         return Ok(Some("settings of connections are set on x86-64 only".into()));
@@ -338,7 +339,7 @@ fn unreached(variants: &Variants<'_>, folder: &Path) -> Result<Option<String>> {
     })
 }
 
-/// Files of settings and mounts that the remedies change, with what they are now.
+/// Files of settings and mounts that the remedies change, with their current values.
 type Settings = Vec<(PathBuf, String)>;
 
 fn settings(tried: &[Remedy]) -> Result<(Settings, Settings)> {
@@ -358,7 +359,7 @@ fn settings(tried: &[Remedy]) -> Result<(Settings, Settings)> {
     Ok((files, mounts))
 }
 
-/// Sets the best for good; what was set, in sentences.
+/// Applies the best remedy permanently; returns what was set, in sentences.
 ///
 /// # Errors
 /// It cannot be set.
@@ -388,7 +389,7 @@ pub fn apply(best: &Remedy, database: Option<&Path>) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// The recorder's error is shown by this program, whose name stands before it then.
+    /// This program shows the recorder's error and puts its own name in front of it.
     #[test]
     fn error_of_own_process_loses_program_name() {
         assert_eq!(plain(b"fathom: the kernel refuses\nfathom: see the guide\n"), "the kernel refuses\nsee the guide");

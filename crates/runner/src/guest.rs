@@ -1,11 +1,11 @@
-//! What a guest of the lab recorded.
+//! Recordings made by a guest of the lab.
 
 use crate::Open;
 use archive::table_maker::Failure;
 use lab::show::Recording;
 use std::path::Path;
 
-/// The recording in the folder of a run, if there is one; what a guest left unfinished gets its tables here.
+/// Returns the recording in the folder of a run, if there is one; tables that the guest did not finish are made here.
 pub fn recording(folder: &Path, open: Open<'_>) -> Option<Recording> {
     let path = folder.join(lab::run::ARCHIVE);
     if !archive::log::path(&path).is_file() {

@@ -1,9 +1,11 @@
-//! A benchmark from a request to a judged archive. It joins rooms that must not know each other: `experiment`, which measures, and
-//! `analysis`, which says how narrow an interval is already and what a recording shows; `workload` and `lab` give it programs and disks.
+//! Turns a request for a benchmark into an evaluated archive. Joins crates that must not depend on each other: `experiment`,
+//! which measures, and `analysis`, which determines current interval widths and the contents of recordings; `workload` and `lab`
+//! provide programs and disks.
 //!
-//! [`run`] measures designs into an archive, [`ab`] commands beside each other, [`selftest`] a workload beside itself; [`fix`] tries
-//! remedies, [`check`] counts what a command asks for, [`guest`] reads what a guest of the lab recorded, [`once`] runs a workload without a design. [`archives`] and [`both`] are two that are
-//! compared. [`results`] puts together what leaves the program.
+//! [`run`] measures designs into an archive, [`ab`] compares commands, [`selftest`] compares a workload with itself; [`fix`]
+//! tries remedies, [`check`] counts a command's requests, [`guest`] reads recordings of a guest of the lab, [`once`] runs a
+//! workload without a design. [`archives`] and [`both`] select the two sides of a comparison. [`results`] formats the output of
+//! the program.
 
 pub mod ab;
 pub mod archives;
@@ -34,5 +36,5 @@ use archive::Archive;
 use archive::table_maker::Failure;
 use std::path::Path;
 
-/// Opens an archive, making its tables if it has none: who opens hands in the makers of all kinds.
+/// Opens an archive, making its tables if it has none; the caller provides the table makers of all kinds.
 pub type Open<'a> = &'a dyn Fn(&Path) -> std::result::Result<Archive, Failure>;

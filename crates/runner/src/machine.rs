@@ -1,9 +1,9 @@
-//! What is known of the machine under a benchmark, and of this program.
+//! Facts about the machine under a benchmark, and about this program.
 
 use model::Environment;
 use std::path::PathBuf;
 
-/// [`experiment::machine::facts`], and the SQLite that this program brings along.
+/// Returns [`experiment::machine::facts`], and the version of the bundled SQLite.
 pub fn facts(dirs: &[(String, PathBuf)]) -> Environment {
     let mut all = experiment::machine::facts(dirs);
     all.insert(

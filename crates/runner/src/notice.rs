@@ -1,31 +1,31 @@
-//! What a user should know while a benchmark is prepared. The caller decides whether and where it is printed.
+//! Notices to the user while a benchmark is prepared. The caller decides whether and where to print them.
 
 use model::counted;
 use model::text::ShownPath as _;
 use std::fmt;
 use std::path::PathBuf;
 
-/// One such fact.
+/// A notice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// A killed run had left folders.
+    /// Folders left by a killed run were removed.
     Removed {
-        /// How many.
+        /// Number of folders.
         folders: usize,
-        /// Where.
+        /// Their parent folder.
         parent: PathBuf,
     },
-    /// A value gave way to another since it cannot run here.
+    /// A value was replaced by another since it cannot run here.
     Instead(String),
-    /// What was wrong with a log, and mended.
+    /// A damaged log was repaired.
     Mended(String),
-    /// Settings of the machine that a killed run had left were put back.
+    /// Settings of the machine that a killed run had changed were restored.
     PutBack(usize),
-    /// One could not be.
+    /// A setting could not be restored.
     NotPutBack(String),
 }
 
-/// Where notices go.
+/// Receiver of notices.
 pub type Notify<'a> = &'a dyn Fn(Notice);
 
 impl fmt::Display for Notice {

@@ -1,4 +1,4 @@
-//! A built-in workload once, in this process, for where nothing can be recorded: latencies without a design around them.
+//! Runs a built-in workload once, in this process, if nothing can be recorded: latencies without a design.
 
 use crate::{Error, Result};
 use analysis::text::{digits, duration};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The papers' load: INSERTs in transactions of their own, then full scans.
+/// The papers' load: INSERTs in separate transactions, then full scans.
 #[derive(Debug, Clone, Copy)]
 pub struct Load<'a> {
     /// INSERTs.
@@ -21,7 +21,7 @@ pub struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// The words after `fathom workload`; `samples`: which latencies it prints.
+    /// Returns the arguments after `fathom workload`; `samples`: which latencies it prints.
     pub fn words(&self, samples: &str) -> Vec<String> {
         let Self { rows, scans, journal_mode, folder } = self;
         vec![
@@ -35,19 +35,19 @@ impl Load<'_> {
     }
 }
 
-/// What it measured.
+/// The measured latencies.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Latencies {
-    /// Of each statement, in ns, ascending.
+    /// Latencies of each statement, in ns, ascending.
     statements: BTreeMap<String, Vec<f64>>,
-    /// Who checked its result.
+    /// How the result was checked.
     checked: Option<String>,
 }
 
-/// Runs the workload with these words.
+/// Runs the workload with these arguments.
 ///
 /// # Errors
-/// It failed, or prints something else.
+/// The workload failed, or its output is malformed.
 pub fn run(words: &[String], context: &Context) -> Result<Latencies> {
     let mut lines = Vec::new();
     workload::run(words, context, &mut lines)?;
@@ -56,7 +56,7 @@ pub fn run(words: &[String], context: &Context) -> Result<Latencies> {
 }
 
 impl Latencies {
-    /// Of what a workload prints, a sample a line.
+    /// Parses the output of a workload, one sample per line.
     fn of(lines: &str) -> serde_json::Result<Self> {
         let mut all = Self::default();
         for line in lines.lines() {
@@ -73,7 +73,7 @@ impl Latencies {
         Ok(all)
     }
 
-    /// A line for each statement.
+    /// Formats a line for each statement.
     pub fn text(&self) -> String {
         self.statements.iter().fold(String::new(), |mut out, (statement, all)| {
             let at =
@@ -93,7 +93,7 @@ impl Latencies {
         })
     }
 
-    /// Who checked the workload's result; nobody if it did not say so.
+    /// Returns how the workload's result was checked; `None` if it did not report it.
     pub fn checked(&self) -> Option<&str> {
         self.checked.as_deref()
     }

@@ -1,4 +1,4 @@
-//! The papers' figures as a page has them: of a benchmark's scores, and of recordings side by side.
+//! The papers' figures as sections of a page: from a benchmark's scores, and from recordings side by side.
 
 use crate::{Error, Open, Result};
 use analysis::bench::figure::Figure;
@@ -9,10 +9,10 @@ use analysis::papers::{self, density};
 use model::text::folded;
 use std::path::PathBuf;
 
-/// The figures that a benchmark makes.
+/// Formats the figures made from a benchmark.
 ///
 /// # Errors
-/// It has no cell of them, or no score.
+/// It has no cell for them, or no score.
 pub fn scores(benchmark: &Bench, wanted: &[&Listed]) -> Result<String> {
     let is_wanted = |figure: &Figure| {
         let is = |k: &&Listed, number: &str| k.paper == figure.paper && k.is(&format!("{}/{number}", figure.paper));
@@ -28,10 +28,10 @@ pub fn scores(benchmark: &Bench, wanted: &[&Listed]) -> Result<String> {
     Ok(format!("\n{}", folded(&figures::markdown(&all))))
 }
 
-/// The figures that recordings make, a column each.
+/// Formats the figures made from recordings, one column each.
 ///
 /// # Errors
-/// One cannot be read.
+/// A recording cannot be read.
 pub fn values(archives: &[PathBuf], wanted: &[&Listed], open: Open<'_>) -> Result<String> {
     let (mut text, mut columns, mut regions) = (String::from("\n"), Vec::new(), String::new());
     for (archive, name) in archives.iter().zip(names(archives)) {

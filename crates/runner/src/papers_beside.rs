@@ -1,4 +1,4 @@
-//! The papers' figures of a host and a device: what has to be measured for those that are wanted, and the page with their claims.
+//! The papers' figures for a host and a device: what has to be measured for the requested ones, and the page with the papers' claims.
 
 use crate::both::{Folder, MeasureBoth};
 use crate::papers_network::is_network;
@@ -12,27 +12,27 @@ use model::Environment;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// The workloads that a host and one device run alike.
+/// The workloads that a host and one device run identically.
 const BOTH: [&str; 9] = ["linpack", "scimark", "himeno", "http", "draw", "seq", "file", "sqlite", "random"];
-/// What is recorded: INSERTs and full scans; if it is quick a tenth.
+/// The recorded load: INSERTs and full scans; a tenth of it in a quick run.
 const LOAD: (u64, u64) = (1000, 100);
 const TENTH: u64 = 10;
 /// The version of the JSON.
 const VERSION: u32 = 1;
 
-/// What the figures that are wanted need.
+/// Measurements needed for the requested figures.
 #[derive(Debug)]
 pub struct Needs {
-    /// Workloads of benchmarks that both run alike.
+    /// Workloads of benchmarks that both run identically.
     pub workloads: Vec<String>,
-    /// Workloads of networks, of which the device is a part.
+    /// Network workloads with the device as a part.
     pub networks: Vec<String>,
     /// Whether INSERTs are recorded.
     pub recorded: bool,
 }
 
 impl Needs {
-    /// Of these.
+    /// Determines the needs of these figures.
     pub fn of(wanted: &[&Listed]) -> Self {
         let mut all: Vec<String> = wanted.iter().flat_map(|k| &k.bench).cloned().collect();
         all.sort_unstable();
@@ -42,11 +42,11 @@ impl Needs {
         Self { workloads, networks, recorded: wanted.iter().any(|k| k.command.is_some() && k.bench.is_empty()) }
     }
 
-    /// Adds what is needed to a run of both: the workloads, and the modes of bytecode if there is any.
+    /// Adds the needs to a run of both: the workloads, and the modes of bytecode if there is any.
     pub fn measured<'a>(&self, run: MeasureBoth<'a>) -> MeasureBoth<'a> {
         let mut modes = run.modes;
         if run.dex_jar.is_some() {
-            // What each of them has no machine for is missing there, with the reason.
+            // Modes for which a machine lacks a runtime are missing there, with the reason.
             let of = |(workload, native): &(&str, &str)| format!("--param={workload}.mode={native}jvm-tiered,art-jit");
             let with = [("linpack", "c-O2,"), ("scimark", "c-O2,"), ("himeno", "c-O2,"), ("draw", "")];
             modes.extend(with.iter().filter(|(w, _)| self.workloads.iter().any(|x| x == w)).map(of));
@@ -55,35 +55,35 @@ impl Needs {
     }
 }
 
-/// A machine of which nothing is known yet.
+/// Returns a machine without any measurements yet.
 pub fn machine(name: String, facts: Environment) -> Machine {
     let not_asked = || "nothing that was requested needs it".to_string();
     Machine { name, bench: Err(not_asked()), recorded: Err(not_asked()), network: Err(not_asked()), facts }
 }
 
-/// How many INSERTs and full scans are recorded.
+/// Returns the number of recorded INSERTs and full scans.
 pub fn load(quick: bool) -> (u64, u64) {
     if quick { (LOAD.0 / TENTH, LOAD.1 / TENTH) } else { LOAD }
 }
 
-/// What is shown.
+/// Contents of the page.
 #[derive(Debug)]
 pub struct Page<'a> {
-    /// All figures that there are.
+    /// All existing figures.
     pub all: &'a List,
-    /// Those that are shown.
+    /// The figures shown.
     pub wanted: &'a [&'a Listed],
     /// The device.
     pub place: &'a DeviceAddress,
-    /// What was measured here.
+    /// Measurements of the host.
     pub host: Machine,
-    /// And there.
+    /// Measurements of the device.
     pub device: Machine,
     /// Whether it was a smoke test.
     pub quick: bool,
-    /// The journal modes of the recordings, and how they are known, if any were made.
+    /// The journal modes of the recordings and their sources, if there are recordings.
     pub modes: Option<[(String, String); 2]>,
-    /// Folders that were named, each with its counterpart.
+    /// Named folders, each with its counterpart.
     pub folders: Vec<Folder>,
 }
 
@@ -93,7 +93,7 @@ impl Page<'_> {
         claims::judge(&self.host, &self.device, &pairs, &|figure| self.wanted.iter().any(|k| claims::is_of(k, figure)))
     }
 
-    /// As Markdown, made on this day.
+    /// Formats the page as Markdown, with this date.
     pub fn markdown(&self, date: &str) -> String {
         let Page { all, wanted, place, host, device, .. } = self;
         let mut text = list::head_of_both(&host.name, &device.name, date, self.quick);
@@ -151,7 +151,7 @@ impl Page<'_> {
         model::text::folded(&text)
     }
 
-    /// For programs.
+    /// Formats the page as JSON.
     pub fn json(&self) -> Value {
         let Page { place, host, device, .. } = self;
         json!({

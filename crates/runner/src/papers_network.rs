@@ -1,60 +1,60 @@
-//! The papers' networks, 001's cluster and 002's links: what is run with a device as a node and as an end, and what this machine runs
-//! alone, which emulates them.
+//! The papers' networks, 001's cluster and 002's links: what is run with a device as a node and as an end, and what this machine
+//! runs alone, with emulated networks.
 
 use device::remote::DeviceAddress;
 use std::path::Path;
 
-/// The workloads that this machine runs alone, and those with the device in the place of what they emulate.
+/// The workloads that this machine runs alone, and those with the device in place of the emulated part.
 const NETWORKS: [(&str, Option<&str>); 4] = [
     ("cluster", Some("cluster-devices")),
     ("net-wlan", Some("net-devices")),
     ("net-delay", Some("net-delay-devices")),
     ("net-loss", None),
 ];
-/// The paper's congestion controls, of which Linux has some and Fathom the others.
+/// The paper's congestion controls; Linux provides some of them, Fathom the others.
 const CONTROLS: &str = "bic,cubic,htcp,reno,westwood";
 
-/// Whether a design is one of a network.
+/// Whether a design is one of the network workloads.
 pub fn is_network(design: &str) -> bool {
     NETWORKS.iter().any(|(alone, with)| *alone == design || *with == Some(design))
 }
 
-/// What is asked for.
+/// The requested measurements.
 #[derive(Debug)]
 pub struct Networks<'a> {
-    /// The workloads of the figures that are wanted, as this machine runs them.
+    /// The workloads of the requested figures, as this machine runs them.
     pub workloads: &'a [String],
-    /// Exactly so many blocks.
+    /// Exact number of blocks.
     pub blocks: Option<u64>,
-    /// A smoke test.
+    /// Whether it is a smoke test.
     pub quick: bool,
-    /// Measure at once, whatever the machines do.
+    /// Measure at once, even if the machines are busy.
     pub no_wait: bool,
     /// The user's parameters.
     pub parameters: &'a [(String, Vec<String>)],
 }
 
-/// Where the device is, and what it reaches.
+/// Location of the device, and what it can reach.
 #[derive(Debug)]
 pub struct Ends<'a> {
     /// The device.
     pub place: &'a DeviceAddress,
     /// Its network interface.
     pub interface: &'a str,
-    /// This machine's, if it has one.
+    /// This machine's interface, if it has one.
     pub here: Option<&'a str>,
     /// A server behind this machine, and its interface.
     pub server: Option<(&'a DeviceAddress, &'a str)>,
 }
 
 impl Networks<'_> {
-    /// The words of `fathom` that emulate them on this machine; none if none is wanted.
+    /// Returns the arguments of `fathom` for emulating the networks on this machine; `None` if none is requested.
     pub fn alone(&self, output: &Path) -> Option<Vec<String>> {
         let designs: Vec<&str> = self.wanted().map(|(alone, _)| alone).collect();
         self.words(output, &designs, Vec::new())
     }
 
-    /// The words of `fathom` that measure them with the device; none if none is wanted.
+    /// Returns the arguments of `fathom` for measuring with the device; `None` if none is requested.
     pub fn with_device(&self, output: &Path, ends: &Ends<'_>) -> Option<Vec<String>> {
         let possible = |design: &&str| match *design {
             "net-devices" => ends.here.is_some(),
@@ -70,7 +70,7 @@ impl Networks<'_> {
             }
         };
         let place = place.to_string();
-        // The paper has as many threads as 1 to 32, of which the claims need these.
+        // The paper uses 1 to 32 threads, of which the claims need these.
         give("cluster-devices", &[("at", &place), ("interface", interface), ("threads", "1,4,8,32")]);
         let traffic = ("traffic", "tcp,udp_iperf");
         let here = ends.here.unwrap_or_default();

@@ -1,27 +1,27 @@
-//! Parameters, settings and verdicts as people write them on a command line.
+//! Parsing of parameters, settings and verdicts from a command line.
 
-/// Why a text is none of them.
+/// Why a text cannot be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuantityError {
-    /// No parameter.
+    /// Not a parameter.
     #[error("expected NAME=VALUE, such as -p rows=1000")]
     Parameter,
-    /// One without a name, or with an empty value.
+    /// A parameter without a name, or with an empty value.
     #[error("expected NAME=VALUE or NAME=VALUE,VALUE")]
     EmptyValue,
-    /// No setting.
+    /// Not a setting.
     #[error("expected NAME=VALUE, such as journal_mode=truncate")]
     Setting,
-    /// No verdict.
+    /// Not a verdict.
     #[error("expected slower or slower:PERCENT, such as slower:5")]
     Slower,
 }
 
-/// `NAME=VALUE,VALUE`.
+/// Parses `NAME=VALUE,VALUE`.
 ///
 /// # Errors
-/// What would be understood.
+/// The expected syntax.
 pub fn parameter(text: &str) -> Result<(String, Vec<String>), QuantityError> {
     let (name, values) = text.split_once('=').ok_or(QuantityError::Parameter)?;
     let values: Vec<String> = values.split(',').map(ToString::to_string).collect();
@@ -31,10 +31,10 @@ pub fn parameter(text: &str) -> Result<(String, Vec<String>), QuantityError> {
     Ok((name.into(), values))
 }
 
-/// `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 ///
 /// # Errors
-/// What would be understood.
+/// The expected syntax.
 pub fn setting(text: &str) -> Result<(String, String), QuantityError> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.into(), value.into())),
@@ -42,10 +42,10 @@ pub fn setting(text: &str) -> Result<(String, String), QuantityError> {
     }
 }
 
-/// `slower` or `slower:5`: percent.
+/// Parses `slower` or `slower:5`: percent.
 ///
 /// # Errors
-/// What would be understood.
+/// The expected syntax.
 pub fn slower(text: &str) -> Result<f64, QuantityError> {
     let percent = match text.strip_prefix("slower") {
         Some("") => Some(0.0),

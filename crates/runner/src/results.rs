@@ -1,4 +1,4 @@
-//! A run's results as they leave the program: text, JSON, Markdown. Workloads have estimates, comparisons tables of their own.
+//! A run's results as output: text, JSON, Markdown. Workloads have estimates, comparisons have tables of their own.
 
 use crate::Open;
 use analysis::bench::{self, Benchmark, Penalty, Why};
@@ -9,21 +9,21 @@ use experiment::Results;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Where recordings of single processes stand in an archive.
+/// The folder of recordings of single processes in an archive.
 pub const WHY: &str = "why";
 
-/// What the log of the archive `dir` says.
+/// Evaluates the log of the archive `dir`.
 pub fn of(runs: &Runs, dir: &Path, open: Open<'_>) -> Benchmark {
     bench::benchmark(&runs.into(), Penalty::default(), &|name| explain(dir, name, open))
 }
 
-/// Where the time of a recorded process went: the shares of the layers of the operation that took most of it.
+/// Describes where the time of a recorded process went: the shares of the layers in the operation that took most of it.
 pub fn explain(dir: &Path, name: &str, open: Open<'_>) -> Why {
     let summary = || -> Result<_, Failure> { Ok(analysis::summarise_archive(&open(&dir.join(WHY).join(name))?)?) };
     Why::of(format!("{WHY}/{name}"), summary().map_err(|error| format!("{error:#}")))
 }
 
-/// Only the workloads' part; comparisons have tables of their own.
+/// Returns only the workloads' part; comparisons have tables of their own.
 pub fn workloads(benchmark: &Benchmark, all: &[Results]) -> Benchmark {
     let comparison = |name: &str| all.iter().any(|r| r.design.baseline.is_some() && r.design.name == name);
     let mut part = benchmark.clone();
@@ -32,7 +32,7 @@ pub fn workloads(benchmark: &Benchmark, all: &[Results]) -> Benchmark {
     part
 }
 
-/// For people.
+/// Formats the results for people.
 pub fn text(benchmark: &Benchmark, all: &[Results]) -> String {
     let mut parts = vec![bench::show::text(&workloads(benchmark, all))];
     parts.extend(all.iter().filter(|r| r.design.baseline.is_some()).map(experiment::markdown));
@@ -40,8 +40,8 @@ pub fn text(benchmark: &Benchmark, all: &[Results]) -> String {
     parts.join("\n")
 }
 
-/// What failed, a sentence each. One that cannot be run here (no Java) is reported and is no failure; one that failed again and again is, and
-/// so is a comparison without its baseline.
+/// Lists failures, one sentence each. A cell that cannot be run here (no Java) is reported but is not a failure; one that failed
+/// repeatedly is, and so is a comparison without its baseline.
 pub fn failures(benchmark: &Benchmark, all: &[Results]) -> Vec<String> {
     let given_up = benchmark.results.iter().filter(|r| r.estimate.failed > 0).filter_map(|r| {
         let why = r.estimate.absent.as_ref()?;
@@ -54,10 +54,10 @@ pub fn failures(benchmark: &Benchmark, all: &[Results]) -> Vec<String> {
     given_up.chain(alone).collect()
 }
 
-/// For programs: docs/reference/json.md.
+/// Formats the results as JSON: docs/reference/json.md.
 ///
 /// # Errors
-/// A number cannot be written so.
+/// A number cannot be represented.
 pub fn json(benchmark: &Benchmark, all: &[Results], dir: &Path) -> serde_json::Result<String> {
     let mut value = serde_json::to_value(benchmark)?;
     value["archive"] = json!(dir);
@@ -68,7 +68,7 @@ pub fn json(benchmark: &Benchmark, all: &[Results], dir: &Path) -> serde_json::R
     Ok(serde_json::to_string_pretty(&value)? + "\n")
 }
 
-/// As tables of a Markdown page: workloads, then comparisons.
+/// Formats the results as tables of a Markdown page: workloads, then comparisons.
 pub fn markdown(benchmark: &Benchmark, all: &[Results]) -> String {
     let sections = all.iter().filter(|r| r.design.baseline.is_some()).map(experiment::markdown);
     bench::show::markdown(&workloads(benchmark, all)) + &sections.collect::<Vec<_>>().join("\n")

@@ -1,4 +1,4 @@
-//! Designs into an archive, one after the other, or the rest of them after an interruption.
+//! Measures designs into an archive, one after the other, or the remaining ones after an interruption.
 
 use crate::error::Doing as _;
 use crate::score::scorer;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// Designs, and where they are measured into.
+/// Designs, and the archive for their results.
 pub struct Bench {
     /// The archive.
     pub dir: PathBuf,
@@ -28,19 +28,19 @@ pub struct Bench {
     why: Option<PathBuf>,
 }
 
-/// What came of it. An error costs the designs that follow, not those before it.
+/// The outcome. An error affects the designs that follow, not the previous ones.
 #[derive(Debug)]
 pub struct Measured {
-    /// Of each design that ran.
+    /// The results of each design that ran.
     pub results: Vec<Results>,
-    /// What ended it.
+    /// The error that ended it.
     pub failed: Option<Error>,
 }
 
-/// What a word names to run: a workload by name, or a design by file; `sweep`: of `fathom net sweep` only.
+/// Finds what a word names: a workload by name, or a design by file; `sweep`: only those of `fathom net sweep`.
 ///
 /// # Errors
-/// Nothing has that name, or its file is wrong.
+/// Nothing has that name, or its file is invalid.
 pub fn find(word: &str, sweep: bool) -> Result<Runnable> {
     let found = if sweep { catalog::find_sweep(word) } else { catalog::find(word) };
     found.map_err(|error| match error {
@@ -49,22 +49,22 @@ pub fn find(word: &str, sweep: bool) -> Result<Runnable> {
     })
 }
 
-/// The designs that are asked for, and which values gave way to others since they cannot run here.
+/// Returns the requested designs, and the values that were replaced since they cannot run here.
 ///
 /// # Errors
-/// What of it makes no sense.
+/// The invalid part of the selection.
 pub fn chosen(selection: &Selection) -> std::result::Result<(Vec<Design>, Vec<String>), selection::Error> {
     selection::designs(selection, archive::unix_now_ns() % 1_000_000_000)
 }
 
-/// The folders of `--dir [NAME=]FOLDER`: name and path.
+/// Parses the folders of `--dir [NAME=]FOLDER`: name and path.
 ///
 /// # Errors
-/// One is no folder, or two have one name.
+/// One is not a folder, or two have the same name.
 pub fn folders(words: &[String]) -> Result<Vec<(String, PathBuf)>> {
     let mut all: Vec<(String, PathBuf)> = Vec::new();
     for word in words {
-        // A folder whose own name has an equals sign is still a folder.
+        // A folder whose own name contains an equals sign is still a folder.
         let (name, path) = match word.split_once('=').filter(|_| !Path::new(word).is_dir()) {
             Some((name, path)) => (name, path),
             None => (word.as_str(), word.as_str()),
@@ -84,7 +84,7 @@ pub fn folders(words: &[String]) -> Result<Vec<(String, PathBuf)>> {
 }
 
 impl Bench {
-    /// A new archive at `dir`, from which an older one was moved, for these designs on these folders.
+    /// Creates a new archive at `dir` for these designs on these folders; an older one has already been moved away.
     ///
     /// # Errors
     /// It cannot be written.
@@ -106,10 +106,10 @@ impl Bench {
         Ok(Self { dir: dir.into(), designs, store, why: None })
     }
 
-    /// Goes on with the archive at `dir`; what has changed of the machine since is written down.
+    /// Resumes the archive at `dir`; changes of the machine since then are recorded.
     ///
     /// # Errors
-    /// There is nothing to go on with.
+    /// There is nothing to resume.
     pub fn resume(dir: &Path, notify: Notify<'_>) -> Result<Self> {
         let (store, warning) = experiment::resume::resume(dir, &machine::facts)?;
         warning.into_iter().for_each(|warning| notify(Notice::Mended(warning)));
@@ -117,13 +117,13 @@ impl Bench {
         Ok(Self { dir: dir.into(), designs: store.designs()?, store, why: why.is_dir().then_some(why) })
     }
 
-    /// Also records a process of each cell, into the archive.
+    /// Enables recording of one process of each cell, into the archive.
     ///
     /// # Errors
     /// The folder for recordings cannot be made.
     pub fn record_why(&mut self) -> Result<()> {
         let path = self.dir.join(results::WHY);
-        // Of the archive that had this place before.
+        // Left by the previous archive at this place.
         if path.exists() {
             std::fs::remove_dir_all(&path).doing(format!("removing {}", path.shown()))?;
         }
@@ -132,17 +132,17 @@ impl Bench {
         Ok(())
     }
 
-    /// How long it will take.
+    /// Returns the estimated time of the run.
     pub fn eta(&self) -> Eta {
         Eta::new(self.designs.iter().map(Part::of).collect())
     }
 
-    /// Its log.
+    /// Returns its log.
     pub fn runs(&self) -> &archive::Runs {
         self.store.runs()
     }
 
-    /// Notes something of the whole run.
+    /// Adds a remark on the whole run.
     ///
     /// # Errors
     /// The archive cannot be written.
@@ -156,7 +156,7 @@ impl Bench {
         self.designs.iter().enumerate().all(|(at, design)| self.store.finished(at, design).is_some())
     }
 
-    /// What to say of a run that was to be resumed and [is finished](Self::is_finished): how to get what may have been wanted.
+    /// Returns the message for a resumed run that [is finished](Self::is_finished): how to get what may have been intended.
     pub fn finished(&self) -> String {
         let (dir, blocks) = (self.dir.shown(), self.blocks());
         if blocks == 0 {
@@ -173,13 +173,13 @@ impl Bench {
         )
     }
 
-    /// Blocks of which something was measured.
+    /// Returns the number of measured blocks.
     fn blocks(&self) -> usize {
         let blocks = |r: &archive::runs::Run| (!r.replicate.warmup).then_some(r.replicate.block);
         self.runs().runs.iter().filter_map(blocks).collect::<BTreeSet<u64>>().len()
     }
 
-    /// Measures what is left. `wait`: whether a hot or busy machine is waited for.
+    /// Measures the rest. `wait`: whether to wait for a hot or busy machine.
     pub fn measure(
         &mut self,
         fathom: &Path,
@@ -199,7 +199,7 @@ impl Bench {
             }
             match self.one(at, fathom, wait, context, notify) {
                 Ok(results) => measured.results.push(results),
-                // What was measured until then is kept, and shown, before the error is.
+                // Results measured before the error are kept, and shown before it.
                 Err(error) => measured.failed = Some(error),
             }
             if measured.failed.is_some() || context.cancelled() {

@@ -1,11 +1,11 @@
-//! How narrow a design's intervals are while it runs: what its processes printed, judged as `fathom bench show` will judge it.
+//! Widths of a design's intervals while it runs: evaluates what its processes printed like `fathom bench show` does later.
 
 use analysis::bench::{self as estimates, Of, Penalty, Process, Score};
 use experiment::{Cell, Design, Results};
 use model::table::{Replicate, Sample};
 use std::collections::HashMap;
 
-/// What of a cell's processes is the score.
+/// Returns how a cell's processes are scored.
 fn score(design: &Design, cell: &Cell) -> Score {
     Score {
         of: Of::from_name(design.plan.as_ref().map_or("value", |p| p.score.of.name())),
@@ -15,7 +15,7 @@ fn score(design: &Design, cell: &Cell) -> Score {
     }
 }
 
-/// For each cell of `design` the half-width of its interval so far. A process is judged once.
+/// Returns a function that computes the current half-width of each cell's interval. Each process is evaluated only once.
 pub(crate) fn scorer(design: &Design) -> impl FnMut(&Results) -> Vec<Option<f64>> {
     let scores: Vec<Score> = design.cells.iter().map(|cell| score(design, cell)).collect();
     let mut known: HashMap<u64, Option<Process>> = HashMap::new();
@@ -42,8 +42,8 @@ pub(crate) fn scorer(design: &Design) -> impl FnMut(&Results) -> Vec<Option<f64>
     }
 }
 
-/// Of a design whose cells are the same command: the values of both sides' processes block by block, in groups of so many blocks; a last
-/// group that is not full is left out.
+/// Returns, for a design whose cells run the same command, the values of both sides' processes by block, in groups of `blocks`
+/// blocks; an incomplete last group is left out.
 pub(crate) fn groups(results: &Results, blocks: usize) -> Vec<Vec<(Vec<f64>, Vec<f64>)>> {
     let score = score(&results.design, &results.design.cells[0]);
     let values = |r: &Replicate| -> Option<Vec<f64>> {

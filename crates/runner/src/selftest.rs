@@ -1,4 +1,4 @@
-//! The same command under two names, compared again and again: how often the method finds a difference that is none.
+//! Compares the same command under two names again and again: how often the method finds a difference although there is none.
 
 use crate::score::groups;
 use crate::setting::{clean, no_disk, sensors};
@@ -9,26 +9,26 @@ use model::Context;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// What was asked for.
+/// A request for a self-test.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// This program.
     pub fathom: &'a Path,
-    /// What is compared with itself.
+    /// The workload to compare with itself.
     pub workload: &'a Workload,
-    /// How often.
+    /// Number of comparisons.
     pub comparisons: u64,
     /// Blocks of each comparison.
     pub blocks: u64,
-    /// Of the order.
+    /// Seed of the order.
     pub seed: u64,
-    /// Whether a hot or busy machine is waited for.
+    /// Whether to wait for a hot or busy machine.
     pub wait: bool,
     /// The smallest difference that matters, as a fraction.
     pub margin: f64,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug)]
 pub struct SelfTest {
     design: Design,
@@ -37,7 +37,7 @@ pub struct SelfTest {
     pub complete: bool,
 }
 
-/// Runs it.
+/// Runs the self-test.
 ///
 /// # Errors
 /// The workload fails or cannot run here, or nothing was compared.
@@ -62,15 +62,15 @@ pub fn run(request: &Request<'_>, context: &Context, notify: Notify<'_>) -> Resu
 }
 
 impl SelfTest {
-    /// For people.
+    /// Formats the result for people.
     pub fn text(&self, request: &Request<'_>) -> String {
         selftest::text(&self.result, &self.design.name, request.blocks, request.margin, request.seed)
     }
 
-    /// For programs: docs/reference/json.md.
+    /// Formats the result as JSON: docs/reference/json.md.
     ///
     /// # Errors
-    /// A number cannot be written so.
+    /// A number cannot be represented.
     pub fn json(&self, request: &Request<'_>) -> serde_json::Result<Value> {
         let mut value = serde_json::to_value(&self.result)?;
         for (name, part) in [

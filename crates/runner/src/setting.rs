@@ -1,4 +1,4 @@
-//! Where designs run: on this machine, whose sensors and counters are looked at, with disks in memory.
+//! The environment in which designs run: this machine, with its sensors and counters, and disks in memory.
 
 use crate::{Notice, Notify};
 use device::{Count, Local, Look, Readings};
@@ -8,22 +8,22 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long the machine is looked at before each process: six ticks of a processor's counters.
+/// How long the machine is observed before each process: six ticks of a processor's counters.
 const LOOK: Duration = Duration::from_millis(60);
 
-/// Looks at the machine while nothing of ours runs.
+/// Observes the machine while nothing of ours runs.
 pub(crate) fn sensors() -> Readings {
     let before = Look::now(&Local);
     std::thread::sleep(LOOK);
     Readings::now(&Local, &before)
 }
 
-/// Counts what others do.
+/// Counts the activity of others.
 pub(crate) fn counts() -> Count {
     Count::now(&Local, std::process::id())
 }
 
-/// Removes what killed runs left where this one makes its folders.
+/// Removes the folders of killed runs from where this one makes its folders.
 pub(crate) fn clean(design: &Design, setting: &Setting<'_>, notify: Notify<'_>) {
     for parent in experiment::parents(design, setting) {
         let folders = experiment::clean(&parent);
@@ -44,7 +44,7 @@ impl Disk for RamDisk {
     }
 }
 
-/// The disk that a design asks for.
+/// Makes the disk that a design requests.
 pub(crate) fn make_disk(wanted: &DiskWanted) -> Result<Box<dyn Disk>, Box<dyn Error + Send + Sync>> {
     if wanted.kind != "loop-ram-ext4" {
         return Err(format!("unknown kind of disk {}; expected loop-ram-ext4", wanted.kind).into());
@@ -54,7 +54,7 @@ pub(crate) fn make_disk(wanted: &DiskWanted) -> Result<Box<dyn Disk>, Box<dyn Er
     Ok(Box::new(RamDisk(disk)))
 }
 
-/// Where no design asks for one.
+/// Refuses disks, for designs that request none.
 pub(crate) fn no_disk(_: &DiskWanted) -> Result<Box<dyn Disk>, Box<dyn Error + Send + Sync>> {
     Err("no disks are available here".into())
 }

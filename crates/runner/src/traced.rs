@@ -1,11 +1,11 @@
-//! An INSERT recorded on two devices that are compared: the papers' figures of each, and where the time goes.
+//! An INSERT recorded on two compared devices: the papers' figures for each, and where the time goes.
 
 use analysis::diff::{self, contract::Diff};
 use analysis::papers::{self, Figure};
 use model::text::shown;
 use serde_json::{Value, json};
 
-/// It.
+/// The two recordings.
 #[derive(Debug)]
 pub struct Traced {
     /// The devices.
@@ -17,7 +17,7 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// For people.
+    /// Formats them for people.
     pub fn text(&self) -> String {
         let [a, b] = &self.names;
         let mut text = format!("\nAn INSERT on both, recorded (A: {a}, B: {b})\n");
@@ -33,7 +33,7 @@ impl Traced {
         text
     }
 
-    /// For programs.
+    /// Formats them as JSON.
     pub fn json(&self) -> Value {
         let sides = self.names.iter().zip(&self.figures).map(|(name, figures)| match figures {
             Ok(figures) => json!({ "device": name, "figures": figures }),

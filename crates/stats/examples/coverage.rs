@@ -1,4 +1,4 @@
-//! Writes the figures of docs/results/coverage.md: how often the method keeps its promises, shape by shape.
+//! Writes the figures of docs/results/coverage.md: how often the method meets its guarantees, for each shape.
 //!
 //! ```sh
 //! cargo run --release --package stats --example coverage > docs/results/coverage.md

@@ -1,10 +1,11 @@
-//! How often a change is set where there is none, and one that is there is found: series as a fleet has them, by length and kind.
+//! How often a change is reported where there is none, and how often an existing one is found, for series like those of a fleet,
+//! by length and kind.
 //!
 //!     cargo run --release -p stats --example false_alarms > docs/results/fleet-changes.md
 //!     cargo run --release -p stats --example false_alarms -- power           one part of it: power, listed
 //!     cargo run --release -p stats --example false_alarms -- chances [N…]    the table of crates/stats/src/steps.rs
 //!
-//! All numbers are of seeds, so that they come out again on every machine.
+//! All numbers depend only on seeds, so they are the same on every machine.
 
 use stats::random::Random;
 use stats::{changes, pelt, steps};
@@ -20,11 +21,11 @@ enum Kind {
     Heavy,
     /// One day in ten is an outlier of ten spreads.
     Outliers,
-    /// Each day takes over this part of the deviation of the day before (1: a random walk).
+    /// Each day keeps this fraction of the previous day's deviation (1: a random walk).
     Dependent(f64),
     /// The same with steps of heavy tails (Student's t of 3 degrees of freedom).
     HeavyDependent(f64),
-    /// One number of few digits, as a counter gives it: most days equal.
+    /// Integers with few distinct values, such as counters: most days are equal.
     Rounded,
 }
 
@@ -61,7 +62,7 @@ fn changes(values: &[f64]) -> Vec<usize> {
     pelt::changepoints(values, pelt::penalty(n), pelt::shortest(n)).unwrap_or_default()
 }
 
-/// The gains that series have by chance, for `steps.rs`.
+/// Prints the gains that series have by chance, for `steps.rs`.
 fn chances(out: &mut impl std::io::Write) -> std::io::Result<()> {
     let asked: Vec<usize> = std::env::args().skip(2).filter_map(|n| n.parse().ok()).collect();
     let all = [10, 12, 15, 20, 30, 45, 70, 120, 200, 365];
@@ -95,7 +96,7 @@ fn main() -> std::io::Result<()> {
         ("random walk", Kind::Dependent(1.0)),
         ("rounded, most days equal", Kind::Rounded),
     ];
-    // What jumps, by how much of a jump the next days keep.
+    // Jumps, by the fraction of a jump that the next days keep.
     let jumping = [
         ("dependent (0.5), heavy tails", Kind::HeavyDependent(0.5)),
         ("dependent (0.65), heavy tails", Kind::HeavyDependent(0.65)),
@@ -116,7 +117,7 @@ fn main() -> std::io::Result<()> {
     listed(&mut out, &all)
 }
 
-/// Series without a change in which PELT sets one.
+/// Prints how often PELT finds a change in series without one.
 fn alone(out: &mut impl std::io::Write, kinds: &[(&str, Kind)]) -> std::io::Result<()> {
     let lengths = [10, 14, 30, 60, 120, 365];
     writeln!(out, "# Changes found by chance\n")?;
@@ -145,12 +146,12 @@ fn alone(out: &mut impl std::io::Write, kinds: &[(&str, Kind)]) -> std::io::Resu
     Ok(())
 }
 
-/// Days of a level at least, as `steps` has them.
+/// Minimum number of days of a level, as in `steps`.
 const APART: usize = 5;
-/// The part of series without a change that a threshold lets through.
+/// Fraction of series without a change that exceeds a threshold.
 const LET: f64 = 0.002;
 
-/// By how much the costliest of PELT's ways is dearer than its cheapest.
+/// Returns the difference in cost between no change and PELT's cheapest segmentation.
 fn pelt_gain(values: &[f64]) -> f64 {
     let n = values.len();
     let Some(places) = pelt::changepoints(values, pelt::penalty(n), APART) else { return 0.0 };
@@ -166,7 +167,7 @@ fn pelt_gain(values: &[f64]) -> f64 {
     cost(values) - sum - pelt::penalty(n) * places.len() as f64
 }
 
-/// The largest statistic of Student's t over the places (what Hunter tests: Fleming and others, ICPE 2023), squared.
+/// Returns the largest Student's t statistic over the places (the test of Hunter: Fleming and others, ICPE 2023), squared.
 fn largest_t(values: &[f64]) -> f64 {
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
     let squares = |part: &[f64]| part.iter().map(|v| (v - mean(part)).powi(2)).sum::<f64>();
@@ -178,8 +179,8 @@ fn largest_t(values: &[f64]) -> f64 {
     (APART..=values.len() - APART).map(one).fold(0.0, f64::max)
 }
 
-/// E-divisive's statistic of one change (Matteson and James, JASA 109, 2014; MongoDB's: Daly and others, ICPE 2020), in units of the mean
-/// distance of two days.
+/// Returns E-divisive's statistic of one change (Matteson and James, JASA 109, 2014; MongoDB's: Daly and others, ICPE 2020), in
+/// units of the mean distance of two days.
 fn e_divisive(values: &[f64]) -> f64 {
     let within = |part: &[f64]| -> f64 {
         (0..part.len()).map(|i| part[..i].iter().map(|v| (v - part[i]).abs()).sum::<f64>()).sum()
@@ -195,10 +196,10 @@ fn e_divisive(values: &[f64]) -> f64 {
     (APART..=values.len() - APART).map(one).fold(0.0, f64::max) / (2.0 * all / (n * (n - 1.0)))
 }
 
-/// What a method says of a series: the more, the surer of a step.
+/// A method's score of a series: a larger value means stronger evidence for a step.
 type Method = fn(&[f64]) -> f64;
 
-/// What each method finds at the same rate of false alarms.
+/// Prints the power of each method at the same rate of false alarms.
 fn power(out: &mut impl std::io::Write) -> std::io::Result<()> {
     const DAYS: usize = 30;
     let methods: [(&str, Method); 4] = [
@@ -259,11 +260,11 @@ fn power(out: &mut impl std::io::Write) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Fleets of each kind, and series of each fleet.
+/// Number of fleets of each kind, and of series of each fleet.
 const FLEETS: u64 = 50;
 const OF_FLEET: u64 = 100;
 
-/// Of what a page lists, the part without a step: its mean over fleets is what the bound is about (0 where nothing is listed).
+/// Prints the share of listed series without a step: the bound is on its mean over fleets (0 where nothing is listed).
 fn listed(out: &mut impl std::io::Write, kinds: &[(&str, Kind)]) -> std::io::Result<()> {
     writeln!(
         out,

@@ -1,24 +1,24 @@
-//! The mean of a series whose neighbours are alike, such as the throughput of a connection in every tenth of a second, by
-//! batch means: the series is cut into [`BATCHES`] stretches of equal length, and the means of these, which depend on each
-//! other far less than the values do, get a t interval (Law and Kelton, "Simulation Modeling and Analysis", 9.5.3). A t
-//! interval of the values themselves would be too narrow by as much as their neighbours are alike.
+//! The mean of an autocorrelated series, such as the throughput of a connection in every tenth of a second, by batch
+//! means: the series is cut into [`BATCHES`] stretches of equal length, and the means of these, which depend on each other
+//! far less than the values do, get a t interval (Law and Kelton, "Simulation Modeling and Analysis", 9.5.3). A t interval
+//! of the values themselves would be too narrow because of their correlation.
 //!
-//! **Uncertainty.** It holds if the stretches are long against what binds neighbours together. [`alike`] is how much
-//! the batch means still resemble their neighbours; of ten, more than about 0.6 is not chance (2 / sqrt(10)). A trend
-//! makes the interval wide and the mean meaningless; look for changes of the level first ([`crate::pelt`]). And it says how
-//! well *this* run's mean is known, not how much runs differ.
+//! **Uncertainty.** The interval is valid if the stretches are long compared with the correlation time. [`alike`] is the
+//! remaining correlation of neighbouring batch means; for ten, more than about 0.6 is not chance (2 / sqrt(10)). A trend
+//! makes the interval wide and the mean meaningless; look for changes of the level first ([`crate::pelt`]). The interval is
+//! the uncertainty of *this* run's mean, not the variation between runs.
 
 use crate::{Estimate, student};
 
-/// The stretches: ten or more are advised, and more would be shorter.
+/// Number of stretches: ten or more are recommended, and more would be shorter.
 pub const BATCHES: usize = 10;
 
 /// The mean of the series with its interval; `None` if there are fewer than two batches of one value, or a value is not
-/// finite. Of a series that is not a multiple of [`BATCHES`] long, the first values that are too many count for the mean
-/// of the first batch.
+/// finite. If the length of the series is not a multiple of [`BATCHES`], the surplus first values are included in the
+/// mean of the first batch.
 pub fn mean(series: &[f64], level: f64) -> Option<Estimate> {
     let estimate = student::mean(&means(series), level)?;
-    // The estimate is that of all values, which unequal batches would shift.
+    // The estimate is the mean of all values, from which the mean of unequal batches would deviate.
     let value = crate::mean(series);
     let shift = value - estimate.value;
     Some(Estimate {
@@ -31,7 +31,7 @@ pub fn mean(series: &[f64], level: f64) -> Option<Estimate> {
     })
 }
 
-/// How much neighbouring batch means are alike: their lag-1 autocorrelation, -1 to 1; 0 if there are too few.
+/// Correlation of neighbouring batch means: their lag-1 autocorrelation, -1 to 1; 0 if there are too few.
 pub fn alike(series: &[f64]) -> f64 {
     let means = means(series);
     let middle = crate::mean(&means);
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// A series around 100 in which each value remembers `memory` of the one before.
+    /// A series around 100 in which each value keeps the fraction `memory` of the previous one.
     fn series(random: &mut Random, memory: f64) -> Vec<f64> {
         let mut at = 0.0;
         (0..400)

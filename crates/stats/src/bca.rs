@@ -1,7 +1,7 @@
-//! The bootstrap's interval corrected for bias and skewness (BCa: Efron and Tibshirani, "An Introduction to the Bootstrap", ch. 14), which
-//! often is advised for benchmarks. Nothing here is estimated by it: it is too narrow for few processes (docs/internals/method.md), and to say so
-//! needs one that is right, hence the comparison with SciPy's. Its acceleration comes from the jackknife,
-//! which is inconsistent for medians: it is for means.
+//! The bootstrap interval corrected for bias and skewness (BCa: Efron and Tibshirani, "An Introduction to the Bootstrap", ch.
+//! 14), which is often recommended for benchmarks. It is not used for estimates here: it is too narrow for few processes
+//! (docs/internals/method.md), and to show that requires a correct implementation, hence the comparison with SciPy's. Its
+//! acceleration comes from the jackknife, which is inconsistent for medians: use it for means.
 
 use crate::bootstrap::resampled;
 use crate::student::{normal_cdf, normal_quantile};
@@ -57,8 +57,8 @@ struct Golden {
     error: f64,
 }
 
-/// Both ends come from resamples. The golden is the mean of twenty of SciPy's runs and the scatter of one; ours is the mean
-/// of five runs as long. So their difference scatters by half of one run's, and five times that is allowed.
+/// Both bounds come from resamples. The golden is the mean of twenty of SciPy's runs and the scatter of one; ours is the
+/// mean of five runs of the same length. So their difference scatters by half of one run's, and five times that is allowed.
 #[test]
 fn bca_matches_scipy() {
     let goldens: Goldens = serde_json::from_str(include_str!("../tests/goldens/goldens.json")).unwrap();

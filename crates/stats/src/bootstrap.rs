@@ -1,13 +1,14 @@
-//! The bootstrap: how far would an estimate move if the experiment were done again? Draw as many values as there are,
+//! The bootstrap: how much would an estimate vary if the experiment were repeated? Draw as many values as there are,
 //! with replacement, from the values themselves; compute the estimate; repeat; the middle share of the results is the
 //! interval (Efron's percentile interval: Efron and Tibshirani, "An Introduction to the Bootstrap", ch. 13).
 //!
-//! It does not repair that few values vary less than what they were drawn from; what the mean of few would need explodes under one odd value: see [`crate::cells`].
+//! It does not correct for few values varying less than their population; the correction for the mean of few values explodes under one
+//! outlier: see [`crate::cells`].
 
 use crate::random::Random;
 use crate::{Estimate, quantile};
 
-/// Resamples that make the ends of a 0.95 interval steady to the third digit.
+/// Number of resamples that makes the bounds of a 0.95 interval stable to the third digit.
 pub const RESAMPLES: usize = 10_000;
 
 /// The estimate of `statistic` with its percentile interval; `None` if there are fewer than two values or one is not
@@ -36,7 +37,7 @@ pub fn percentile(
     })
 }
 
-/// The statistic of so many resamples of values in ascending order, ascending.
+/// The statistic of this many resamples of values in ascending order, sorted ascending.
 pub(crate) fn resampled(sorted: &[f64], statistic: impl Fn(&[f64]) -> f64, resamples: usize, seed: u64) -> Vec<f64> {
     let n = sorted.len();
     let mut random = Random::new(seed);

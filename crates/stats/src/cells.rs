@@ -1,21 +1,23 @@
 //! Estimates from processes that each ran many iterations: the score of a cell, and the ratio of two.
 //!
-//! **What is repeated is the process.** Memory layout, hash seeds and what the compiler chose differ from process to
-//! process and are the same for all iterations of one. A thousand iterations of one process know nothing of the next
-//! process. So a process counts with one number, the mean of its iterations, and every interval here comes from the differences
-//! between processes.
+//! **The unit of repetition is the process.** Memory layout, hash seeds and the compiler's choices differ from process to
+//! process and are the same for all iterations of one. A thousand iterations of one process do not predict the next process. So
+//! a process contributes one number, the mean of its iterations, and every interval here comes from the differences between
+//! processes.
 //!
-//! **What is estimated is the typical process**: of a cell the median over processes ([`crate::median::middle`]), of two cells the
-//! ratio of their typical processes (the median of the ratios of processes of the one to processes of the other: all of them if
-//! nothing links the two, [`crate::rank::difference`], those of neighbouring blocks if they ran in blocks,
-//! [`crate::within::difference`]). Not the mean: one process in fifty that something else held up tenfold moves the mean by a fifth,
-//! and no interval made of fifty processes, least of all a studentised one, knows how often that happens. If a slower cell is slower
-//! by one factor in all of its processes, as a changed program is, the ratio of the medians is the ratio of the means as well.
+//! **The quantity estimated is the typical process**: for a cell the median over processes ([`crate::median::middle`]), for two
+//! cells the ratio of their typical processes (the median of the ratios of processes of one to processes of the other: all of
+//! them if nothing links the two, [`crate::rank::difference`], those of neighbouring blocks if they ran in blocks,
+//! [`crate::within::difference`]). The mean is unsuitable: one process in fifty that is delayed tenfold moves the mean by a
+//! fifth, and no interval from fifty processes, least of all a studentised one, accounts for how often that happens. If a slower
+//! cell is slower by one factor in all of its processes, like a changed program, the ratio of the medians is the ratio of the
+//! means as well.
 //!
-//! The rank tests behind the ratios are exact for any noise that is the same for both cells: heavy tails, two modes, a few disturbed
-//! processes. `simulation` tries them on the shapes that machines make; docs/results/coverage.md has the figures.
+//! The rank tests behind the ratios are exact for any noise that is the same for both cells: heavy tails, two modes, a few
+//! disturbed processes. `simulation` tests them on the shapes of noise that machines produce; docs/results/coverage.md has the
+//! figures.
 //!
-//! Ratios are made of logarithms, so that A / B and B / A are each other's reciprocals, ends included.
+//! Ratios are computed from logarithms, so that A / B and B / A are reciprocals, including their bounds.
 
 use crate::within::Difference;
 use crate::{Estimate, median, rank, within};
@@ -27,9 +29,9 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A cell of processes, in the order in which they ran, each with the iterations that count (steady ones:
-    /// [`crate::steady::Steady::part`]), such as times in ns. `None` if there are fewer than two processes, one has no iteration, or a
-    /// value is not finite.
+    /// Creates a cell from processes, in the order in which they ran, each with its valid iterations (steady ones:
+    /// [`crate::steady::Steady::part`]), such as times in ns. `None` if there are fewer than two processes, one has no iteration,
+    /// or a value is not finite.
     pub fn new<P: AsRef<[f64]>>(processes: &[P]) -> Option<Self> {
         let finite = |p: &P| !p.as_ref().is_empty() && p.as_ref().iter().all(|v| v.is_finite());
         if processes.len() < 2 || !processes.iter().all(finite) {
@@ -44,7 +46,7 @@ impl Cell {
         &self.means
     }
 
-    /// How many processes.
+    /// The number of processes.
     pub fn processes(&self) -> usize {
         self.means.len()
     }
@@ -54,23 +56,23 @@ impl Cell {
     }
 }
 
-/// How two cells belong together.
+/// The relation between two cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pairing {
-    /// Their processes have nothing to do with each other: another day, another machine.
+    /// Their processes are unrelated: another day, another machine.
     Unpaired,
-    /// The i-th process of the one and the i-th of the other ran in the same block, and blocks are in the order in which they ran, so
-    /// that what the machine went through cancels. Both must have equally many.
+    /// The i-th process of one and the i-th of the other ran in the same block, and blocks are in the order in which they ran, so
+    /// that changes of the machine cancel. Both must have the same number of processes.
     Blocks,
 }
 
-/// A ratio and how surprising it would be if there were no difference.
+/// A ratio, and how unlikely it would be without a difference.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Comparison {
     /// The ratio of typical processes, first / second.
     pub ratio: Estimate,
-    /// The two-sided p value of a ratio of 1, from the same test as the interval: above 1 - level if and only if the interval
-    /// holds 1 (up to equal values).
+    /// The two-sided p value for a ratio of 1, from the same test as the interval: above 1 - level if and only if the
+    /// interval contains 1 (except for ties).
     pub p: f64,
 }
 
@@ -79,8 +81,8 @@ pub fn middle(cell: &Cell, level: f64) -> Option<Estimate> {
     median::middle(&cell.means, level)
 }
 
-/// The ratio of the typical processes of two cells, first / second, with its interval; `None` if there are too few for one, if a mean
-/// is not positive, or if they are paired but not equally many.
+/// The ratio of the typical processes of two cells, first / second, with its interval; `None` if there are too few for one, if a
+/// mean is not positive, or if they are paired but of different numbers.
 pub fn ratio(a: &Cell, b: &Cell, pairing: Pairing, level: f64) -> Option<Comparison> {
     let (x, y) = (a.logarithms()?, b.logarithms()?);
     let (Difference { estimate: e, p }, method) = match pairing {
@@ -117,7 +119,7 @@ mod tests {
         }
     }
 
-    /// The interval and the p value are two readings of one test.
+    /// The interval and the p value come from the same test.
     #[test]
     fn p_is_small_iff_interval_excludes_1() {
         let b = cell(1.0);

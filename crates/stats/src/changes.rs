@@ -1,40 +1,43 @@
-//! Changes of level in many series at once, where of many without any change some show one all the same.
+//! Changes of level in many series at once, where some of many series without a change seem to have one.
 //!
-//! Each series is searched for steps ([`crate::steps`]), of which the gain over dependence on the day before is known, and how often chance
-//! has as much where days depend on each other by normal noise. A series whose gain that does not explain is shuffled, by a seed: for each of
-//! some parts that a day may keep of the day before, the noise that this part leaves is brought into orders that mean nothing, and the days are
-//! made of it again. They show what this very noise gains, whatever its distribution (heavy tails, outliers, equal values). Of all chances the
-//! largest counts (all must be rejected), and of all series that were searched those are taken that stand out ([`crate::fdr`]).
+//! Each series is searched for steps ([`crate::steps`]), whose gain relative to dependence on the previous day is known, as is
+//! the probability of such a gain by chance if days depend on each other with normal noise. A series whose gain this does not
+//! explain is shuffled, by a seed: for each of several fractions that a day may keep of the previous day, the remaining noise is
+//! brought into random orders, and the days are rebuilt from it. These show the gain of this very noise, whatever its
+//! distribution (heavy tails, outliers, equal values). The largest of all p values counts (all must be rejected), and of all
+//! searched series those that are significant are taken ([`crate::fdr`]).
 //!
-//! **Power** and false alarms are simulated, beside what other methods have: docs/results/fleet-changes.md.
+//! **Power** and false alarms are simulated, and compared with other methods: docs/results/fleet-changes.md.
 //!
-//! **Uncertainty.** The more a day keeps, the more a jump of its noise is like a step, and a jump that a day keeps whole is one: no order of
-//! the noise tells the two apart. So [`KEPT`] ends at 0.8, where a jump is halved in three days. Series that keep more of the day before, with
-//! noise of heavy tails, have more by chance than is allowed; shuffling them, too, would lose most steps of days that depend on each other.
+//! **Uncertainty.** The larger the fraction that a day keeps, the more a jump in its noise looks like a step, and a jump that is
+//! kept completely is one: no order of the noise distinguishes the two. So [`KEPT`] ends at 0.8, where a jump is halved in three
+//! days. Series that keep more of the previous day, with heavy-tailed noise, have more false changes than allowed; shuffling
+//! them, too, would lose most steps of days that depend on each other.
 
 use crate::{fdr, random::Random, steps};
 
-/// Values that a series must have before a change is looked for.
+/// Minimum number of values of a series for which a change is searched.
 pub const SHORTEST: usize = 10;
-/// The part of the taken series that may be there by chance, on average.
+/// The average fraction of taken series that may be due to chance.
 const FALSE: f64 = 0.05;
-/// The parts of the day before by which noise is shuffled; the largest leaves the fewest series to the others.
+/// The fractions of the previous day by which noise is shuffled; the largest leaves the fewest series to the others.
 const KEPT: [f64; 3] = [0.8, 0.5, 0.0];
-/// Shuffled orders that tell a series that chance explains, and those in addition for each series that was searched, shared by those that it
-/// does not explain: so many that the smallest chance that they can show counts, also if half of those prove to be chance. At most so many.
+/// Shuffled orders for recognising a series that chance explains, plus those for each searched series, shared by the series that
+/// it does not explain: enough for the smallest possible p value to be significant, even if half of those prove to be chance. At
+/// most this many.
 const SHUFFLES: usize = 1000;
 const MORE_SHUFFLES: usize = 40;
 const MOST_SHUFFLES: usize = 400_000;
-/// Orders with a change after which it is clear that chance explains it (Besag and Clifford, "Sequential Monte Carlo p-values",
-/// Biometrika 78, 1991).
+/// Number of orders with a change after which chance is accepted as the explanation (Besag and Clifford, "Sequential Monte
+/// Carlo p-values", Biometrika 78, 1991).
 const ENOUGH: usize = 10;
 
-/// What came of looking.
+/// The result of the search.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Changes {
     /// Series with enough values.
     pub looked_at: usize,
-    /// Those whose change would be taken if they were the only one.
+    /// Series whose change would be taken if they were the only one.
     pub found: usize,
     /// For each series, the places where a new level begins; none where chance explains them.
     pub places: Vec<Vec<usize>>,
@@ -47,8 +50,8 @@ impl Changes {
     }
 }
 
-/// The chance that these values gain as much by changes if their noise comes in an order that means nothing, where each day keeps a part of
-/// the day before; by so many orders at most.
+/// The probability that these values gain as much by changes if their noise is in random order, where each day keeps a fraction
+/// of the previous day; from at most `most` orders.
 fn by_order(values: &[f64], kept: f64, gain: f64, most: usize, random: &mut Random) -> f64 {
     let mut noise: Vec<f64> = values.windows(2).map(|pair| pair[1] - kept * pair[0]).collect();
     let mut values = values.to_vec();
@@ -66,9 +69,9 @@ fn by_order(values: &[f64], kept: f64, gain: f64, most: usize, random: &mut Rand
     (again + 1) as f64 / (most + 1) as f64
 }
 
-/// A series that dependence by normal noise does not explain.
+/// A series that dependence with normal noise does not explain.
 struct Candidate {
-    /// Which of all series, and which of those that were searched.
+    /// Its index among all series, and among those that were searched.
     at: usize,
     searched: usize,
     places: Vec<usize>,
@@ -77,7 +80,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// The largest of its chances, by so many orders; once one explains it, the others are left out.
+    /// Returns the largest of its p values, from this many orders; once one explains it, the others are skipped.
     fn chance(&self, values: &[f64], most: usize) -> f64 {
         let mut random = Random::new(self.at as u64);
         let mut largest = self.dependent;
@@ -91,15 +94,15 @@ impl Candidate {
     }
 }
 
-/// Looks for changes in every series, and takes those that chance does not explain. The same series give the same changes.
+/// Searches every series for changes, and takes those that chance does not explain. The same series give the same changes.
 pub fn look(series: &[Vec<f64>]) -> Changes {
-    // All series count, also those without a change, whose chance is 1.
+    // All series count, including those without a change, whose p value is 1.
     let mut chances = Vec::new();
     let mut candidates = Vec::new();
     for (at, values) in series.iter().enumerate().filter(|(_, values)| values.len() >= SHORTEST) {
         let (places, gain) = steps::steps(values);
         let dependent = if places.is_empty() { 1.0 } else { steps::chance(values.len(), gain) };
-        // What dependence explains need not be shuffled.
+        // A series explained by dependence need not be shuffled.
         if dependent <= FALSE {
             candidates.push(Candidate { at, searched: chances.len(), places, gain, dependent });
         }
@@ -129,7 +132,7 @@ mod tests {
     use super::*;
     use crate::pelt;
 
-    /// With the normal distribution (Box and Muller, Ann. Math. Stat. 29, 1958).
+    /// A normally distributed number (Box and Muller, Ann. Math. Stat. 29, 1958).
     fn normal(random: &mut Random) -> f64 {
         let (radius, angle) = (random.unit().max(f64::MIN_POSITIVE), random.unit());
         (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
@@ -151,7 +154,7 @@ mod tests {
         assert_eq!(look(&[vec![f64::NAN; 30]]).found, 0);
     }
 
-    /// Days that are mostly one of few numbers, in which PELT alone finds something in every third series.
+    /// Days with mostly one of few values, in which PELT alone finds something in every third series.
     #[test]
     fn chance_among_many_series_is_not_taken() {
         let mut random = Random::new(1);
@@ -169,7 +172,7 @@ mod tests {
         assert!(changes.taken() <= 3, "{changes:?}");
     }
 
-    /// Series that change at no day, of which each day keeps a part of the day before, with such noise.
+    /// Series without a change, in which each day keeps a fraction of the previous day, with this noise.
     fn level(seed: u64, kept: f64, noise: impl Fn(&mut Random) -> f64) -> Vec<Vec<f64>> {
         let mut random = Random::new(seed);
         let mut series = |_| {
@@ -191,7 +194,7 @@ mod tests {
         }
     }
 
-    /// One large day in twenty, that the next days keep a part of.
+    /// One large day in twenty, of which the next days keep a fraction.
     #[test]
     fn jumps_that_fade_are_not_taken_for_steps() {
         let jumps = |random: &mut Random| normal(random) * if random.unit() < 0.05 { 12.0 } else { 1.0 };
@@ -205,7 +208,7 @@ mod tests {
         }
     }
 
-    /// Steps are told from jumps, also where days depend on each other.
+    /// Steps are distinguished from jumps, even where days depend on each other.
     #[test]
     fn steps_of_dependent_days_are_taken() {
         for kept in [0.0, 0.8] {

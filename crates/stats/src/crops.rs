@@ -1,13 +1,13 @@
-//! Every segmentation that is the cheapest for some penalty of an interval, and the one where more of them stop to pay:
-//! CROPS (Haynes, Eckley and Fearnhead, "Computationally efficient changepoint detection for a range of penalties", JCGS 26,
-//! 2017) with [`crate::pelt`], and Kneedle's elbow (Satopaa et al., "Finding a 'kneedle' in a haystack", 2011), as Traini
-//! et al. (EMSE 2022) choose the penalty of a series.
+//! Every segmentation that is the cheapest for some penalty of an interval, and the one beyond which more changepoints no
+//! longer pay: CROPS (Haynes, Eckley and Fearnhead, "Computationally efficient changepoint detection for a range of
+//! penalties", JCGS 26, 2017) with [`crate::pelt`], and Kneedle's elbow (Satopaa et al., "Finding a 'kneedle' in a
+//! haystack", 2011), as Traini et al. (EMSE 2022) choose the penalty of a series.
 //!
 //! The cheapest cost is, over the penalty, the lower envelope of straight lines: a segmentation with k changepoints and cost Q
 //! is the line Q + k penalty. Two neighbours on the envelope change places where their lines cross. So: find the cheapest at
-//! both ends; look where their lines cross; if something is cheaper there, it stands between the two, and both halves are
-//! searched in the same way; if not, nothing lies between. Each search finds a segmentation or settles a place, hence
-//! twice as many searches as there are segmentations, at most.
+//! both ends; search where their lines cross; if something is cheaper there, it is between the two, and both halves are
+//! searched in the same way; if not, nothing is between them. Each search finds a segmentation or settles a place, hence there
+//! are at most twice as many searches as segmentations.
 //!
 //! **The elbow.** Number of changepoints over the logarithm of the penalty, each segmentation at the least penalty for which it
 //! is the cheapest, both axes scaled to 0 to 1: it falls steeply while changepoints of the noise are given up, and slowly where
@@ -15,17 +15,17 @@
 //! there is no elbow. (Traini et al. take the penalty itself. Penalties span orders of magnitude: on that axis a large change
 //! hides a moderate one, which a tenth of its penalty would remove, among the noise.)
 //!
-//! **Uncertainty.** An elbow is a habit of the eye and no test. In a series without a change it still finds one, among changes
-//! that are all noise; who asks for it must judge the segments it gives, as [`crate::steady`] does by their means. Where
-//! segmentations cost the same at one penalty only, which of them is named there is left to rounding; they are on the
+//! **Uncertainty.** An elbow is a visual heuristic, not a test. In a series without a change it still finds one, among changes
+//! that are all noise; callers must judge the resulting segments, as [`crate::steady`] does by their means. Where
+//! segmentations have the same cost at one penalty only, rounding decides which of them is reported there; they are on the
 //! envelope by a point, and are not listed.
 
 use crate::pelt::Sums;
 
-/// Below this part of a cost, two are the same: what rounding makes of sums over a series.
+/// Relative difference below which two costs are equal: the rounding error of sums over a series.
 const ROUNDING: f64 = 1e-10;
 /// The fewest values of a segment. Small penalties pay for a segment of two values that happen to be equal, whose cost
-/// knows no bottom but the floor of its variance.
+/// is bounded only by the floor of its variance.
 pub const SHORTEST: usize = 5;
 
 /// A segmentation and the penalties for which none is cheaper.
@@ -33,7 +33,7 @@ pub const SHORTEST: usize = 5;
 pub struct Segmentation {
     /// Where new segments start, ascending, without 0 and n.
     pub changepoints: Vec<usize>,
-    /// The sum of the segments' costs, without penalties. Scaled as [`crate::pelt`] does it: only differences mean something.
+    /// The sum of the segments' costs, without penalties. Scaled as in [`crate::pelt`]: only differences are meaningful.
     pub cost: f64,
     /// The least penalty for which it is the cheapest.
     pub from: f64,
@@ -41,7 +41,7 @@ pub struct Segmentation {
     pub to: f64,
 }
 
-/// The interval of penalties that Traini et al. look at: 4 ln n to 100,000 ln n.
+/// The interval of penalties that Traini et al. use: 4 ln n to 100,000 ln n.
 pub fn interval(n: usize) -> (f64, f64) {
     let ln = (n.max(2) as f64).ln();
     (4.0 * ln, 1e5 * ln)
@@ -65,7 +65,7 @@ pub fn segmentations(values: &[f64], low: f64, high: f64, shortest: usize) -> Op
         return Some(vec![most]);
     }
     let mut found = vec![most];
-    // Those that are known to stand on the envelope, the next one last.
+    // Segmentations known to be on the envelope, the next one last.
     let mut ahead = vec![least];
     while let Some(right) = ahead.pop() {
         let left = found.last_mut()?;
@@ -104,7 +104,7 @@ pub fn elbow(all: &[Segmentation]) -> Option<&Segmentation> {
         let y = (number(s) - number(last)) / (number(first) - number(last));
         1.0 - x - y
     };
-    // The ends are on the line, and no elbow. Of equals the one with fewer changepoints.
+    // The ends are on the line, and are not elbows. Among equals, prefer the one with fewer changepoints.
     all.iter().filter(|s| below(s) > 0.0).max_by(|a, b| below(a).total_cmp(&below(b)))
 }
 

@@ -1,24 +1,25 @@
 //! Many comparisons at once: of twenty true "no difference", one comes out at p < 0.05 by luck.
 //!
-//! To rule out *any* false alarm among 160 cells (Holm's procedure, which stood here) costs most of the true ones: it left 3 of 38.
-//! What whoever reads a list of differences wants to know is how much of the list is false. Benjamini and Hochberg's procedure keeps
-//! the expected share of false ones among those reported, the **false discovery rate**, at its level ("Controlling the false discovery
-//! rate", J. R. Stat. Soc. B 57, 1995). A list of one is then as sure as a single test.
+//! To rule out *any* false alarm among 160 cells (Holm's procedure, which was used here before) costs most of the true ones: it
+//! left 3 of 38. Readers of a list of differences want to know how much of the list is false. Benjamini and Hochberg's procedure
+//! keeps the expected share of false ones among those reported, the **false discovery rate**, at its level ("Controlling the
+//! false discovery rate", J. R. Stat. Soc. B 57, 1995). A list of one is then as reliable as a single test.
 //!
-//! **Uncertainty.** It holds for independent comparisons and for those that depend on each other positively, as cells do that share
-//! blocks or a base (Benjamini and Yekutieli, Ann. Stat. 29, 2001); for any dependence at all the rate is at most the level times
-//! 1 + 1/2 + ... + 1/k. `simulation` tries both kinds.
+//! **Uncertainty.** It holds for independent comparisons and for those that depend on each other positively, like cells that
+//! share blocks or a base (Benjamini and Yekutieli, Ann. Stat. 29, 2001); for arbitrary dependence the rate is at most the level
+//! times 1 + 1/2 + ... + 1/k. `simulation` tests both kinds.
 //!
-//! **Intervals of what was picked.** A difference that is reported because it was large was picked for its luck too, and its interval of
-//! 0.95 holds the truth less often than that. Of R differences reported of k, intervals of 1 - R / k x 0.05 miss the truth in one of
-//! twenty again, on average over the list (false coverage rate: Benjamini and Yekutieli, JASA 100, 2005): [`Adjusted::level`].
+//! **Intervals after selection.** A difference that is reported because it is large was also selected for its noise, and its
+//! interval of 0.95 contains the true value less often than that. Of R differences reported of k, intervals of 1 - R / k x 0.05
+//! miss the true value in one of twenty again, on average over the list (false coverage rate: Benjamini and Yekutieli, JASA 100,
+//! 2005): [`Adjusted::level`].
 
-/// What is left of many comparisons.
+/// The adjusted result of many comparisons.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adjusted {
     /// The adjusted p values, in the order given: those below the rate are reported.
     pub adjusted: Vec<f64>,
-    /// The level at which intervals of those that are reported hold as often as they should; nothing if none is.
+    /// The level at which intervals of the reported ones have the nominal coverage; `None` if none is reported.
     pub level: Option<f64>,
 }
 

@@ -2,11 +2,11 @@
 //! the base (Fleming and Wallace, "How not to lie with statistics: the correct way to summarize benchmark results", CACM
 //! 29, 1986).
 //!
-//! Its interval covers how well *these* workloads were measured: the distances of the ends of each workload's interval
-//! ([`crate::cells::ratio`]) are added up as those of independent errors are, in squares, below and above apart. It says nothing about
+//! Its interval covers how precisely *these* workloads were measured: the distances of the bounds of each workload's interval
+//! ([`crate::cells::ratio`]) are combined like independent errors, in squares, separately below and above. It does not apply to
 //! workloads that are not in the suite, since the suite is no random sample.
 //!
-//! **Uncertainty.** What disturbed all workloads of a block alike is not in it.
+//! **Uncertainty.** Disturbances common to all workloads of a block are not included.
 
 use crate::Estimate;
 use crate::cells::Comparison;

@@ -1,23 +1,23 @@
 //! Numerics: estimates with intervals. Pure and seeded: the same numbers and seed give the same answer anywhere.
 //!
-//! A file a method. docs/internals/method.md describes the whole procedure, with the reason for each step; in the order of use:
+//! One file per method. docs/internals/method.md describes the whole procedure, with the reason for each step; in order of use:
 //!
-//! - one process: [`outlier`], [`pelt`] (or [`crops`], which chooses its penalty) and [`steady`] determine from which iteration on its
-//!   times mean something;
-//! - one cell: [`cells`] makes an estimate of its processes, [`stop`] decides when there are enough, [`plan`] how many of
-//!   what would be best;
+//! - one process: [`outlier`], [`pelt`] (or [`crops`], which chooses its penalty) and [`steady`] determine from which iteration
+//!   on its times are meaningful;
+//! - one cell: [`cells`] computes an estimate from its processes, [`stop`] decides when there are enough, [`plan`] the
+//!   optimal numbers;
 //! - two cells: [`cells`] again for the ratio, by [`within`] where they ran in blocks and by [`rank`] where they did not, [`verdict`]
 //!   for what it means;
 //! - a suite: [`fdr`] for many verdicts at once, [`geomean`] for one number;
-//! - all of it tried on the noise that machines make: [`simulation`];
-//! - a series within one process, whose neighbours are alike: [`batch`]; two of them, aligned place by place: [`stretches`];
+//! - all of it tested on the noise that machines produce: [`simulation`];
+//! - an autocorrelated series within one process: [`batch`]; two of them, aligned place by place: [`stretches`];
 //! - a level that changes, in many series at once: [`changes`];
 //! - a share, or a count of rare events: [`proportion`];
 //! - one value per replicate: [`median`] (distribution-free interval), [`ratio`] (arms measured in pairs; the A/A check);
-//! - underneath: [`quantile`], [`bootstrap`], [`student`], and [`random`], the generator that all share, which also
+//! - foundations: [`quantile`], [`bootstrap`], [`student`], and [`random`], the generator shared by all, which also
 //!   shuffles a design.
 //!
-//! Input is `f64`; a value that is no finite number is a mistake of the caller's and yields `None`, never a number.
+//! Input is `f64`; a value that is not a finite number is an error of the caller and yields `None`, never a number.
 
 pub mod batch;
 #[cfg(test)]
@@ -46,7 +46,7 @@ pub mod student;
 pub mod verdict;
 pub mod within;
 
-/// A value with the interval that holds it, in the unit of the input.
+/// A value with its interval, in the unit of the input.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     /// The estimate.
@@ -55,11 +55,11 @@ pub struct Estimate {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// How often an interval made like this holds the true value, such as 0.95.
+    /// The coverage of such intervals, for example 0.95.
     pub level: f64,
-    /// Values it was made of.
+    /// Number of values it is computed from.
     pub n: usize,
-    /// How, in words for a table's foot.
+    /// The method, in words for a table's footnote.
     pub method: &'static str,
 }
 
@@ -75,7 +75,7 @@ impl Estimate {
     }
 }
 
-/// The arithmetic mean; NaN of nothing.
+/// The arithmetic mean; NaN for an empty slice.
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }

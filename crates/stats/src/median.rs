@@ -1,10 +1,10 @@
-//! The median with an interval that supposes nothing about the distribution.
+//! The median with a distribution-free interval.
 //!
-//! A value lies below the true median with probability 1/2, as a coin falls. So the number of values below it is
-//! binomial, and the interval from the k-th smallest to the k-th largest value misses the true median with probability
-//! 2 P(Bin(n, 1/2) < k). We take the largest k for which that is at most 1 - level. The interval therefore holds at
-//! least as often as its level (at n = 20 and 0.95: from the 6th to the 15th value, 0.9586). Fewer than six values have no
-//! interval of 0.95, and none is made up. See Conover, "Practical Nonparametric Statistics", 3.2.
+//! A value lies below the true median with probability 1/2, like a coin toss. So the number of values below it is
+//! binomial, and the interval from the k-th smallest to the k-th largest value misses the true median with probability 2
+//! P(Bin(n, 1/2) < k). We take the largest k for which that is at most 1 - level. The coverage of the interval is
+//! therefore at least its level (at n = 20 and 0.95: from the 6th to the 15th value, 0.9586). Fewer than six values have
+//! no interval of 0.95, and none is made up. See Conover, "Practical Nonparametric Statistics", 3.2.
 
 use crate::{Estimate, quantile};
 
@@ -43,14 +43,14 @@ pub fn median(values: &[f64], level: f64) -> Option<Estimate> {
     })
 }
 
-/// The fewest values that have an interval of [`middle`]: the range of five holds the median in 15 of 16 cases.
+/// The fewest values that have an interval of [`middle`]: the range of five contains the median in 15 of 16 cases.
 pub const LEAST: usize = 5;
 
-/// The median with an interval of very nearly `level`, where the order statistics alone offer only steps (at n = 10 they hold in
-/// 0.979 or 0.891 of the cases): between the two the ends are interpolated as Hettmansperger and Sheather do ("Confidence intervals
-/// based on interpolated order statistics", Statistics and Probability Letters 4, 1986), which depends on the distribution next
-/// to nothing. The ends lie within the values, whatever they are. Of [`LEAST`] values it is their range, and the level is what that
-/// reaches (0.9375); `None` of fewer, or if a value is not finite.
+/// The median with an interval of very nearly `level`, where the order statistics alone offer only steps (at n = 10 their
+/// coverage is 0.979 or 0.891): between the two the bounds are interpolated according to Hettmansperger and Sheather ("Confidence
+/// intervals based on interpolated order statistics", Statistics and Probability Letters 4, 1986), which hardly depends on the
+/// distribution. The bounds are always within the range of the values. For [`LEAST`] values the interval is their range, and the
+/// level is its coverage (0.9375); `None` for fewer, or if a value is not finite.
 pub fn middle(values: &[f64], level: f64) -> Option<Estimate> {
     let sorted = crate::sorted(values)?;
     let n = sorted.len();
@@ -66,15 +66,15 @@ pub fn middle(values: &[f64], level: f64) -> Option<Estimate> {
     })
 }
 
-/// Half the width of that interval to expect of `n` values like these ascending ones, of at least two: the quantiles of these at the
-/// places that the ends have among `n`. `None` if `n` is below [`LEAST`].
+/// The expected half-width of that interval for `n` values like these ascending ones, of at least two: the quantiles of these at
+/// the ranks that the bounds have among `n`. `None` if `n` is below [`LEAST`].
 pub fn reach(sorted: &[f64], n: usize, level: f64) -> Option<f64> {
     let (place, _) = place(n, level)?;
     let own = place / (n + 1) as f64 * (sorted.len() + 1) as f64;
     Some((at(sorted, (sorted.len() + 1) as f64 - own) - at(sorted, own)) / 2.0)
 }
 
-/// The value at a place counted from 1, between two if it has a fraction.
+/// The value at a rank counted from 1, interpolated between two if the rank has a fraction.
 fn at(sorted: &[f64], place: f64) -> f64 {
     let place = place.clamp(1.0, sorted.len() as f64);
     let (below, part) = (place.floor() as usize, place.fract());
@@ -82,7 +82,7 @@ fn at(sorted: &[f64], place: f64) -> f64 {
     sorted.get(below).map_or(low, |high| low + (high - low) * part)
 }
 
-/// At which place among n the lower end is, and the level that is reached.
+/// The rank of the lower bound among n, and the level that is reached.
 fn place(n: usize, level: f64) -> Option<(f64, f64)> {
     if n < LEAST {
         return None;
@@ -119,7 +119,7 @@ mod tests {
         for (n, k) in [(0, 0), (1, 0), (5, 0), (6, 1), (10, 2), (20, 6), (21, 6), (25, 8), (100, 40), (1000, 469)] {
             assert_eq!(rank(n, 0.95), k, "n = {n}");
         }
-        // Where 2^-n is 0 in f64, the normal approximation n/2 - 1.96 sqrt(n)/2 still says about where.
+        // Where 2^-n is 0 in f64, the normal approximation n/2 - 1.96 sqrt(n)/2 is still accurate enough.
         assert!(rank(10_000, 0.95).abs_diff(4902) <= 1);
     }
 
@@ -131,8 +131,8 @@ mod tests {
         assert_eq!(median(&values[..5], 0.95), None);
     }
 
-    /// The interval holds the true median as often as it should: exactly 0.9586 at n = 20, for any distribution. Over
-    /// 4,000 trials the standard error is 0.003.
+    /// The interval has its nominal coverage: exactly 0.9586 at n = 20, for any distribution. Over 4,000 trials the
+    /// standard error is 0.003.
     #[test]
     fn median_interval_has_nominal_coverage() {
         let mut random = Random::new(7);
@@ -146,8 +146,8 @@ mod tests {
         assert!((coverage - 0.9586).abs() < 0.012, "{coverage}");
     }
 
-    /// Goldens, worked out from the paper's formula: at n = 10 the 2nd value holds in 0.97852, the 3rd in 0.89063; I = 0.3244,
-    /// lambda = 8 I / (2 + 6 I) = 0.6577.
+    /// Goldens, calculated from the paper's formula: at n = 10 the coverage of the 2nd value is 0.97852, of the 3rd 0.89063; I
+    /// = 0.3244, lambda = 8 I / (2 + 6 I) = 0.6577.
     #[test]
     fn interval_ends_are_interpolated() {
         let values: Vec<f64> = (1..=10).map(f64::from).collect();
@@ -156,12 +156,12 @@ mod tests {
         let five = middle(&values[..5], 0.95).unwrap();
         assert_eq!((five.low, five.value, five.high, five.level), (1.0, 3.0, 5.0, 0.9375));
         assert_eq!(middle(&values[..4], 0.95), None);
-        // What is planned for as many is what they have.
+        // The planned width for the same number is the actual one.
         assert!((reach(&values, 10, 0.95).unwrap() - (m.high - m.low) / 2.0).abs() < 1e-12);
         assert!(reach(&values, 40, 0.95).unwrap() < reach(&values, 10, 0.95).unwrap());
     }
 
-    /// 47 processes of about 10 ms and one of 111: a mean's studentised interval reached 44 times the largest value.
+    /// 47 processes of about 10 ms and one of 111: a studentised interval of the mean reached 44 times the largest value.
     #[test]
     fn interval_stays_within_values() {
         let mut values: Vec<f64> = (0..47).map(|i| 10.0 + f64::from(i) * 0.001).collect();

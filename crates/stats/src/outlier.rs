@@ -1,4 +1,4 @@
-//! Which iterations of a process stand out from their neighbours: a timer's interrupt, a collection of garbage.
+//! Which iterations of a process stand out from their neighbours: a timer interrupt, a garbage collection.
 //!
 //! An iteration is flagged if it lies outside the median of a window around it by more than three times the distance
 //! from the window's 1st to its 99th percentile. The window holds min(200, n / 3) iterations and slides with the
@@ -10,33 +10,33 @@
 //!
 //! - **An iteration does not count in its own percentiles.** In a window of fewer than 68 the 99th percentile is so close
 //!   to the maximum that no single value could ever be flagged.
-//! - **The start is no outlier.** If the first iterations are flagged without a gap, they are what a cold start is, and
+//! - **The start is no outlier.** If the first iterations are flagged without a gap, they are a cold start, and
 //!   segmentation must see them.
 //!
-//! A flag means: leave this out when looking for changes of level. It never means: delete this. The time was spent, and an
-//! estimate that leaves it out promises what no user gets. So flags come with the share of time that they took. Two
-//! outliers within a small window may hide each other.
+//! A flag means: exclude this when looking for changes of level. It never means: delete this. The time was spent, and an
+//! estimate without it would promise what no user gets. So flags come with the share of time that they took. Two outliers
+//! within a small window may mask each other.
 
 use crate::quantile;
 
-/// The most iterations in a window.
+/// Maximum number of iterations in a window.
 const WINDOW: usize = 200;
-/// How many times the distance of the percentiles an iteration may lie from the median.
+/// Maximum distance of an iteration from the median, as a multiple of the distance of the percentiles.
 const REACH: f64 = 3.0;
 /// The fewest iterations that can be judged: a window of five.
 pub const LEAST: usize = 15;
 
-/// What stands out in a series.
+/// The outliers of a series.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outliers {
     /// Which iterations are flagged, counted from 0, ascending.
     pub flagged: Vec<usize>,
-    /// The share (0 to 1) of the sum of all times that they took.
+    /// Their share (0 to 1) of the sum of all times.
     pub share_of_time: f64,
 }
 
 impl Outliers {
-    /// How many there are.
+    /// The number of outliers.
     pub fn count(&self) -> usize {
         self.flagged.len()
     }
@@ -76,12 +76,12 @@ pub fn flag(times: &[f64]) -> Option<Outliers> {
     Some(Outliers { flagged, share_of_time: if total > 0.0 { taken / total } else { 0.0 } })
 }
 
-/// Where a value that is in the sorted window stands.
+/// The position of a value in the sorted window.
 fn place(window: &[f64], value: f64) -> usize {
     window.partition_point(|v| v.total_cmp(&value).is_lt())
 }
 
-/// Takes one value out of the sorted window and puts another in.
+/// Removes one value from the sorted window and inserts another.
 fn replace(window: &mut Vec<f64>, out: f64, into: f64) {
     window.remove(place(window, out));
     window.insert(place(window, into), into);
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(flag(&times).unwrap().flagged, [2], "but what comes after a normal iteration is");
     }
 
-    /// The definition, spelled out: sort every window anew.
+    /// The literal definition: sort every window from scratch.
     #[test]
     fn sliding_window_matches_definition() {
         let mut random = crate::random::Random::new(5);

@@ -4,29 +4,29 @@
 //!
 //! The cost of a segment of m values with variance v (mean square deviation) is m (ln 2 pi + ln v + 1), twice its
 //! negative log-likelihood. A segmentation costs the sum of its segments' costs and a penalty for each changepoint. PELT
-//! finds the cheapest segmentation exactly: F(t) = min over s of F(s) + C(s, t) + penalty, and it forgets every s for
-//! which F(s) + C(s, t) > F(t), since no later end can make up for that. Forgotten is an s only once t itself may start a
-//! segment's predecessor, that is a shortest segment later; without this delay the answer is not always the best one.
+//! finds the cheapest segmentation exactly: F(t) = min over s of F(s) + C(s, t) + penalty, and it discards every s for
+//! which F(s) + C(s, t) > F(t), since no later end can make up for that. An s is discarded only when t itself may start a
+//! segment, which is one shortest segment later; without this delay the result is not always optimal.
 //!
-//! **Numerics.** The values are centred and scaled to variance 1 first, so that sums of squares lose nothing to a large
-//! mean; that shifts every segmentation's cost by the same constant. [`FLOOR`] is *added* to a segment's variance, so
-//! that equal values cost something finite. (Taking the larger of the two instead, as some do, breaks the inequality on
-//! which pruning stands.)
+//! **Numerics.** The values are centred and scaled to variance 1 first, so that sums of squares lose no precision to a
+//! large mean; that shifts every segmentation's cost by the same constant. [`FLOOR`] is *added* to a segment's
+//! variance, so that equal values have a finite cost. (Taking the larger of the two instead, as some do, breaks the
+//! inequality on which pruning is based.)
 //!
 //! **Uncertainty.** The model assumes that values within a segment are independent and normal. Iteration times are neither:
 //! a slow drift becomes a staircase, heavy tails become short segments. So a changepoint is not yet a finding; see
-//! [`crate::steady`] for what is made of them.
+//! [`crate::steady`] for how they are used.
 
-/// What is added to a segment's variance, in units of the series' variance.
+/// Added to a segment's variance, in units of the series' variance.
 const FLOOR: f64 = 1e-11;
 
-/// The penalty of a changepoint in a series of `n` values: 15 ln n, which is Barrett's.
+/// The penalty of a changepoint in a series of `n` values: 15 ln n, Barrett's choice.
 pub fn penalty(n: usize) -> f64 {
     15.0 * (n.max(1) as f64).ln()
 }
 
 /// The fewest values of a segment: 2, the fewest that have a variance; 5 in a series of fewer than 200, where two values
-/// that happen to be equal weigh too much.
+/// that happen to be equal have too much weight.
 pub fn shortest(n: usize) -> usize {
     if n < 200 { 5 } else { 2 }
 }
@@ -54,7 +54,7 @@ pub(crate) fn standardised(values: &[f64]) -> Option<Vec<f64>> {
     if values.iter().any(|v| !v.is_finite()) {
         return None;
     }
-    // Halves and a first scale keep the largest numbers that f64 holds from overflowing.
+    // Halving and a first scaling prevent overflow for the largest f64 values.
     let largest = values.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
     let first = if largest > 0.0 { largest } else { 1.0 };
     let small: Vec<f64> = values.iter().map(|v| v / first).collect();
@@ -113,14 +113,14 @@ impl Sums {
         found
     }
 
-    /// What a segmentation costs without its penalties.
+    /// The cost of a segmentation without its penalties.
     pub(crate) fn total(&self, changepoints: &[usize]) -> f64 {
         let ends = changepoints.iter().copied().chain([self.values.len() - 1]);
         let mut start = 0;
         ends.map(|end| self.cost(std::mem::replace(&mut start, end), end)).sum()
     }
 
-    /// The cost of the values from `start` up to, without, `end`.
+    /// The cost of the values from `start` (inclusive) to `end` (exclusive).
     pub(crate) fn cost(&self, start: usize, end: usize) -> f64 {
         let m = (end - start) as f64;
         let sum = self.values[end] - self.values[start];
@@ -130,7 +130,7 @@ impl Sums {
     }
 }
 
-/// The cheapest segmentation by looking at every one that ends in a best shorter one, without pruning.
+/// The cheapest segmentation by dynamic programming, without pruning.
 #[cfg(test)]
 fn unpruned(values: &[f64], penalty: f64, shortest: usize) -> (Vec<usize>, f64) {
     let sums = Sums::new(values).unwrap();
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Uniform noise of a half-width about a level, for so many values each.
+    /// Uniform noise of a given half-width about a level, for this many values each.
     fn steps(seed: u64, parts: &[(usize, f64, f64)]) -> Vec<f64> {
         let mut random = Random::new(seed);
         let mut noise = |level: f64, width: f64| level + width * (2.0 * random.unit() - 1.0);
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn changes_of_mean_and_variance_are_found() {
         let values = steps(1, &[(300, 10.0, 1.0), (200, 14.0, 1.0), (500, 14.0, 0.1)]);
-        // A value that could belong to either side may be given to the wrong one.
+        // A value that could belong to either side may be assigned to the wrong one.
         let found = changepoints(&values, penalty(1000), 2).unwrap();
         assert!(matches!(found[..], [a, b] if a.abs_diff(300) <= 2 && b.abs_diff(500) <= 2), "{found:?}");
         assert_eq!(changepoints(&steps(2, &[(1000, 10.0, 1.0)]), penalty(1000), 2), Some(vec![]));

@@ -2,8 +2,8 @@
 //! reasonable time" (ISMM 2013).
 //!
 //! Each level of repetition adds its own variance: iterations differ within a process, processes within a session. From
-//! a pilot the components are estimated one by one, and with the price of one more repetition at each level follows how
-//! often to repeat where: often where repeating is cheap and varies much.
+//! a pilot the components are estimated one by one, and from the cost of one more repetition at each level follows how
+//! often to repeat at which level: often where repetitions are cheap and vary much.
 //!
 //! With S_i^2 the mean variance, between the repetitions of level i, of the means of everything below, and r_i
 //! repetitions at level i: T_1^2 = S_1^2 and T_i^2 = S_i^2 - S_(i-1)^2 / r_(i-1). (The first printing of the paper has
@@ -15,7 +15,7 @@
 
 use crate::student;
 
-/// What a pilot showed of each level, the lowest (iterations) first.
+/// The variance components of a pilot for each level, the lowest (iterations) first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Components {
     /// The grand mean, in the unit of the input.
@@ -42,7 +42,7 @@ pub fn components(values: &[f64], counts: &[usize]) -> Option<Components> {
     let mut below = 0.0;
     for r in counts {
         let groups: Vec<_> = means.chunks(*r).map(student::moments).collect::<Option<_>>()?;
-        // The error squared times n is the variance.
+        // The squared error times n is the variance.
         let s = groups.iter().map(|g| g.error * g.error * *r as f64).sum::<f64>() / groups.len() as f64;
         own.push((s - below).max(0.0));
         total.push(s);
@@ -52,7 +52,7 @@ pub fn components(values: &[f64], counts: &[usize]) -> Option<Components> {
     Some(Components { mean: means[0], own, total })
 }
 
-/// The most repetitions that are ever advised.
+/// The maximum number of repetitions ever recommended.
 const MOST: f64 = 1e6;
 
 impl Components {
@@ -65,7 +65,7 @@ impl Components {
         }
         let level = |i: usize| {
             let ratio = costs[i + 1] / costs[i] * self.own[i] / self.own[i + 1];
-            // Nothing to gain here is once; nothing to gain above is as often as allowed.
+            // Without variance here, once is enough; without variance above, as often as allowed.
             if self.own[i] == 0.0 { 1 } else { ratio.sqrt().min(MOST).ceil().max(1.0) as usize }
         };
         Some((0..costs.len() - 1).map(level).collect())

@@ -1,12 +1,12 @@
-//! How large a share may be of which a sample is known: the exact upper end of Clopper and Pearson (Biometrika 26, 1934), and that of a
-//! count of events of Poisson (Garwood, Biometrika 28, 1936).
+//! Upper bound of a share from a sample: the exact upper bound of Clopper and Pearson (Biometrika 26, 1934), and that of a count
+//! of Poisson events (Garwood, Biometrika 28, 1936).
 //!
-//! **Uncertainty.** Both ask that one event does not make the next one likelier. Where events come in bursts, count bursts, or use the
-//! mean of batches ([`crate::batch`]).
+//! **Uncertainty.** Both require that one event does not make the next one likelier. Where events come in bursts, count bursts,
+//! or use the mean of batches ([`crate::batch`]).
 
 use statrs::distribution::{Beta, ContinuousCDF, Gamma};
 
-/// The upper end of a one-sided interval at `level` for the share of which `events` of `n` is a sample; 1 if nothing is known.
+/// The upper bound of a one-sided interval at `level` for the share of which `events` of `n` is a sample; 1 if nothing is known.
 pub fn upper(events: u64, n: u64, level: f64) -> f64 {
     if events >= n || !(level > 0.0 && level < 1.0) {
         return 1.0;
@@ -14,7 +14,7 @@ pub fn upper(events: u64, n: u64, level: f64) -> f64 {
     Beta::new(events as f64 + 1.0, (n - events) as f64).map_or(1.0, |beta| beta.inverse_cdf(level))
 }
 
-/// The upper end of a one-sided interval at `level` for the expectation of a count; infinite for a level that is none.
+/// The upper bound of a one-sided interval at `level` for the expectation of a count; infinite for an invalid level.
 pub fn upper_count(events: u64, level: f64) -> f64 {
     if !(level > 0.0 && level < 1.0) {
         return f64::INFINITY;

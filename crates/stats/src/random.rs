@@ -1,6 +1,6 @@
-//! A small generator of random numbers, so that an order or an interval can be made again from its seed on any machine
-//! and by any later version: xoshiro256** of Blackman and Vigna (ACM TOMS 47:36, 2021), its state filled by SplitMix64
-//! as its authors advise. Not for secrets.
+//! A small generator of random numbers, so that an order or an interval can be reproduced from its seed on any machine
+//! and by any later version: xoshiro256** of Blackman and Vigna (ACM TOMS 47:36, 2021), its state initialised by
+//! SplitMix64 as its authors recommend. Not for secrets.
 
 /// A stream of random numbers.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ fn split_mix(state: &mut u64) -> u64 {
 }
 
 impl Random {
-    /// The stream of a seed.
+    /// Creates the stream of a seed.
     pub fn new(mut seed: u64) -> Self {
         Self { state: std::array::from_fn(|_| split_mix(&mut seed)) }
     }
@@ -36,7 +36,7 @@ impl Random {
         result
     }
 
-    /// A number in 0..1, one of 2^53 equally far apart.
+    /// A number in 0..1, one of 2^53 equally spaced ones.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -44,7 +44,7 @@ impl Random {
     /// A number in 0..n, each equally likely; 0 if n is 0. Lemire, "Fast random integer generation in an interval",
     /// ACM TOMACS 29:3 (2019).
     pub fn below(&mut self, n: u64) -> u64 {
-        // The low half is where in its share of 2^64 a draw fell; draws from the uneven rest are thrown away.
+        // The low half is the position of a draw in its share of 2^64; draws from the uneven rest are rejected.
         let uneven = n.wrapping_neg().checked_rem(n).unwrap_or(0);
         loop {
             let wide = u128::from(self.bits()) * u128::from(n);
@@ -54,7 +54,7 @@ impl Random {
         }
     }
 
-    /// Brings the items into a random order, each order equally likely (Fisher and Yates).
+    /// Shuffles the items, each order equally likely (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i as u64 + 1) as usize);

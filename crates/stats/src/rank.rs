@@ -1,14 +1,15 @@
-//! Two groups of processes compared by ranks: how far off an odd process is does not matter.
+//! Comparison of two groups of processes by ranks: the size of an outlier does not matter.
 //!
 //! - [`mann_whitney`]: could both be drawn from one distribution? (Mann and Whitney, Ann. Math. Stat. 18, 1947.) Exact if
-//!   no two values are equal and the smaller group has at most [`EXACT_TO`]; else the normal approximation with the
+//!   no two values are equal and the smaller group has at most [`EXACT_TO`]; otherwise the normal approximation with the
 //!   correction for ties and for continuity. These are SciPy's choices too.
 //! - [`shift`]: by how much is a typical value of the first larger? The median of all differences, with the interval that
 //!   belongs to the test above (Hodges and Lehmann, Ann. Math. Stat. 34, 1963). Give logarithms to get a ratio.
-//! - [`cliffs_delta`]: how often is a value of the first larger than one of the second, less how often it is smaller?
+//! - [`cliffs_delta`]: how often is a value of the first larger than one of the second, minus how often it is
+//!   smaller?
 //!
-//! - [`difference`]: the last two in one, counted exactly for as many values as benchmarks have: what two independent cells are
-//!   compared by.
+//! - [`difference`]: the last two in one, counted exactly for typical sizes of benchmarks: the comparison for two independent
+//!   cells.
 //!
 //! Values must be independent: use the means of processes, never their iterations.
 
@@ -18,7 +19,7 @@ use crate::{Estimate, quantile};
 
 /// The largest size of the smaller group for which probabilities are counted, not approximated.
 pub const EXACT_TO: usize = 8;
-/// The most pairs for which they are, however small the smaller group is.
+/// The maximum number of pairs for counting, however small the smaller group is.
 const EXACT_PAIRS: usize = 10_000;
 
 /// A Mann-Whitney test.
@@ -88,15 +89,15 @@ pub fn shift(a: &[f64], b: &[f64], level: f64) -> Option<Estimate> {
     })
 }
 
-/// The largest size of a group for which [`difference`] counts.
+/// The largest size of a group for which [`difference`] counts exactly.
 const COUNTED_TO: usize = 50;
-/// The fewest values of a group that are compared at all.
+/// The fewest values of a group for a comparison.
 const LEAST: usize = 3;
 
-/// Hodges and Lehmann's shift a - b with its interval, and Mann and Whitney's p value of none, from one distribution: exact if no group
-/// has more than 50 values, whatever the noise is, as long as it is the same for both. Equal values make it conservative. Give
-/// logarithms to get a ratio. The ends are differences that were measured. `None` if a group has fewer than three values, if there are
-/// too few for an interval of this level (3 and 5, or 4 and 4, have one of 0.95), or if one is not finite.
+/// Hodges and Lehmann's shift a - b with its interval, and Mann and Whitney's p value for no shift, from one distribution: exact
+/// if no group has more than 50 values, whatever the noise is, as long as it is the same for both. Equal values make it
+/// conservative. Give logarithms to get a ratio. The bounds are measured differences. `None` if a group has fewer than three
+/// values, if there are too few for an interval of this level (3 and 5, or 4 and 4, have one of 0.95), or if one is not finite.
 pub fn difference(a: &[f64], b: &[f64], level: f64) -> Option<Difference> {
     let (n, m) = (a.len(), b.len());
     let pooled = pooled(a, b)?;
@@ -133,13 +134,13 @@ pub fn difference(a: &[f64], b: &[f64], level: f64) -> Option<Difference> {
     Some(Difference { estimate: Estimate { value, low, high, level, n: n.min(m), method }, p: p.min(1.0) })
 }
 
-/// As [`counted`], by additions only, so that nothing is lost for large groups: of n ranks drawn from n + m, how many of the others
-/// lie below them.
+/// Like [`counted`], by additions only, so that large groups lose no precision: for n ranks drawn from n + m, how many of the
+/// others lie below them.
 fn added_up(n: usize, m: usize) -> Vec<f64> {
     let mut shares = vec![vec![0.0; n * m + 1]; n + 1];
     shares[0][0] = 1.0;
     for place in 0..n + m {
-        // The place's value is one of the first group's with the share of those that are left to place; `drawn` are before it.
+        // The place's value belongs to the first group in proportion to those that are left to place; `drawn` are before it.
         for drawn in (0..n.min(place + 1)).rev() {
             let others = place - drawn;
             if others <= m {
@@ -154,8 +155,8 @@ fn added_up(n: usize, m: usize) -> Vec<f64> {
     shares[n].iter().map(|share| share / all).collect()
 }
 
-/// The share of pairs in which a is larger less the share in which b is: -1 to 1, 0 if neither tends to be larger. `None`
-/// if a group is empty or a value is not finite.
+/// The share of pairs in which a is larger minus the share in which b is: -1 to 1, 0 if neither tends to be larger.
+/// `None` if a group is empty or a value is not finite.
 pub fn cliffs_delta(a: &[f64], b: &[f64]) -> Option<f64> {
     pooled(a, b)?;
     Some(2.0 * wins(a, b) / (a.len() * b.len()) as f64 - 1.0)

@@ -1,20 +1,20 @@
 //! How many times as fast is A as B, when both were measured side by side?
 //!
-//! The two are measured in pairs: within a block, one right after the other, in an order drawn by lot. A machine that
-//! is slow for a minute is slow for both, so it cancels in the pair's ratio, where it would widen the interval of a
-//! ratio of means. The estimate is the **median of the pairs' ratios**: one pair that a cron job hit moves it by one
-//! rank at most. Its interval is the percentile bootstrap over pairs; the pair is what is drawn, since it is what was
-//! repeated.
+//! The two are measured in pairs: within a block, one right after the other, in random order. A machine that is slow
+//! for a minute is slow for both, so it cancels in the pair's ratio, where it would widen the interval of a ratio of
+//! means. The estimate is the **median of the pairs' ratios**: one pair disturbed by a cron job moves it by one rank
+//! at most. Its interval is the percentile bootstrap over pairs; pairs are drawn, since they are the unit of
+//! repetition.
 //!
 //! The **A/A check** runs the same thing under two names. Its ratio must be 1 up to noise; how far its interval reaches
-//! from 1 is what this machine cannot resolve, and no smaller difference should be believed.
+//! from 1 is the resolution of this machine, and no smaller difference should be believed.
 
 use crate::bootstrap::{RESAMPLES, percentile};
 use crate::{Estimate, median, quantile};
 
 /// The median of the ratios first / second with its interval; `None` if a value is not positive and finite, or if there
 /// are too few pairs for any interval of this level (six for 0.95, see [`crate::median`]): the bootstrap would give one,
-/// but it would hold the truth less often than its level.
+/// but its coverage would be below its level.
 pub fn paired(pairs: &[(f64, f64)], level: f64, seed: u64) -> Option<Estimate> {
     resampled(pairs, level, seed, RESAMPLES)
 }
@@ -33,22 +33,22 @@ fn resampled(pairs: &[(f64, f64)], level: f64, seed: u64, resamples: usize) -> O
     Some(Estimate { method: "median of pairwise ratios, percentile bootstrap over pairs", ..estimate })
 }
 
-/// What an A/A comparison shows of the machine and the method.
+/// The result of an A/A comparison for the machine and the method.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SelfCheck {
-    /// Whether the interval holds 1. At level 0.95 one honest check in twenty fails.
+    /// Whether the interval contains 1. At level 0.95 one valid check in twenty fails.
     pub passed: bool,
     /// How far the interval reaches from 1 ([`reach`]): a smaller difference cannot be distinguished from none.
     pub noise: f64,
 }
 
-/// Judges the ratio of a thing to itself.
+/// Judges the ratio of something to itself.
 pub fn self_check(ratio: &Estimate) -> SelfCheck {
     SelfCheck { passed: ratio.holds(1.0), noise: reach(ratio) }
 }
 
-/// The margin that just holds the interval: as a verdict's, from 1 / (1 + margin) to 1 + margin. An interval that reaches down
-/// to 0.7 reaches as far as one up to 1 / 0.7, so it does not matter which of two like things is the first.
+/// The smallest margin that contains the interval: like a verdict's, from 1 / (1 + margin) to 1 + margin. An interval that
+/// reaches down to 0.7 reaches as far as one up to 1 / 0.7, so it does not matter which of two equal things is the first.
 pub fn reach(ratio: &Estimate) -> f64 {
     ratio.high.max(1.0 / ratio.low) - 1.0
 }
@@ -80,7 +80,7 @@ mod tests {
         assert!((e.value - 0.9).abs() < 1e-12 && (e.high - e.low).abs() < 1e-12);
     }
 
-    /// Whatever an A/A control shows must be no difference by the margin that is made of it, in either order.
+    /// Whatever an A/A control shows must be no difference for the margin derived from it, in either order.
     #[test]
     fn noise_as_margin_holds_control_interval() {
         for (low, high) in [(0.715, 1.01), (0.99, 1.4), (0.7, 0.9), (1.1, 1.3), (0.5, 2.0)] {
@@ -108,12 +108,12 @@ mod tests {
         }
     }
 
-    /// Log-normal noise on both arms, a common drift, a true ratio of 0.9 and 20 pairs: the interval must hold 0.9 about
-    /// as often as its level.
+    /// Log-normal noise on both arms, a common drift, a true ratio of 0.9 and 20 pairs: the coverage of 0.9 by the
+    /// interval must be about its level.
     #[test]
     fn paired_ratio_has_nominal_coverage() {
         let mut random = Random::new(2026);
-        // The sum of twelve uniform numbers less six is near enough to normal.
+        // The sum of twelve uniform numbers minus six is close enough to normal.
         let mut normal = move || (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
         let (trials, resamples) = (600, 1000);
         let (mut held, mut aa_passed) = (0, 0);

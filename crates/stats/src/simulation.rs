@@ -1,10 +1,10 @@
-//! Thousands of simulated experiments whose truth is known: how often does the method find it?
+//! Thousands of simulated experiments with known true values: how often does the method find them?
 //!
-//! The noise is not only normal. [`SHAPES`] are what machines do to processes: tails, disturbances, drifts, steps, modes. Each is
-//! scaled so that its middle half of processes is about as wide as that of the typical noise (normal, 1.5 % between processes), or as
-//! wide as its level says. Everything is seeded, so that a run is like every other. The tests in `simulation/tests.rs` hold the method
-//! to its promises with few trials, its module `long` with thousands, and the example `coverage` writes the figures of
-//! docs/results/coverage.md:
+//! The noise is not only normal. [`SHAPES`] are the effects of machines on processes: tails, disturbances, drifts, steps, modes.
+//! Each is scaled so that its middle half of processes is about as wide as that of the typical noise (normal, 1.5 % between
+//! processes), or as wide as its level says. Everything is seeded, so that every run is the same. The tests in
+//! `simulation/tests.rs` verify the method's guarantees with few trials, its module `long` with thousands, and the example
+//! `coverage` writes the figures of docs/results/coverage.md:
 //!
 //! ```sh
 //! cargo run --release --package stats --example coverage > docs/results/coverage.md
@@ -17,15 +17,15 @@ use crate::{fdr, quantile};
 
 /// The level of every interval.
 const LEVEL: f64 = 0.95;
-/// Blocks that a benchmark runs by default: the fewest that detect a difference of 3 % four times of five whatever the shape.
+/// Default number of blocks of a benchmark: the fewest that detect a difference of 3 % four times out of five for every shape.
 pub const BLOCKS: usize = 16;
 
-/// A source of the distributions that noise has.
+/// A source of noise of several distributions.
 #[derive(Debug, Clone)]
 pub struct Noise(pub Random);
 
 impl Noise {
-    /// The source of a seed.
+    /// Creates the source of a seed.
     pub fn new(seed: u64) -> Self {
         Self(Random::new(seed))
     }
@@ -37,7 +37,7 @@ impl Noise {
     }
 }
 
-/// What a machine does to processes.
+/// The effect of a machine on processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// 1.5 % between processes.
@@ -52,13 +52,13 @@ pub enum Shape {
     One,
     /// The machine becomes 10 % slower from the first block to the last.
     Drift,
-    /// At some moment of the run, within a block too, it becomes 10 % slower.
+    /// At some moment of the run, possibly within a block, it becomes 10 % slower.
     Step,
-    /// Two processes of five are in a mode that is 4 % slower.
+    /// Two out of five processes are in a mode that is 4 % slower.
     Modes,
-    /// Neighbouring iterations of a process are alike (correlation 0.9).
+    /// Neighbouring iterations of a process are correlated (0.9).
     Alike,
-    /// Exponential waiting, as skewed as queues are.
+    /// Exponential waiting, as skewed as queueing times.
     Waiting,
 }
 
@@ -77,7 +77,7 @@ pub const SHAPES: [Shape; 10] = [
 ];
 
 impl Shape {
-    /// In words, for a table.
+    /// The description, for a table.
     pub fn about(self) -> &'static str {
         match self {
             Self::Normal => "normal, 1.5 % between processes",
@@ -93,12 +93,12 @@ impl Shape {
         }
     }
 
-    /// Whether the machine is another at the end of the run than at its begin.
+    /// Whether the machine differs between the start and the end of the run.
     pub fn changes(self) -> bool {
         matches!(self, Self::Drift | Self::Step)
     }
 
-    /// The time of a process that begins at `at` (0 to 1) of a run whose step, if it has one, is at `step`.
+    /// The time of a process that begins at `at` (0 to 1) of a run whose step, if any, is at `step`.
     fn process(self, at: f64, step: f64, noise: &mut Noise) -> f64 {
         let usual = |noise: &mut Noise| 1.0 + 0.015 * noise.normal();
         match self {
@@ -126,17 +126,17 @@ impl Shape {
     }
 }
 
-/// The times of the processes of two cells, block by block, and what is true of them.
+/// The times of the processes of two cells, block by block, with the true values.
 #[derive(Debug, Clone)]
 pub struct PairedTimes {
-    /// The first cell's, whose processes take `ratio` times as long.
+    /// Times of the first cell, whose processes take `ratio` times as long.
     pub a: Vec<f64>,
-    /// The second's.
+    /// Times of the second cell.
     pub b: Vec<f64>,
     step: f64,
 }
 
-/// A run of so many blocks, in each of which the lot decides which cell comes first.
+/// Simulates a run of this many blocks, in each of which the order of the cells is random.
 pub fn run(shape: Shape, blocks: usize, ratio: f64, noise: &mut Noise) -> PairedTimes {
     let step = noise.0.unit();
     let (mut a, mut b) = (Vec::with_capacity(blocks), Vec::with_capacity(blocks));
@@ -154,8 +154,8 @@ pub fn run(shape: Shape, blocks: usize, ratio: f64, noise: &mut Noise) -> Paired
     PairedTimes { a, b, step }
 }
 
-/// The median time of the processes that `shape` makes; of a machine that changes, of all moments of a run whose step is where this
-/// run's was.
+/// The median time of the processes of `shape`; for a machine that changes, over all moments of a run with the step at the same
+/// place as in this run.
 fn truth(shape: Shape, step: f64) -> f64 {
     const MANY: usize = 40_001;
     let mut noise = Noise::new(20_26);
@@ -163,24 +163,24 @@ fn truth(shape: Shape, step: f64) -> f64 {
     quantile::of(&times, 0.5).unwrap_or(f64::NAN)
 }
 
-/// How often what was promised came true, as shares of the trials.
+/// How often guarantees were met, as shares of the trials.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Coverage {
-    /// The cell's interval held the median of its processes.
+    /// The cell's interval contained the median of its processes.
     pub cell: f64,
-    /// The interval of the ratio held the truth (3 % either way, and none).
+    /// The interval of the ratio contained the true value (3 % in both directions, and none).
     pub ratio: f64,
-    /// A thing was called faster or slower than itself.
+    /// Something was called faster or slower than itself.
     pub alarms: f64,
     /// A difference of 3 % was detected, with the right sign.
     pub power: f64,
     /// It was detected with the wrong sign.
     pub wrong: f64,
-    /// An end of an interval lay outside what was measured.
+    /// A bound of an interval was outside the measured values.
     pub beyond: f64,
 }
 
-/// Tries one shape: runs of `blocks` blocks, compared by `pairing`, with a margin of 2 %.
+/// Simulates one shape: runs of `blocks` blocks, compared by `pairing`, with a margin of 2 %.
 pub fn coverage(shape: Shape, blocks: usize, pairing: Pairing, trials: u64, seed: u64) -> Coverage {
     let steady = truth(shape, 1.0);
     let mut hits = [0_u64; 6];
@@ -236,7 +236,7 @@ fn range(values: &[f64]) -> (f64, f64) {
     values.iter().fold((f64::MAX, f64::MIN), |(l, m), v| (l.min(*v), m.max(*v)))
 }
 
-/// How a suite of many cells fared.
+/// The errors for a suite of many cells.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SuiteErrors {
     /// The mean share of false ones among the differences reported.
@@ -245,12 +245,12 @@ pub struct SuiteErrors {
     pub power: f64,
     /// The same by Holm's procedure.
     pub power_of_holm: f64,
-    /// The mean share of intervals, among those of the differences reported and at the level that belongs to them, that miss the truth.
+    /// The mean share of intervals, among those of the differences reported and at their adjusted level, that miss the true value.
     pub missed: f64,
 }
 
-/// A suite of `cells`, `differ` of which take 3 % longer, by turns of each way. `pairing` blocks: all are compared with one base that
-/// ran in the same blocks, so that they depend on each other.
+/// Simulates a suite of `cells`, `differ` of which differ by 3 %, alternating in direction. With `pairing` by blocks, all are
+/// compared with one base that ran in the same blocks, so that they depend on each other.
 pub fn many(
     shape: Shape,
     (cells, differ): (usize, usize),
@@ -312,7 +312,7 @@ pub fn many(
     }
 }
 
-/// Holm's adjusted p values, for comparison: no false one at all, with a chance of 0.95.
+/// Holm's adjusted p values, for comparison: no false one at all, with a probability of 0.95.
 fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|a, b| p[*a].total_cmp(&p[*b]));

@@ -2,12 +2,12 @@
 //!
 //! A just-in-time compiler makes a process faster while it runs, a filling cache or a hot chip slower. A mean over both
 //! states describes neither. So the iterations of a process are cut into segments of one level ([`crate::pelt`]; outliers
-//! are left out, see [`crate::outlier`]; on the logarithm if the coefficient of variation exceeds 0.3, since long times
-//! then also spread more), and each segment is compared with the last one. The segments that are equivalent to the last,
-//! without a gap, up to the end, are the steady state, if together they hold a quarter of the iterations or more.
+//! are left out, see [`crate::outlier`]; on the logarithm if the coefficient of variation exceeds 0.3, since longer times
+//! then also vary more), and each segment is compared with the last one. The segments that are equivalent to the last,
+//! without a gap, up to the end, are the steady state, if together they contain a quarter of the iterations or more.
 //!
 //! **Equivalent** means shown to be so: the bootstrap interval (0.95) of the ratio of the two segments' means lies within
-//! 1 / (1 + margin) to 1 + margin. Not being distinguishable is not enough, so a short and noisy segment ends the steady state.
+//! 1 / (1 + margin) to 1 + margin. Being indistinguishable is not enough, so a short and noisy segment ends the steady state.
 //!
 //! The classes are those of Barrett et al. (OOPSLA 2017), the equivalence is that of Traini et al. (EMSE 2022):
 //!
@@ -16,39 +16,39 @@
 //! - **slowdown**: one of those is faster;
 //! - **no steady state**: the steady part would be shorter than a quarter.
 //!
-//! **Uncertainty.** The bootstrap within a segment supposes independent iterations; where neighbours are alike, it
-//! believes too much. A cycle longer than the series looks
-//! like a drift. Short cycles are not seen: a change must pay for its penalty of 15 ln n, so two levels that lie ten
-//! times their noise apart must last about 3 ln n iterations each (25 of 2000); shorter ones are one wide level.
+//! **Uncertainty.** The bootstrap within a segment assumes independent iterations; if neighbours are correlated, its
+//! interval is too narrow. A cycle longer than the series looks like a drift. Short cycles are not detected: a change
+//! must pay for its penalty of 15 ln n, so two levels that are ten times their noise apart must last about 3 ln n
+//! iterations each (25 of 2000); shorter ones are one wide level.
 
 use crate::outlier::{self, Outliers};
 use crate::random::Random;
 use crate::{crops, pelt, quantile};
 use serde::{Serialize, Serializer};
 
-/// The margin within which two levels count as one by default: 5 %, as in Traini et al.
+/// The default margin within which two levels count as one: 5 %, as in Traini et al.
 pub const EQUIVALENCE: f64 = 0.05;
-/// The share of the iterations that the steady state must hold.
+/// Minimum share of iterations in the steady state.
 const SHARE: f64 = 0.25;
 /// The coefficient of variation from which on the logarithm is segmented.
 const SKEWED: f64 = 0.3;
-/// Resamples of each segment.
+/// Number of resamples of each segment.
 const RESAMPLES: usize = 1000;
 /// The level of the interval of a ratio of segments.
 const LEVEL: f64 = 0.95;
 
-/// What a changepoint must pay.
+/// The penalty of a changepoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Penalty {
-    /// The same for every series of a length: [`pelt::penalty`].
+    /// The same for every series of a given length: [`pelt::penalty`].
     #[default]
     Fixed,
-    /// What the series itself suggests: [`crops::changepoints`].
+    /// Derived from the series itself: [`crops::changepoints`].
     Elbow,
 }
 
 impl Penalty {
-    /// As `--penalty` takes them.
+    /// The values of `--penalty`.
     pub const CHOICES: [(&'static str, &'static str, Self); 2] = [
         ("fixed", "15 ln n for every series of n iterations", Self::Fixed),
         (
@@ -59,7 +59,7 @@ impl Penalty {
         ),
     ];
 
-    /// How results name it: `15 ln n`, or `the elbow of CROPS`.
+    /// The name in results: `15 ln n`, or `the elbow of CROPS`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fixed => "15 ln n",
@@ -76,7 +76,7 @@ impl Penalty {
     }
 }
 
-/// What a process did over its iterations.
+/// Behaviour of a process over its iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// One level from the first iteration on.
@@ -110,34 +110,34 @@ pub struct Segment {
     pub end: usize,
     /// Mean time of its iterations without the flagged ones, in the unit of the input.
     pub mean: f64,
-    /// Whether its mean was shown to be that of the last segment; the last is.
+    /// Whether its mean was shown to be equivalent to that of the last segment; true for the last one.
     pub as_last: bool,
 }
 
-/// A process, classified.
+/// A classified process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Steady {
-    /// What it did.
+    /// Its behaviour.
     pub class: Class,
     /// The first steady iteration, counted from 0; `None` without a steady state.
     pub from: Option<usize>,
     /// The segments in order, from 0 to n without gaps.
     pub segments: Vec<Segment>,
-    /// The iterations that segmentation left out.
+    /// The iterations excluded from segmentation.
     pub outliers: Outliers,
 }
 
 impl Steady {
-    /// The iterations that an estimate is made of: the steady ones with their outliers, or all if there is no steady
-    /// state (which belongs beside the estimate). `times` are those that were classified.
+    /// The iterations used for an estimate: the steady ones with their outliers, or all if there is no steady state
+    /// (which must be reported with the estimate). `times` are those that were classified.
     pub fn part<'a>(&self, times: &'a [f64]) -> &'a [f64] {
         times.get(self.from.unwrap_or(0)..).unwrap_or(times)
     }
 }
 
-/// Classifies the iteration times of one process, in their order (any unit, all positive). `equivalence` is the margin
-/// (> 0) within which two levels are one, such as [`EQUIVALENCE`]; `penalty` is what a changepoint must pay. `None` if there are fewer than [`outlier::LEAST`]
-/// iterations, one is not positive and finite, or the margin is not.
+/// Classifies the iteration times of one process, in order (any unit, all positive). `equivalence` is the margin (> 0) within
+/// which two levels are one, such as [`EQUIVALENCE`]; `penalty` is that of a changepoint. `None` if there are fewer than
+/// [`outlier::LEAST`] iterations, one is not positive and finite, or the margin is not.
 pub fn classify(times: &[f64], equivalence: f64, penalty: Penalty, seed: u64) -> Option<Steady> {
     let positive = |x: f64| x.is_finite() && x > 0.0;
     if !positive(equivalence) || !times.iter().all(|t| positive(*t)) {
@@ -145,7 +145,7 @@ pub fn classify(times: &[f64], equivalence: f64, penalty: Penalty, seed: u64) ->
     }
     let outliers = outlier::flag(times)?;
     let mut flags = outliers.flagged.iter().peekable();
-    // The iterations in question, by their place in the series.
+    // The remaining iterations, by their index in the series.
     let kept: Vec<usize> = (0..times.len()).filter(|i| flags.next_if_eq(&i).is_none()).collect();
     let values: Vec<f64> = kept.iter().map(|i| times[*i]).collect();
     let n = values.len();
@@ -187,7 +187,7 @@ pub fn classify(times: &[f64], equivalence: f64, penalty: Penalty, seed: u64) ->
     Some(Steady { class, from: (class != Class::NoSteadyState).then_some(from), segments, outliers })
 }
 
-/// The mean over segments, each by its length.
+/// The mean over segments, weighted by length.
 fn level(segments: &[Segment]) -> f64 {
     let length = |s: &Segment| (s.end - s.start) as f64;
     segments.iter().map(|s| s.mean * length(s)).sum::<f64>() / segments.iter().map(length).sum::<f64>()
@@ -215,12 +215,12 @@ fn equivalent_to_last(parts: &[&[f64]], margin: f64, seed: u64) -> Option<Vec<bo
     Some(result)
 }
 
-/// Whether the processes of a cell do the same.
+/// Whether the processes of a cell behave alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consistency {
     /// All are of this class.
     Consistent(Class),
-    /// They are of several classes: one number for all of them describes none.
+    /// They are of several classes: a single number describes none of them.
     Inconsistent,
 }
 
@@ -231,7 +231,7 @@ impl Serialize for Consistency {
 }
 
 impl Consistency {
-    /// Its name in results: that of the class, or `inconsistent`.
+    /// The name in results: that of the class, or `inconsistent`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Consistent(class) => class.name(),
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
     use crate::simulation::Noise;
 
-    /// So many iterations about each level, with this relative noise.
+    /// This many iterations about each level, with this relative noise.
     fn series(parts: &[(usize, f64)], noise: f64, seed: u64) -> Vec<f64> {
         let mut source = Noise::new(seed);
         let mut around = |level: f64| level * (1.0 + noise * source.normal());
@@ -264,13 +264,13 @@ mod tests {
         (s.class, s.from)
     }
 
-    /// Whether it is of this class and steady from near this iteration on.
+    /// Whether it is of this class, and steady from about this iteration on.
     fn is(times: &[f64], class: Class, from: usize) -> bool {
         let s = classify(times, EQUIVALENCE, Penalty::Fixed, 1).unwrap();
         s.class == class && s.from.is_some_and(|f| f.abs_diff(from) <= 1)
     }
 
-    /// The shapes of Traini's data, each with twenty different noises, short as native runs and long as JVM runs.
+    /// The shapes of Traini's data, each with twenty different noises, as short as native runs and as long as JVM runs.
     #[test]
     fn every_shape_is_classified() {
         for (seed, long) in (0..20).flat_map(|s| [(s, 1), (s, 10)]) {
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// What the file's head says of short cycles.
+    /// The module documentation's statement about short cycles.
     #[test]
     fn only_long_cycles_are_segmented() {
         let cycle =
@@ -310,7 +310,7 @@ mod tests {
         );
     }
 
-    /// A staircase of steps of 1.3 times the noise: too small for 15 ln n mostly, and plain to see.
+    /// A staircase of steps of 1.3 times the noise: mostly too small for 15 ln n, but clearly visible.
     #[test]
     fn elbow_detects_smaller_changes() {
         let segments = |penalty: Penalty, seed: u64| {

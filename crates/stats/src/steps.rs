@@ -1,30 +1,32 @@
-//! By how much steps explain a series better than each value's dependence on the one before.
+//! How much better steps explain a series than the dependence of each value on the previous one.
 //!
-//! Values are x_t = level_t + u_t with u_t = k u_(t-1) + e_t: of what a value deviates from its level the next keeps a part k, from none
-//! (independent noise) to all (a random walk). [`crate::pelt`] proposes where levels begin. For each k, x_t - k x_(t-1) is regressed on a
-//! constant, and on a constant and a step; with R0 and R1 as the least sums of squares over all k, without and with the step, its gain is
-//! (n - 1) ln (R0 / R1). Of the places the best is taken, its step is subtracted, and so on, while that gains more than a penalty.
+//! Values are x_t = level_t + u_t with u_t = k u_(t-1) + e_t: the next value keeps a fraction k of the deviation of a value from
+//! its level, from none (independent noise) to all (a random walk). [`crate::pelt`] proposes where levels begin. For each k, x_t
+//! - k x_(t-1) is regressed on a constant, and on a constant and a step; with R0 and R1 as the least sums of squares over all k,
+//! without and with the step, its gain is (n - 1) ln (R0 / R1). The best place is taken, its step is subtracted, and so on, while
+//! that gains more than a penalty.
 //!
-//! As each side chooses its own k, what is a step to independent noise is drift to a walk, so that the gain by chance hardly depends on
-//! how dependent days are, unlike that of PELT alone. [`chance`] is the largest over k, simulated. (The likelihood is Chakar, Lebarbier,
-//! Lévy-Leduc and Robin's, "A robust approach for estimating change-points in the mean of an AR(1) process", Bernoulli 23, 2017, and that
-//! of Romano, Rigaill, Runge and Fearnhead, JASA 117, 2022; they estimate the places of many changes, where here one series is to be
-//! distinguished from chance.)
+//! Since each side chooses its own k, a step for independent noise is drift for a walk, so the gain by chance hardly depends on
+//! how dependent days are, unlike that of PELT alone. [`chance`] is the largest over k, simulated. (The likelihood is that of
+//! Chakar, Lebarbier, Lévy-Leduc and Robin, "A robust approach for estimating change-points in the mean of an AR(1) process",
+//! Bernoulli 23, 2017, and of Romano, Rigaill, Runge and Fearnhead, JASA 117, 2022; they estimate the places of many changes,
+//! while here one series is to be distinguished from chance.)
 //!
-//! **Uncertainty.** The noise e is normal in [`CHANCES`]. Dependent days with heavy tails have larger gains by chance, as one large e that
-//! days keep is a step that decays: docs/results/fleet-changes.md says how much larger, and [`crate::changes`] what is done about it.
+//! **Uncertainty.** The noise e is normal in [`CHANCES`]. Dependent days with heavy tails have larger gains by chance, since one
+//! large e that days keep is a decaying step: docs/results/fleet-changes.md shows how much larger, and [`crate::changes`] handles
+//! it.
 
 use crate::pelt::{Sums, standardised};
 
-/// The parts k that are tried.
+/// The fractions k that are tried.
 const KEPT: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 /// The fewest values of a level.
 const APART: usize = 5;
-/// The penalty of a place, in units of ln n: PELT's, which only proposes, and that of every step after the first.
+/// The penalty of a place, in units of ln n: for PELT, which only proposes, and for every step after the first.
 const PENALTY: f64 = 3.0;
-/// The most steps of a series.
+/// Maximum number of steps of a series.
 const MOST: usize = 8;
-/// The least variance that differs from none, in units of the series' variance.
+/// The smallest variance that is distinguished from none, in units of the series' variance.
 const FLOOR: f64 = 1e-11;
 
 /// A step of a series.
@@ -32,12 +34,12 @@ const FLOOR: f64 = 1e-11;
 struct Step {
     at: usize,
     height: f64,
-    /// The least sums of squares without and with it.
+    /// The least sums of squares without and with the step.
     without: f64,
     with: f64,
 }
 
-/// The step at one of these places that explains most.
+/// Finds the step at one of these places that explains most.
 fn best(values: &[f64], places: &[usize]) -> Option<Step> {
     let n = values.len();
     let count = (n - 1) as f64;
@@ -70,7 +72,7 @@ fn best(values: &[f64], places: &[usize]) -> Option<Step> {
     found.map(|step| Step { without, ..step })
 }
 
-/// Where new levels begin, and their gain; none, and 0, where nothing gains. A value that is not finite makes it none.
+/// Returns where new levels begin, and their gain; none, and 0, if nothing gains or a value is not finite.
 pub(crate) fn steps(values: &[f64]) -> (Vec<usize>, f64) {
     let n = values.len();
     let none = (Vec::new(), 0.0);
@@ -96,31 +98,31 @@ pub(crate) fn steps(values: &[f64]) -> (Vec<usize>, f64) {
     taken
 }
 
-/// How often a series without a change has at least such a gain, where its days depend on each other by a part that is the worst.
+/// The probability that a series without a change has at least this gain, for the worst fraction of dependence between days.
 pub(crate) fn chance(n: usize, gain: f64) -> f64 {
-    // Gains of each chance, between those of the lengths below and above.
+    // Gains for each probability, interpolated between the lengths below and above.
     let upper = CHANCES.partition_point(|(length, _)| *length < n).min(CHANCES.len() - 1);
     let (lower, upper) = (&CHANCES[upper.saturating_sub(1)], &CHANCES[upper]);
     let ln = |length: usize| (length as f64).ln();
     let wide = ln(upper.0) - ln(lower.0);
-    // Beyond the longest they go on growing as before it.
+    // Beyond the longest length they are extrapolated.
     let part = if wide > 0.0 { ((ln(n) - ln(lower.0)) / wide).max(0.0) } else { 1.0 };
     let at = |chance: usize| lower.1[chance] * (1.0 - part) + upper.1[chance] * part;
     if gain < at(0) {
         return 1.0;
     }
-    // Of chi-squared tails the logarithm falls in a straight line, or faster: beyond the last gain, as before it.
+    // For chi-squared tails the logarithm falls linearly, or faster: extrapolate beyond the last gain.
     let last = OF.len() - 1;
     let next = (1..last).find(|&next| gain < at(next)).unwrap_or(last);
     let slope = (OF[next].ln() - OF[next - 1].ln()) / (at(next) - at(next - 1));
     (OF[next - 1].ln() + slope * (gain - at(next - 1))).exp()
 }
 
-/// The chances of [`CHANCES`].
+/// The probabilities of [`CHANCES`].
 const OF: [f64; 5] = [0.1, 0.03, 0.01, 0.003, 0.001];
 
-/// Lengths, and the gains that series of this length have by each chance of [`OF`]: the largest of k = 0, 0.5, 0.8, 0.9, 0.95, 1.
-/// Made by `cargo run --release -p stats --example false_alarms -- chances`.
+/// Lengths, and the gains that series of this length have with each probability of [`OF`]: the largest of k = 0, 0.5, 0.8, 0.9,
+/// 0.95, 1. Made by `cargo run --release -p stats --example false_alarms -- chances`.
 const CHANCES: [(usize, [f64; 5]); 9] = [
     (10, [5.3, 9.0, 12.3, 15.8, 18.8]),
     (12, [8.0, 11.6, 14.6, 17.8, 20.7]),
@@ -133,7 +135,7 @@ const CHANCES: [(usize, [f64; 5]); 9] = [
     (200, [13.4, 16.5, 19.2, 22.6, 25.0]),
 ];
 
-/// The gain of a series, for who simulates [`CHANCES`].
+/// The gain of a series, for simulating [`CHANCES`].
 #[doc(hidden)]
 pub fn gain(values: &[f64]) -> f64 {
     steps(values).1
@@ -144,7 +146,7 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// The sum of squares that is left of `y` after these columns, by elimination.
+    /// The sum of squares of `y` that remains after regression on these columns, by elimination.
     fn left(y: &[f64], columns: &[Vec<f64>]) -> f64 {
         let mut all: Vec<Vec<f64>> = columns.to_vec();
         let mut y = y.to_vec();

@@ -1,27 +1,27 @@
-//! When has a cell been measured enough? A pure rule that is asked after each block and has no clock.
+//! When has a cell been measured enough? A pure rule that is evaluated after each block and has no clock.
 //!
-//! Stop when the interval of every estimate is narrow enough for its target, but never before the least number of blocks;
-//! stop at the latest when the budget is spent and they are there. Looking after each block and stopping at the first narrow interval favours
-//! blocks that agree by luck; the least number of blocks keeps that small (docs/internals/method.md has the measured coverage). The
-//! rule belongs into the report, since it is part of the method.
+//! Stop when the interval of every estimate is narrow enough for its target, but never before the least number of blocks; stop at
+//! the latest when the budget is spent and these are complete. Checking after each block and stopping at the first narrow
+//! interval favours blocks that agree by chance; the least number of blocks keeps that effect small (docs/internals/method.md has
+//! the measured coverage). The rule belongs in the report, since it is part of the method.
 //!
-//! It uses widths only, never verdicts: who stops as soon as a difference shows finds differences everywhere.
+//! It uses widths only, never verdicts: stopping as soon as a difference shows finds differences everywhere.
 
 /// When to stop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rule {
     /// The relative half-width of an interval at which an estimate is precise, such as 0.02 of a processor's score.
     pub target: f64,
-    /// Blocks that are run whatever the intervals are: 10, or 5 for a quick look.
+    /// Minimum number of blocks, whatever the intervals are: 10, or 5 for a quick look.
     pub least_blocks: usize,
-    /// Blocks after which to stop in any case.
+    /// Number of blocks after which to stop in any case.
     pub most_blocks: usize,
-    /// Time in ns after which no block is begun that would, at the mean length so far, end later. The least blocks are run
-    /// also if they take longer: an interval of fewer is worth little.
+    /// Time in ns after which no block is started that would, at the mean length so far, end later. The least number of
+    /// blocks is run even if that takes longer: an interval of fewer is worth little.
     pub budget_ns: u64,
 }
 
-/// What to do now.
+/// The next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// Run another block.
@@ -33,7 +33,7 @@ pub enum Signal {
 }
 
 impl Rule {
-    /// What to do after `blocks` complete blocks and `elapsed_ns` of time, given the relative half-width
+    /// Returns the next action after `blocks` complete blocks and `elapsed_ns` of time, given the relative half-width
     /// ([`crate::Estimate::precision`]) of each estimate; `None` for one that has no interval yet, which is not precise.
     pub fn signal(&self, blocks: usize, elapsed_ns: u64, half_widths: &[Option<f64>]) -> Signal {
         let precise = half_widths.iter().all(|w| w.is_some_and(|w| w <= self.target));

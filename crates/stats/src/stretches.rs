@@ -1,26 +1,27 @@
 //! The bootstrap over stretches: two series that were measured once each, aligned place by place, and every sum, ratio and
-//! share that is made of them.
+//! share computed from them.
 //!
-//! Neighbours of a series are alike: a machine that is busy is so for a while. Drawing single values would take each for news of
-//! its own, and make intervals too narrow by as much as they are alike. So the series is cut into [`STRETCHES`] stretches of equal
-//! length, and these are drawn, with replacement (Künsch, "The jackknife and the bootstrap for general stationary observations",
-//! Annals of Statistics 17, 1989, with blocks that do not overlap). A stretch of the one is drawn together with the same stretch of the
-//! other, so that what both go through at the same place (the first executions, every thousandth one's checkpoint) cancels.
+//! Neighbours in a series are correlated: a busy machine stays busy for a while. Drawing single values would treat each as
+//! independent, and make intervals too narrow because of their correlation. So the series is cut into [`STRETCHES`] stretches of
+//! equal length, and these are drawn, with replacement (Künsch, "The jackknife and the bootstrap for general stationary
+//! observations", Annals of Statistics 17, 1989, with blocks that do not overlap). A stretch of one series is drawn together with
+//! the same stretch of the other, so that effects common to both at the same place (the first executions, every thousandth one's
+//! checkpoint) cancel.
 //!
-//! The draws are made once, from a seed, and shared by every estimate: what adds up in the values adds up in the estimates, and an
+//! The draws are made once, from a seed, and shared by every estimate: values that add up have estimates that add up, and an
 //! estimate of B against A is the mirror image of A against B.
 //!
-//! **Uncertainty.** The intervals cover how well *these two* series' sums are known, not how much two other recordings would
-//! differ: nothing that stays the same throughout a recording shows between its stretches. And with twenty units the percentile
-//! interval is a little narrow (the test at the end of this file counts).
+//! **Uncertainty.** The intervals cover how precisely *these two* series' sums are known, not how much two other recordings
+//! would differ: whatever is constant throughout a recording does not show between its stretches. And with twenty units the
+//! percentile interval is slightly too narrow (the test at the end of this file counts how often).
 
 use crate::{Estimate, median, quantile};
 
-/// Into how many stretches a series is cut that is long enough.
+/// Number of stretches into which a long enough series is cut.
 pub const STRETCHES: usize = 20;
-/// Resamples: the intervals stand beside a verdict's margin of 2 %, for which these are plenty.
+/// Number of resamples: the intervals are compared with a verdict's margin of 2 %, for which these are plenty.
 const RESAMPLES: usize = 2000;
-/// A statistic that is a number in fewer of the resamples has no interval.
+/// Minimum share of resamples in which a statistic must be a number to have an interval.
 const LEAST_SHARE: f64 = 0.95;
 
 /// The stretch of the value at `place` of `count`, if there are `stretches`.
@@ -37,7 +38,7 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// Draws for so many stretches; `None` if they are too few for an interval of 0.95 (six, see [`crate::median`]).
+    /// Draws for this many stretches; `None` if they are too few for an interval of 0.95 (six, see [`crate::median`]).
     pub fn new(stretches: usize, seed: u64) -> Option<Self> {
         if median::rank(stretches, 0.95) == 0 {
             return None;
@@ -50,8 +51,8 @@ impl Draws {
         Some(Self { stretches, times })
     }
 
-    /// A statistic with its percentile interval. It gets how often each stretch counts, and makes sums by [`sum`]. `None` if it is no finite
-    /// number of the series as they are, or of too many resamples.
+    /// A statistic with its percentile interval. It gets how often each stretch counts, and computes sums by [`sum`]. `None` if
+    /// it is not a finite number for the original series, or for too many resamples.
     pub fn estimate(&self, level: f64, statistic: impl Fn(&[u32]) -> f64) -> Option<Estimate> {
         let value = statistic(&vec![1; self.stretches]);
         let mut results: Vec<f64> = self.times.chunks_exact(self.stretches).map(statistic).collect();
@@ -72,7 +73,7 @@ impl Draws {
     }
 }
 
-/// The sum of a value a stretch in a resample.
+/// The sum in a resample of one value per stretch.
 pub fn sum(times: &[u32], values: &[f64]) -> f64 {
     times.iter().zip(values).map(|(n, x)| f64::from(*n) * x).sum()
 }
@@ -118,13 +119,13 @@ mod tests {
         assert!(Draws::new(5, 1).is_none());
         let draws = Draws::new(6, 1).unwrap();
         assert_eq!(draws.estimate(0.95, |t| sum(t, &[0.0; 6]) / 0.0), None);
-        // All of it lies in one stretch, which about a third of the resamples lack.
+        // All of it is in one stretch, which about a third of the resamples lack.
         let once = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0];
         assert_eq!(draws.estimate(0.95, |t| 1.0 / sum(t, &once)), None);
     }
 
-    /// Executions that remember the one before, as those of a busy machine do, and a true ratio of 1.1: the interval must hold it nearly as
-    /// often as it should, where an interval of single executions would not.
+    /// Executions that depend on the previous one, as on a busy machine, and a true ratio of 1.1: the interval's coverage must be
+    /// nearly nominal, while that of an interval from single executions would not be.
     #[test]
     fn interval_holds_true_difference_about_as_often_as_it_says() {
         let mut random = Random::new(11);
@@ -144,7 +145,7 @@ mod tests {
                 draws.estimate(0.95, |t| sum(t, &b) / sum(t, &a)).unwrap().holds(1.1)
             })
             .count();
-        // 300 trials have a standard error of 4; with twenty stretches 0.92 to 0.94 is what the percentile interval has.
+        // 300 trials have a standard error of 4; with twenty stretches the percentile interval has a coverage of 0.92 to 0.94.
         assert!((264..=294).contains(&held), "{held} of 300");
     }
 }

@@ -1,11 +1,11 @@
-//! Student's t: the interval of a mean of few values that are near enough to normal. The distribution functions are statrs'.
+//! Student's t: the interval of a mean of few values that are close enough to normal. The distribution functions are from statrs.
 //!
 //! The values must be independent: means of processes are, iterations of one process are not.
 
 use crate::Estimate;
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
-/// P(T <= t) of Student's t with `df` (> 0) degrees of freedom; NaN if `df` or `t` is no such number.
+/// P(T <= t) of Student's t with `df` (> 0) degrees of freedom; NaN if `df` or `t` is invalid.
 pub fn cdf(t: f64, df: f64) -> f64 {
     if !t.is_finite() {
         return if t.is_nan() { f64::NAN } else { f64::from(u8::from(t > 0.0)) };
@@ -13,8 +13,7 @@ pub fn cdf(t: f64, df: f64) -> f64 {
     StudentsT::new(0.0, 1.0, df).map_or(f64::NAN, |d| d.cdf(t))
 }
 
-/// The t below which Student's t with `df` (> 0) degrees of freedom lies with probability `p` (0 to 1, ends excluded);
-/// NaN for anything else.
+/// The quantile `p` (0 to 1, exclusive) of Student's t with `df` (> 0) degrees of freedom; NaN for anything else.
 pub fn quantile(p: f64, df: f64) -> f64 {
     if !(p > 0.0 && p < 1.0) {
         return f64::NAN;
@@ -27,7 +26,7 @@ pub fn normal_cdf(z: f64) -> f64 {
     Normal::standard().cdf(z)
 }
 
-/// The z below which the standard normal distribution lies with probability `p` (0 to 1); infinite at the ends.
+/// The quantile `p` (0 to 1) of the standard normal distribution; infinite at the ends.
 pub fn normal_quantile(p: f64) -> f64 {
     Normal::standard().inverse_cdf(p)
 }
@@ -61,7 +60,7 @@ pub(crate) fn moments(values: &[f64]) -> Option<Moments> {
 mod tests {
     use super::*;
 
-    /// Goldens: tables of Student's t, as in every textbook; tests/goldens.rs has SciPy's to more digits.
+    /// Goldens: tables of Student's t, as in every textbook; tests/goldens.rs has SciPy's with more digits.
     #[test]
     fn t_quantiles_match_published_tables() {
         for (p, df, t) in [(0.975, 1.0, 12.706_205), (0.975, 9.0, 2.262_157), (0.975, 29.0, 2.045_230)] {

@@ -1,27 +1,26 @@
-//! Is the one faster than the other? Four answers, since "not shown to be different" is not "shown to be the same":
+//! Is one faster than the other? Four answers, since "not shown to be different" is not "shown to be the same":
 //!
 //! - **equivalent**: the whole interval of the ratio is within the margin, and within [`SAME`];
-//! - **faster** or **slower**: the interval leaves out 1, and the ratio itself lies beyond the margin;
+//! - **faster** or **slower**: the interval excludes 1, and the ratio itself is beyond the margin;
 //! - **inconclusive**: neither. More processes may decide it.
 //!
-//! "Faster" means that the direction is sure and that the difference is, as far as was measured, one that matters; by how much it is
-//! faster at least is the interval's near end, which may lie within the margin ([`is_surely_beyond`] asks that). Whoever asks that the whole
-//! interval lie beyond it pays in power: a true 3 % lies three times as far from 1 as from a margin of 2 %.
+//! "Faster" means that the direction is certain and that the measured difference is one that matters; the minimum difference is
+//! the interval's near bound, which may be within the margin ([`is_surely_beyond`] tests for that). Requiring the whole interval
+//! to be beyond the margin costs power: a true 3 % is three times as far from 1 as from a margin of 2 %.
 //!
-//! The margin is symmetric in the ratio, from 1 / (1 + margin) to 1 + margin, so that A against B and B against A are each
-//! other's mirror.
+//! The margin is symmetric in the ratio, from 1 / (1 + margin) to 1 + margin, so that A against B and B against A mirror each other.
 
 use crate::Estimate;
 use serde::Serialize;
 
-/// The smallest difference that matters, by default.
+/// The default smallest difference that matters.
 pub const MARGIN: f64 = 0.02;
 
-/// The widest margin within which two things may be called the same. A machine whose noise is larger cannot show a difference, but that
-/// makes nothing equal: 0.747 (0.574 to 1.299) on a machine with a noise of 78 % is no equivalence.
+/// The widest margin within which two things may be called the same. A machine whose noise is larger cannot show a difference,
+/// but that does not make anything equal: 0.747 (0.574 to 1.299) on a machine with a noise of 78 % is no equivalence.
 pub const SAME: f64 = 0.10;
 
-/// Which direction of a metric is the good one.
+/// The direction of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {
     /// Times, bytes moved.
@@ -31,7 +30,7 @@ pub enum Better {
 }
 
 impl Better {
-    /// As `--better` takes them.
+    /// The values of `--better`.
     pub const CHOICES: [(&'static str, &'static str, Self); 2] = [
         ("higher", "Higher is better, as of rates", Self::Higher),
         ("lower", "Lower is better, as of times", Self::Lower),
@@ -50,7 +49,7 @@ pub enum Verdict {
     Equivalent,
     /// It cannot be decided.
     Inconclusive,
-    /// Too many processes were disturbed while they were measured for any other. Ratios alone never tell it.
+    /// Too many processes were disturbed while they were measured for any other verdict. Never derived from ratios alone.
     Disturbed,
 }
 
@@ -66,8 +65,8 @@ impl Verdict {
         }
     }
 
-    /// What is left of it as one of many comparisons: a difference whose adjusted p value ([`crate::fdr`]) is above
-    /// `alpha` (0.05) is inconclusive. The other two claim no difference and stay.
+    /// Returns the verdict when it is one of many comparisons: a difference whose adjusted p value ([`crate::fdr`])
+    /// is above `alpha` (0.05) is inconclusive. The other two claim no difference and stay.
     pub fn among_many(self, adjusted_p: f64, alpha: f64) -> Self {
         match self {
             Self::Faster | Self::Slower if adjusted_p.is_nan() || adjusted_p > alpha => Self::Inconclusive,
@@ -82,13 +81,12 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// The margin to use: 2 %, or what the machine could not distinguish from itself ([`crate::ratio::SelfCheck::noise`]) if
-/// that is more.
+/// The margin to use: 2 %, or the machine's noise in a comparison with itself ([`crate::ratio::SelfCheck::noise`]) if that is larger.
 pub fn margin(noise: Option<f64>) -> f64 {
     noise.filter(|n| n.is_finite()).map_or(MARGIN, |n| n.max(MARGIN))
 }
 
-/// Judges the ratio first / second of a metric whose good direction is `better`. `margin` (> 0) is relative: 0.02 is 2 %.
+/// Judges the ratio first / second of a metric whose direction is `better`. `margin` (> 0) is relative: 0.02 is 2 %.
 pub fn judge(ratio: &Estimate, better: Better, margin: f64) -> Verdict {
     let (down, up) = (1.0 / (1.0 + margin), 1.0 + margin);
     let same = 1.0 + margin.min(SAME);
@@ -103,8 +101,8 @@ pub fn judge(ratio: &Estimate, better: Better, margin: f64) -> Verdict {
     }
 }
 
-/// Whether the whole interval lies beyond the margin, on either side: then the difference is larger than the margin not only as
-/// far as was measured, but as surely as the interval holds.
+/// Whether the whole interval is beyond the margin, on either side: then the difference exceeds the margin not only in the
+/// estimate, but with the interval's confidence.
 pub fn is_surely_beyond(ratio: &Estimate, margin: f64) -> bool {
     ratio.low > 1.0 + margin || ratio.high < 1.0 / (1.0 + margin)
 }
@@ -130,7 +128,7 @@ mod tests {
             "sure, and as far as was measured too small to matter"
         );
         assert_eq!(of(1.001, 1.025, 1.05), Verdict::Slower, "sure, and larger than the margin as far as was measured");
-        // A rate of 0.985 is no 2 % less, wherever its interval reaches.
+        // A rate of 0.985 is not 2 % lower, however far its interval reaches.
         assert_eq!(judge(&ratio(0.972, 0.985, 0.996), Better::Higher, 0.02), Verdict::Inconclusive);
         assert_eq!(judge(&ratio(0.972, 0.979, 0.986), Better::Higher, 0.022), Verdict::Inconclusive);
         assert!(is_surely_beyond(&ratio(1.03, 1.04, 1.05), 0.02) && is_surely_beyond(&ratio(0.95, 0.96, 0.97), 0.02));

@@ -1,12 +1,12 @@
 //! Two cells measured side by side: by how much do they differ, if the machine drifts and single processes are disturbed?
 //!
-//! Block i has a process of each, a_i and b_i, in an order drawn by lot. The obvious statistic is the pair's difference d_i =
-//! a_i - b_i, in which what both shared cancels. But a process that something else disturbed spoils its pair: with ten pairs one
-//! large difference of the wrong sign is enough for Wilcoxon's signed ranks to decide nothing, and means fare worse. Ranks of two
-//! independent groups (Mann-Whitney) lose next to nothing to one bad process, and everything to a drift.
+//! Block i has a process of each, a_i and b_i, in random order. The obvious statistic is the pair's difference d_i = a_i - b_i,
+//! in which common effects cancel. But a disturbed process spoils its pair: with ten pairs one large difference of the wrong sign
+//! is enough to make Wilcoxon's signed ranks inconclusive, and means fare worse. Ranks of two independent groups (Mann-Whitney)
+//! lose next to nothing to one bad process, and everything to a drift.
 //!
-//! **Ranks among neighbours** have both. Each a_i is compared with the b_j of the [`NEIGHBOURS`] blocks before and after
-//! and of its own, in which the machine was much the same, and only the sign counts:
+//! **Ranks among neighbours** have both advantages. Each a_i is compared with the b_j of the [`NEIGHBOURS`] blocks
+//! before and after and of its own, in which the machine was in much the same state, and only the sign counts:
 //!
 //! ```text
 //! S(t) = sum over |i - j| <= 4 of sign(a_i - b_j - t)
@@ -14,37 +14,37 @@
 //!
 //! The estimate is the median of these differences (Hodges and Lehmann's, restricted to neighbours).
 //!
-//! **The test is exact, whatever the noise.** If the two differ by t and by nothing else, then in each block the lot could have given
-//! a_i - t and b_i the other way round: all 2^n such swaps are equally likely, whatever the noise of a process is, whatever each
-//! block went through, and however blocks depend on each other. S is odd under swapping all blocks and has no terms of two blocks
-//! together: sign(a_i - b_j) + sign(a_j - b_i), with i, j, both or none swapped, is c_i s_i + c_j s_j with s = 1 or -1. So
-//! S = sum of w_i s_i with weights w_i that the data give, and its distribution over all swaps is counted by convolution, for
-//! any n, without a random number. The interval is every t that this test does not reject; its ends are differences that were
-//! measured.
+//! **The test is exact, whatever the noise.** If the two differ by t and by nothing else, then in each block the random order
+//! could have given a_i - t and b_i the other way round: all 2^n such swaps are equally likely, whatever the noise of a process
+//! is, whatever happened during each block, and however blocks depend on each other. S is odd under swapping all blocks and has
+//! no terms of two blocks together: sign(a_i - b_j) + sign(a_j - b_i), with i, j, both or none swapped, is c_i s_i + c_j s_j with
+//! s = 1 or -1. So S = sum of w_i s_i with weights w_i from the data, and its distribution over all swaps is counted by
+//! convolution, for any n, without a random number. The interval is every t that this test does not reject; its bounds are
+//! measured differences.
 //!
-//! **Uncertainty.** "By nothing else": if one of the two is also more scattered than the other, the interval is of the median
-//! difference, and holds it about as often as it should (`simulation` has the figures). Steps of the machine within a block fall on
-//! one of the two, as the lot has it. Fewer than six blocks cannot reject anything at 0.05 (2 of 32 swaps are as extreme as can be): of five the
-//! interval is the one of 0.9375, and no difference is reported; of fewer there is none.
+//! **Uncertainty.** "By nothing else": if one of the two also varies more than the other, the interval is for the median
+//! difference, with about nominal coverage (`simulation` has the figures). Steps of the machine within a block affect one of the
+//! two, at random. Fewer than six blocks cannot reject anything at 0.05 (2 of 32 swaps are the extreme ones): for five the
+//! interval is the one of 0.9375, and no difference is reported; for fewer there is none.
 
 use crate::{Estimate, quantile};
 
-/// How many blocks before and after its own a process is compared with.
+/// Number of blocks before and after its own with which a process is compared.
 pub const NEIGHBOURS: usize = 4;
 /// The fewest blocks that have an interval.
 pub const LEAST: usize = 5;
 
-/// A difference and how surprising it would be if there were none.
+/// A difference, and how unlikely it would be if there were none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
     /// a - b, with its interval.
     pub estimate: Estimate,
-    /// The two-sided p value of no difference.
+    /// The two-sided p value for no difference.
     pub p: f64,
 }
 
-/// The typical difference a - b of values measured in the same blocks, in the order in which the blocks ran. Give logarithms to get a
-/// ratio. `None` if there are fewer than [`LEAST`], not equally many, or one is not finite.
+/// The typical difference a - b of values measured in the same blocks, in the order in which the blocks ran. Give logarithms to
+/// get a ratio. `None` if there are fewer than [`LEAST`], the numbers are unequal, or one is not finite.
 pub fn difference(a: &[f64], b: &[f64], level: f64) -> Option<Difference> {
     let n = a.len();
     if n != b.len() || n < LEAST || !a.iter().chain(b).all(|v| v.is_finite()) {
@@ -56,7 +56,7 @@ pub fn difference(a: &[f64], b: &[f64], level: f64) -> Option<Difference> {
     let value = quantile::of_sorted(&all, 0.5)?;
     let one = 0.5_f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let miss = ((1.0 - level) / 2.0).max(one);
-    // Between two neighbouring differences nothing changes: the k-th stretch lies below all[k].
+    // The test result is constant between two neighbouring differences: the k-th interval is below all[k].
     let stretch = |k: usize| match (k.checked_sub(1).map(|k| all[k]), all.get(k)) {
         (Some(low), Some(high)) => low + (high - low) / 2.0,
         (Some(low), None) => low + low.abs().max(1.0),
@@ -80,7 +80,7 @@ pub fn difference(a: &[f64], b: &[f64], level: f64) -> Option<Difference> {
     })
 }
 
-/// The first stretch from the outside that is not rejected, of 0 to `most`: by halving, since S falls as t rises.
+/// The first interval from the outside that is not rejected, of 0 to `most`: by bisection, since S falls as t rises.
 fn end(most: usize, is_held: impl Fn(usize) -> bool) -> usize {
     if is_held(0) {
         return 0;
@@ -93,12 +93,12 @@ fn end(most: usize, is_held: impl Fn(usize) -> bool) -> usize {
     held
 }
 
-/// The shares of all swaps in which S is at least, and at most, what it is with a lowered by `t`.
+/// The shares of all swaps in which S is at least, and at most, its value for a reduced by `t`.
 fn tails(a: &[f64], b: &[f64], t: f64) -> (f64, f64) {
     let weights = weights(a, b, t);
     let found: i64 = weights.iter().sum();
     let most: i64 = weights.iter().map(|w| w.abs()).sum();
-    // The share of swaps with each sum; place `most` is a sum of 0. Each weight moves it up or down.
+    // The share of swaps with each sum; index `most` is a sum of 0. Each weight shifts it up or down.
     let width = usize::try_from(2 * most + 1).unwrap_or(1);
     let mut shares = vec![0.0; width];
     let mut next = vec![0.0; width];
@@ -120,7 +120,7 @@ fn tails(a: &[f64], b: &[f64], t: f64) -> (f64, f64) {
     (shares[at..].iter().sum(), shares[..=at].iter().sum())
 }
 
-/// Twice the weight of each block in S, so that equal values, whose sign is 0, leave whole numbers.
+/// Twice the weight of each block in S, so that equal values, whose sign is 0, give integers.
 fn weights(a: &[f64], b: &[f64], t: f64) -> Vec<i64> {
     let sign = |x: f64, y: f64| i64::from(x > y) - i64::from(x < y);
     let n = a.len();
@@ -148,7 +148,7 @@ mod tests {
         (some(n), some(n))
     }
 
-    /// The definition, spelled out: S of every one of the 2^n swaps.
+    /// The literal definition: S of every one of the 2^n swaps.
     #[test]
     fn weighted_count_equals_all_swaps() {
         for (n, seed) in [(5, 1), (7, 2), (9, 3), (10, 4)] {

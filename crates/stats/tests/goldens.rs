@@ -1,4 +1,4 @@
-//! The same answers as ruptures and SciPy. goldens/make.py makes the goldens.
+//! The same results as ruptures and SciPy. goldens/make.py makes the goldens.
 
 use serde::Deserialize;
 use stats::{crops, pelt, rank, student};
@@ -65,7 +65,7 @@ fn changepoints_match_ruptures() {
     assert!(goldens.series.len() == 8 && goldens.series.iter().filter(|s| s.changepoints.is_empty()).count() == 1);
 }
 
-/// For each penalty that ruptures was asked for, CROPS lists what it answered as the cheapest there.
+/// For each penalty for which ruptures was run, CROPS lists its result as the cheapest there.
 #[test]
 fn crops_contains_ruptures_answer_at_each_penalty() {
     let mut numbers = std::collections::BTreeSet::new();

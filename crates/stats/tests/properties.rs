@@ -38,7 +38,7 @@ proptest! {
         }
     }
 
-    /// Any positive times, however far apart: an end of an interval is one that was measured, or lies between two that were.
+    /// Any positive times, however far apart: a bound of an interval is a measured value, or between two of them.
     #[test]
     fn interval_stays_within_measurements(
         a in prop::collection::vec(1e-9..1e9_f64, 5..20),
@@ -102,7 +102,7 @@ proptest! {
         prop_assert_eq!(judge(&ratio, Better::Higher, margin), turned);
     }
 
-    /// A ratio that grows, interval and all, never becomes better where less is better.
+    /// A ratio that grows, including its interval, never becomes better if less is better.
     #[test]
     fn verdict_is_monotone(low in 0.8..1.2_f64, up in 0.0..0.2_f64, at in 0.0..1.0_f64, by in 1.0..1.2_f64, margin in 0.001..0.1_f64) {
         let of = |by: f64| {
@@ -144,7 +144,7 @@ proptest! {
         prop_assert!(mean.value >= least * (1.0 - 1e-12) && mean.value <= most * (1.0 + 1e-12) && mean.holds(mean.value));
     }
 
-    /// Any positive times: segments follow each other without a gap, and the class agrees with them.
+    /// Any positive times: segments follow each other without a gap, and the class is consistent with them.
     #[test]
     fn segments_cover_series(times in prop::collection::vec(prop_oneof![0.9..1.1_f64, 1.9..2.1_f64, Just(1.0), Just(1e9)], 15..80), by in 1e-6..1e6_f64) {
         let found = steady::classify(&times, 0.05, steady::Penalty::Fixed, 1).unwrap();

@@ -1,10 +1,11 @@
-//! How much of the ratio of two devices their settings make: the way from the first device's settings to the second's, a factor at a
-//! time, on the first device; then the second device at those settings.
+//! How much of the ratio of two devices is due to their settings: from the first device's settings to the second's, one factor at
+//! a time, on the first device; then the second device at those settings.
 //!
-//! The ratios of the steps multiply to the whole: with scores A(s) and B(s) at settings s, B(b)/A(a) is the product of A(after)/A(before)
-//! over the factors, and B(b)/A(b). So each has a share in the logarithm of the ratio. The shares depend on the order of the factors where
-//! those interact (in WAL mode `synchronous` means something else): the order is stated, and the steps are measured, not modelled. The
-//! last step is the rest: kernel, file system, disk and processor together, which no setting of this machine imitates.
+//! The ratios of the steps multiply to the whole: with scores A(s) and B(s) at settings s, B(b)/A(a) is the product of
+//! A(after)/A(before) over the factors, and B(b)/A(b). So each step has a share in the logarithm of the ratio. The shares depend
+//! on the order of the factors if those interact (in WAL mode `synchronous` means something else): the order is stated, and the
+//! steps are measured, not modelled. The last step is the rest: kernel, file system, disk and processor together, which no
+//! setting of the first device can reproduce.
 
 use super::LEVEL;
 use super::compare::ratio_of;
@@ -15,7 +16,7 @@ use stats::cells::{Comparison, Pairing};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// A factor, and its values on both devices.
+/// A factor and its values on both devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Setting {
     /// Its name, such as `journal_mode`.
@@ -24,26 +25,26 @@ pub struct Setting {
     pub a: String,
     /// The second's.
     pub b: String,
-    /// How that is known.
+    /// The source of these values.
     pub source: String,
 }
 
 /// One step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Step {
-    /// The factor; nothing for the rest.
+    /// The factor; `None` for the rest.
     pub factor: Option<String>,
-    /// From which value to which; nothing for the rest.
+    /// Old and new value; `None` for the rest.
     pub values: Option<[String; 2]>,
     /// Score after / score before.
     pub ratio: Option<f64>,
-    /// Its interval.
+    /// Its confidence interval.
     pub ci95: Option<[f64; 2]>,
-    /// Its share of the whole ratio's logarithm; nothing if the whole does not differ from 1.
+    /// Its share of the whole ratio's logarithm; `None` if the whole does not differ from 1.
     pub share: Option<f64>,
 }
 
-/// A cell of both devices.
+/// A cell measured on both devices.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Apart {
     /// The design's name.
@@ -56,13 +57,13 @@ pub struct Apart {
     pub unit: String,
     /// Score of B with its settings / score of A with its own.
     pub ratio: f64,
-    /// Its interval.
+    /// Its confidence interval.
     pub ci95: [f64; 2],
-    /// The way from A to B, the rest last.
+    /// The steps from A to B, the rest last.
     pub steps: Vec<Step>,
 }
 
-/// Every cell whose way was measured. A workload that does not have the factors has no way, only a ratio.
+/// Returns every cell whose steps were measured. A workload that does not have the factors has no steps, only a ratio.
 pub fn apart(a: &Bench, b: &Bench, settings: &[Setting]) -> Vec<Apart> {
     let (first, second) = (a.scores(), b.scores());
     let has = |m: &Measured| settings.iter().all(|s| m.factors.get(&s.factor) == Some(&s.a));
@@ -82,7 +83,7 @@ fn one(start: &Measured, first: &[Measured], second: &[Measured], settings: &[Se
         factors.insert(setting.factor.clone(), setting.b.clone());
         let next = &first[like(first, &factors)?];
         let values = Some([setting.a.clone(), setting.b.clone()]);
-        // Blocks of which one process was disturbed are no pairs; of few blocks too few may be left.
+        // A block in which one process was disturbed is not a pair; of few blocks, too few may remain.
         let ratio =
             ratio_of(here, next, Pairing::Blocks, LEVEL).or_else(|| ratio_of(here, next, Pairing::Unpaired, LEVEL));
         steps.push(step(Some(setting.factor.clone()), values, ratio));
@@ -92,7 +93,7 @@ fn one(start: &Measured, first: &[Measured], second: &[Measured], settings: &[Se
     steps.push(step(None, None, ratio_of(here, end, Pairing::Unpaired, LEVEL)));
     let whole = ratio_of(start, end, Pairing::Unpaired, LEVEL)?.ratio;
     if !whole.holds(1.0) {
-        // Medians of three comparisons do not multiply exactly: shares are of what the steps make together.
+        // Medians of three comparisons do not multiply exactly: shares are relative to the product of the steps.
         let sum: f64 = steps.iter().filter_map(|s| s.ratio).map(f64::ln).sum();
         let all = steps.iter().all(|s| s.ratio.is_some()) && sum != 0.0;
         steps.iter_mut().for_each(|s| s.share = s.ratio.filter(|_| all).map(|ratio| ratio.ln() / sum));
@@ -115,7 +116,7 @@ fn step(factor: Option<String>, values: Option<[String; 2]>, comparison: Option<
     Step { factor, values, ratio: ratio.map(|r| r.value), ci95: ratio.map(|r| [r.low, r.high]), share: None }
 }
 
-/// For people.
+/// Formats the result for people.
 pub fn text(all: &[Apart], settings: &[Setting]) -> String {
     let mut text = String::from("Settings: A's and B's\n");
     for s in settings {
@@ -166,7 +167,7 @@ mod tests {
         Setting { factor: factor.into(), a: a.into(), b: b.into(), source: "x".into() }
     }
 
-    /// Times a row: 8 with DELETE on A, 4 with WAL, 1 with WAL and `normal`; 0.5 of that on B. So the whole is 16.
+    /// Times per row: 8 with DELETE on A, 4 with WAL, 1 with WAL and `normal`; 0.5 for the last on B. So the whole is 16.
     fn both() -> (Bench, Bench) {
         let (mut a, mut b) = (bench("a", "sqlite"), bench("b", "sqlite"));
         for (mode, sync, row_ns) in [("delete", "full", 8e6), ("wal", "full", 4e6), ("wal", "normal", 1e6)] {
@@ -194,7 +195,7 @@ mod tests {
         near(cell.steps.iter().map(|s| s.share.unwrap()).sum(), 1.0);
         assert_eq!(cell.parameters.keys().collect::<Vec<_>>(), ["op"]);
         assert!(text(&all, &settings).contains("journal_mode delete -> wal, on A"));
-        // The other way round the steps are not measured: nothing is reported.
+        // In the opposite order the steps are not measured: nothing is reported.
         let other = [setting("synchronous", "full", "normal"), setting("journal_mode", "delete", "wal")];
         assert_eq!(apart(&a, &b, &other), []);
     }

@@ -1,8 +1,8 @@
-//! Figures 7 to 12 of paper 001, made of the workload `cluster`: once by the paper's own cluster, once by today's pool under
-//! the same load; and of `cluster-devices`: the paper's cluster with nodes on devices.
+//! Figures 7 to 12 of paper 001, from the workload `cluster`: once with the paper's own cluster, once with today's pool
+//! under the same load; and from `cluster-devices`: the paper's cluster with nodes on devices.
 //!
-//! What the paper says, and which cells are ours, is data: experiments/papers/cluster-values.toml. Where its text gives a
-//! number, that stands beside ours; neither is derived from the other.
+//! The paper's statements and the selection of our cells are data: experiments/papers/cluster-values.toml. Where its text
+//! gives a number, the number is shown beside ours; neither is derived from the other.
 
 use super::figure::{Bar, Figure, Stated};
 use super::results::{Bench, Measured};
@@ -13,9 +13,9 @@ use std::sync::LazyLock;
 
 /// The workload, emulated on one machine.
 const WORKLOAD: &str = "cluster";
-/// On devices.
+/// The workload on devices.
 pub const DEVICES: &str = "cluster-devices";
-/// Of the best, what counts as saturated.
+/// Fraction of the best score that counts as saturated.
 const SATURATED: f64 = 0.95;
 
 type Factors = BTreeMap<String, String>;
@@ -25,7 +25,7 @@ static VALUES: LazyLock<Vec<PaperFigure>> = LazyLock::new(|| {
     struct File {
         figure: Vec<PaperFigure>,
     }
-    // A test reads it, so a mistake in it cannot reach a user.
+    // A test parses this file, so a mistake in it cannot reach a user.
     toml::from_str::<File>(include_str!("../../../../experiments/papers/cluster-values.toml"))
         .map(|file| file.figure)
         .unwrap_or_default()
@@ -40,13 +40,13 @@ struct PaperFigure {
     says: String,
     cells: Factors,
     lines: [String; 2],
-    /// In place of the score.
+    /// Replaces the score.
     metric: Option<String>,
     #[serde(default)]
     stated: Vec<Number>,
 }
 
-/// A number of its text.
+/// A number in its text.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Number {
@@ -64,7 +64,7 @@ enum Of {
     Saturation,
 }
 
-/// The figures that the archive holds cells of.
+/// Returns the figures for which the archive has cells.
 pub fn figures(bench: &Bench, all: &[Measured]) -> Vec<Figure> {
     let by = [("cluster", ""), ("load", "; this pool under the same load")];
     let figures = by.into_iter().flat_map(|(by, addition)| {
@@ -75,13 +75,13 @@ pub fn figures(bench: &Bench, all: &[Measured]) -> Vec<Figure> {
     });
     let on_devices = VALUES.iter().map(|known| {
         let ours: Vec<&Measured> = all.iter().filter(|m| is_of_devices(m, known)).collect();
-        // Its numbers are of eight tablets.
+        // The paper's numbers are for eight tablets.
         figure(bench, known, &ours, "; on devices", false)
     });
     figures.chain(on_devices).filter(|figure| !figure.bars.is_empty()).collect()
 }
 
-/// Of however many devices there are.
+/// Whether a cell belongs to a figure, with any number of devices.
 fn is_of_devices(m: &Measured, known: &PaperFigure) -> bool {
     let mut cells = known.cells.clone();
     cells.remove("nodes");
@@ -124,12 +124,12 @@ fn figure(bench: &Bench, known: &'static PaperFigure, ours: &[&Measured], additi
         x: Some(&known.lines[0]),
         series: Some(&known.lines[1]),
         bars,
-        // Of its own cluster it speaks, not of ours.
+        // The paper's text is about its own cluster, not ours.
         stated: known.stated.iter().filter(|_| paper).map(number).collect(),
     }
 }
 
-/// The fewest threads, of the cells `at`, that come near the best.
+/// Returns the smallest number of threads, of the cells `at`, that is near the best score.
 fn saturation(ours: &[&Measured], at: &Factors) -> Option<f64> {
     let cells = ours.iter().filter(|m| has(&m.factors, at));
     let mut by_threads: Vec<(f64, f64)> =

@@ -1,14 +1,15 @@
-//! Whether two cells may be compared at all. A ratio of two scores means something only if both are the same quantity: the same
-//! metric in the same unit, good in the same direction, of the same command against the same peer. A name does not make it so: a
-//! design's file can be edited between two runs, and its cells keep their names.
+//! Whether two cells can be compared at all. A ratio of two scores is meaningful only if both are the same quantity: the same
+//! metric in the same unit, better in the same direction, of the same command against the same peer. An equal name is not
+//! enough: a design's file can be edited between two runs, and its cells keep their names.
 //!
-//! What is not the same is never compared in silence: the pair is listed as not comparable, with the reason and with what can
-//! be done. Two things the user may decide: which way a score is good that an old archive holds without saying
-//! ([`Rules::better`]; guessing turned times into rates once), and that commands may differ ([`Rules::other_commands`]: two
-//! builds of one program have two paths).
+//! Different quantities are never compared silently: the pair is listed as not comparable, with the reason and what can be
+//! done. Users may decide two things: the direction of a score for which an old archive has none ([`Rules::better`]; guessing
+//! once turned times into rates), and whether commands may differ ([`Rules::other_commands`]: two builds of one program have
+//! two paths).
 //!
-//! A command is compared as it was stored: with its lists taken in and its factors filled in, but with the holes of a process
-//! (`{scratch}`, `{inner}`, `{fathom}`) as holes, so that what differs from process to process keeps no cells apart.
+//! A command is compared as it was stored: with its lists expanded and its factors filled in, but with the per-process
+//! placeholders (`{scratch}`, `{inner}`, `{fathom}`) unexpanded, so that differences between processes do not make cells
+//! incomparable.
 
 use super::error::{Error, Silent};
 use super::results::{Measured, words};
@@ -17,12 +18,12 @@ use serde_json::Value;
 use stats::verdict::Better;
 use std::collections::BTreeMap;
 
-/// What the user decides where archives leave it open.
+/// Decisions of the user where archives are ambiguous.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Which way scores are good whose archive does not say.
+    /// The direction of scores for which the archive has none.
     pub better: Option<Better>,
-    /// Whether cells may be compared whose commands differ.
+    /// Whether cells with different commands may be compared.
     pub other_commands: bool,
 }
 
@@ -35,27 +36,27 @@ pub struct Incomparable {
     pub parameters: BTreeMap<String, String>,
     /// The metric, if it is not the cell's own score.
     pub score: Option<String>,
-    /// What A and B are, if they differ in one factor on purpose.
+    /// The values of A and B, if they differ in one factor on purpose.
     pub levels: Option<[String; 2]>,
     /// Every reason, each with what can be done.
     pub why: Vec<String>,
 }
 
 impl Incomparable {
-    /// The cell in words.
+    /// Returns the cell in words.
     pub fn title(&self) -> String {
         let levels = self.levels.as_ref().map_or_else(String::new, |[a, b]| format!(": {a} -> {b}"));
         let score = self.score.as_ref().map_or_else(String::new, |metric| format!(" {metric}"));
         format!("{} {}{score}{levels}", self.workload, words(&self.parameters)).trim().to_string()
     }
 
-    /// The cell and why it is not compared, in a sentence.
+    /// Returns the cell and why it is not compared, in a sentence.
     pub fn words(&self) -> String {
         format!("Not comparable: {}: {}", self.title(), self.why.join("; "))
     }
 }
 
-/// Which way both scores are good; the reason if it is not known, or not the same.
+/// Returns the direction of both scores, or an error if it is unknown, or not the same.
 ///
 /// # Errors
 /// [`Error::Directions`], [`Error::NoDirection`].
@@ -82,8 +83,8 @@ fn name(better: Better) -> &'static str {
     }
 }
 
-/// Every reason why these cells cannot be compared; none if they can. `on_purpose` says that the user named a factor in which
-/// they differ, and with it commands that do.
+/// Returns every reason why these cells cannot be compared; none if they can. `on_purpose`: the user named a factor in which
+/// they differ, and so expects their commands to differ.
 pub fn why_not(a: &Measured, b: &Measured, on_purpose: bool, rules: &Rules) -> Vec<String> {
     let mut why = Vec::new();
     let (x, y) = (a.score(), b.score());
@@ -97,14 +98,14 @@ pub fn why_not(a: &Measured, b: &Measured, on_purpose: bool, rules: &Rules) -> V
         ));
     }
     why.extend(better(a, b, rules).err().map(|why| why.to_string()));
-    // Archives that do not know of offered rates: what the process says of its mode.
+    // Archives without offered rates: use the mode that the process reported.
     if a.also.is_none() && [a, b].iter().any(|m| !m.is_offered() && sends_at_a_rate(m)) {
         why.push(
             "the rate of an open loop is an input; run it again: percentiles of its latency are scores now".into(),
         );
     }
     let (u, v) = (&a.estimate.unit, &b.estimate.unit);
-    // A cell without a result has no unit, and no ratio either.
+    // A cell without a result has neither a unit nor a ratio.
     if u != v && a.estimate.processes > 0 && b.estimate.processes > 0 {
         why.push(format!("A's score is in {:?}, B's in {:?}", u.as_str(), v.as_str()));
     }
@@ -117,12 +118,12 @@ pub fn why_not(a: &Measured, b: &Measured, on_purpose: bool, rules: &Rules) -> V
     why
 }
 
-/// Whether a cell's processes say that they sent at a rate, whatever became of it.
+/// Whether a cell's processes report that they sent at a fixed rate, whether they achieved it or not.
 fn sends_at_a_rate(m: &Measured) -> bool {
     m.marks.get("mode").is_some_and(|modes| modes.keys().any(|mode| mode.starts_with("open loop")))
 }
 
-/// The note on cells compared although their commands differ.
+/// Returns the note on cells compared although their commands differ.
 pub fn note(a: &Measured, b: &Measured, rules: &Rules) -> Option<String> {
     rules.other_commands.then(|| differs(&command(a), &command(b))).flatten()
 }
@@ -132,14 +133,15 @@ fn commands_differ(a: &Measured, b: &Measured) -> Option<String> {
     Some(format!("{what}; to compare them anyway, give --other-commands"))
 }
 
-/// The first word in which two commands differ.
+/// Describes the first word in which two commands differ.
 fn differs(a: &[String], b: &[String]) -> Option<String> {
     let at = (0..a.len().max(b.len())).find(|at| a.get(*at) != b.get(*at))?;
     let word = |all: &[String]| all.get(at).map_or_else(|| "nothing".to_string(), |word| format!("{word:?}"));
     Some(format!("their commands differ: A has {} where B has {}", word(a), word(b)))
 }
 
-/// Everything that a cell's process runs, as words: its command, then what is run before it and beside it, and the disk made for it.
+/// Returns everything that a cell's process runs, as words: its command, the commands run before it and beside it, and the disk
+/// made for it.
 pub fn command(m: &Measured) -> Vec<String> {
     let texts = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(|w| w.as_str().map(String::from)).collect()
@@ -168,7 +170,7 @@ pub fn command(m: &Measured) -> Vec<String> {
     words
 }
 
-/// The peers that a cell's processes say they talked to.
+/// Returns the peers that a cell's processes reported.
 fn peers(m: &Measured) -> Option<String> {
     let peers = m.marks.get("peer")?;
     Some(peers.keys().cloned().collect::<Vec<_>>().join(", "))

@@ -1,17 +1,17 @@
-//! Two benchmarks beside each other: which cells became faster, which slower, which are the same, and which nobody can tell.
+//! Comparison of two benchmarks: which cells became faster or slower, which are equivalent, and which are inconclusive.
 //!
-//! Cells are the same if their design's name and all their factors are; what has no counterpart is listed. The ratio is
-//! that of the scores, B to A, so that A is what was and B what is. Its interval comes from the differences between
-//! processes ([`stats::cells`]); two cells of one archive are compared within blocks, two archives are not, since
-//! nothing links their blocks. One factor may differ on purpose ([`across`]): a host and a phone name their modes differently.
+//! Cells match if their design's name and all their factors are equal; cells without a counterpart are listed. The ratio is
+//! that of the scores, B to A: A is the old state and B the new one. Its interval comes from the differences between processes
+//! ([`stats::cells`]); two cells of one archive are compared within blocks, cells of two archives are not, since nothing links
+//! their blocks. One factor may differ on purpose ([`across`]): a host and a phone name their modes differently.
 //!
-//! Cells that are not one quantity ([`super::comparable`]: another command, unit or direction) are listed as such and not compared.
+//! Cells that are different quantities ([`super::comparable`]: another command, unit or direction) are listed as such and not compared.
 //!
-//! A verdict needs more than an interval without 1: the ratio must lie beyond a **margin**, 2 % or what the
-//! machine's own noise makes of a cell compared with itself, if that is more; and among many cells it must be one of a list
-//! of which at most one in twenty is false ([`stats::fdr`]), since of twenty equal cells one is "significant" by chance. Equivalent means shown to be
-//! within the margin; everything else is inconclusive, and says so. Mann-Whitney's test of the
-//! scores is shown beside it, also where the verdict comes from blocks.
+//! A verdict needs more than an interval without 1: the ratio must lie beyond a **margin**, 2 % or the noise that the machine
+//! shows for a cell compared with itself, if that is larger; and among many cells it must be in a list of which at most one in
+//! twenty is false ([`stats::fdr`]), since of twenty equal cells one is "significant" by chance. Equivalent means shown to be
+//! within the margin; everything else is reported as inconclusive. Mann-Whitney's test of the scores is shown beside the verdict,
+//! also where the verdict comes from blocks.
 
 use super::LEVEL;
 use super::comparable::{self, Incomparable, Rules};
@@ -32,81 +32,81 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The share of the reported differences that may be false: the false discovery rate of a comparison.
 const ALPHA: f64 = 0.05;
 
-/// A cell's score in one of the two.
+/// The score of a cell on one side.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Side {
-    /// The score; nothing if fewer than two processes gave one.
+    /// The score; `None` if fewer than two processes gave one.
     pub estimate: Option<f64>,
-    /// Ends of its interval.
+    /// Bounds of its confidence interval.
     pub ci95: Option<[f64; 2]>,
     /// Processes.
     pub processes: usize,
-    /// How they behave over their iterations.
+    /// Behaviour of the processes over their iterations.
     pub class: Option<Consistency>,
     /// Processes without a result.
     pub failed: usize,
     /// Each process's score.
     pub values: Vec<f64>,
-    /// What its processes ran, with the holes of a process as holes.
+    /// The command of its processes, with per-process placeholders unexpanded.
     pub command: Vec<String>,
 }
 
-/// The opinion of ranks.
+/// A second opinion, based on ranks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Second {
     /// Mann-Whitney's two-sided p value.
     pub mann_whitney_p: Option<f64>,
-    /// Hodges and Lehmann's shift of the scores, B less A.
+    /// Hodges and Lehmann's shift of the scores, B minus A.
     pub shift: Option<f64>,
     /// Its interval of 0.95.
     pub shift_ci95: Option<[f64; 2]>,
-    /// Cliff's delta: how much more often B's process has the larger score, -1 to 1.
+    /// Cliff's delta: how much more often B's processes have the larger score, -1 to 1.
     pub cliffs_delta: Option<f64>,
 }
 
-/// A cell of both.
+/// A cell of both sides.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pair {
     /// The design's name.
     pub workload: String,
-    /// The factors that both share.
+    /// The factors that both have in common.
     pub parameters: BTreeMap<String, String>,
     /// The metric, such as `latency.p99`, if it is not the cell's own score.
     pub score: Option<String>,
-    /// What A and B are, if they differ in one factor on purpose: `int` and `tiered`.
+    /// The values of A and B, if they differ in one factor on purpose: `int` and `tiered`.
     pub levels: Option<[String; 2]>,
     /// Unit of the scores.
     pub unit: String,
     /// Whether a larger score is better.
     pub higher_is_better: bool,
-    /// The first.
+    /// The first side.
     pub a: Side,
-    /// The second.
+    /// The second side.
     pub b: Side,
     /// Score of B / score of A.
     pub ratio: Option<f64>,
-    /// Ends of its interval.
+    /// Bounds of its confidence interval.
     pub ratio_ci95: Option<[f64; 2]>,
-    /// Of a cell that is faster or slower: the interval adjusted for the selection (false coverage rate), so that one in twenty of the
-    /// intervals of reported differences misses the truth.
+    /// For a cell that is faster or slower: the interval adjusted for the selection (false coverage rate), so that one in twenty
+    /// of the intervals of reported differences misses the true value.
     pub ratio_ci_adjusted: Option<[f64; 2]>,
-    /// That level.
+    /// The level of the adjusted interval.
     pub adjusted_level: Option<f64>,
-    /// How it was made.
+    /// How the interval was computed.
     pub method: String,
-    /// p value of a ratio of 1.
+    /// p value for a ratio of 1.
     pub p: Option<f64>,
-    /// The same among all pairs (Benjamini and Hochberg).
+    /// The same, adjusted over all pairs (Benjamini and Hochberg).
     pub p_adjusted: Option<f64>,
-    /// What is more than this, relatively, is a difference.
+    /// Relative differences above this count as a difference.
     pub margin: f64,
-    /// `faster`, `slower`, `equivalent`, `inconclusive` or `disturbed`: B beside A.
+    /// `faster`, `slower`, `equivalent`, `inconclusive` or `disturbed`: B relative to A.
     pub verdict: Verdict,
-    /// Ranks.
+    /// The test based on ranks.
     pub second: Second,
-    /// What should be known before the verdict is believed.
+    /// Caveats for the verdict.
     pub notes: Vec<String>,
-    /// Of the notes those about gates that were not passed and about disturbances.
+    /// The notes about gates that were not passed and about disturbances.
     #[serde(skip)]
     pub gates: Vec<String>,
 }
@@ -124,16 +124,16 @@ pub struct Unmatched {
     pub score: Option<String>,
 }
 
-/// All pairs in one number.
+/// All pairs as one number.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Overall {
-    /// How many times as fast B is as A, geometric mean; above 1 is faster, whatever the scores' units.
+    /// Speed of B relative to A, geometric mean; above 1 is faster, whatever the scores' units.
     pub speed: f64,
-    /// Its interval.
+    /// Its confidence interval.
     pub ci95: [f64; 2],
-    /// Cells in it.
+    /// Number of cells included.
     pub cells: usize,
-    /// How it was made.
+    /// How it was computed.
     pub method: String,
 }
 
@@ -148,23 +148,23 @@ pub struct Compared {
     pub b: String,
     /// The factor whose values are compared, within one archive.
     pub by: Option<String>,
-    /// What A/A cells of these archives show that the machine makes of nothing.
+    /// Noise: the difference that A/A cells of these archives show although nothing differs.
     pub noise: Option<f64>,
     /// The cells of both.
     pub results: Vec<Pair>,
-    /// Cells that both have, and that are not the same quantity.
+    /// Cells that both have, but that are different quantities.
     pub incomparable: Vec<Incomparable>,
-    /// The others.
+    /// Cells without a counterpart.
     pub unmatched: Vec<Unmatched>,
-    /// All in one number; of two cells or more.
+    /// All pairs as one number; for two cells or more.
     pub overall: Option<Overall>,
     /// What differed between the machines.
     pub differs: Vec<FactDifference>,
-    /// For what it holds.
+    /// The scope of the result.
     pub scope: String,
 }
 
-/// Which processes belong together, and whose they are.
+/// Two matching cells, with their names.
 struct Match<'a> {
     a: &'a Measured<'a>,
     b: &'a Measured<'a>,
@@ -172,11 +172,11 @@ struct Match<'a> {
     levels: Option<[String; 2]>,
 }
 
-/// The version of the contract. 2 lists what cannot be compared, and has each side's command; 3 renamed `ratio_ci_told` and
+/// The version of the contract. 2 lists incomparable cells, and has each side's command; 3 renamed `ratio_ci_told` and
 /// `level_told` to `ratio_ci_adjusted` and `adjusted_level`.
 const VERSION: u32 = 3;
 
-/// Compares the cells that both have.
+/// Compares the cells that both archives have.
 pub fn archives(a: &Bench, b: &Bench, rules: &Rules) -> Compared {
     let (first, second) = (a.scores(), b.scores());
     let of = |all: &'_ [Measured]| -> BTreeSet<Key> { all.iter().map(|m| key(m, &m.factors)).collect() };
@@ -194,11 +194,11 @@ pub fn archives(a: &Bench, b: &Bench, rules: &Rules) -> Compared {
     compared((a, &first), (b, &second), matches, unmatched, rules)
 }
 
-/// Compares the cells of `a` that have the first of two values of the factor `by` with those of `b` that have the second, all
-/// other factors being equal that all of these cells have.
+/// Compares the cells of `a` that have the first of two values of the factor `by` with those of `b` that have the second, if
+/// all other factors that all of these cells have are equal.
 ///
 /// # Errors
-/// No such cell is in one of them.
+/// One of the archives has no such cell.
 pub fn across(a: &Bench, b: &Bench, by: &str, values: [&str; 2], rules: &Rules) -> Result<Compared, Error> {
     let (first, second) = (a.scores(), b.scores());
     let mut sides = [Vec::new(), Vec::new()];
@@ -211,7 +211,7 @@ pub fn across(a: &Bench, b: &Bench, by: &str, values: [&str; 2], rules: &Rules) 
         }
     }
     let [of_a, of_b] = &sides;
-    // What the command of one value takes and that of the other does not keeps no cells apart.
+    // Factors that only the command of one value uses do not prevent a match.
     let shared = |name: &str, design: &str| {
         of_a.iter().chain(of_b).filter(|m| m.design.name == design).all(|m| m.factors.contains_key(name))
     };
@@ -239,8 +239,8 @@ pub fn across(a: &Bench, b: &Bench, by: &str, values: [&str; 2], rules: &Rules) 
     Ok(compared((a, &first), (b, &second), matches, unmatched, rules))
 }
 
-/// What makes a score of one archive that of another: its design's name, its factors, a comparison's cell's own, and the metric of a
-/// further one.
+/// Key by which scores of two archives match: the design's name, the factors, the name of a comparison's cell, and the metric of
+/// a further score.
 type Key = (String, BTreeMap<String, String>, Option<String>, Option<String>);
 
 fn key(m: &Measured, factors: &BTreeMap<String, String>) -> Key {
@@ -251,7 +251,7 @@ fn unmatched_cell(of: &'static str, m: &Measured) -> Unmatched {
     Unmatched { of, workload: m.design.name.clone(), parameters: named(m), score: m.further().map(String::from) }
 }
 
-/// Two archives, their cells matched.
+/// Compares two archives with matched cells.
 fn compared(
     (a, first): (&Bench, &[Measured]),
     (b, second): (&Bench, &[Measured]),
@@ -277,10 +277,10 @@ fn compared(
     }
 }
 
-/// The pairs that are one quantity, and the others.
+/// Separates the pairs that are the same quantity from the others.
 fn sound<'a>(matches: Vec<Match<'a>>, rules: &Rules) -> (Vec<Match<'a>>, Vec<Incomparable>) {
     let (mut can, mut cannot) = (Vec::new(), Vec::new());
-    // An open loop sends at the rate it was given: neither a gain nor a loss, and reported beside its latencies.
+    // An open loop sends at the rate it was given: that is neither a gain nor a loss, and is reported beside its latencies.
     for m in matches.into_iter().filter(|m| !(m.a.is_offered() && m.b.is_offered())) {
         let why = comparable::why_not(m.a, m.b, m.levels.is_some(), rules);
         if why.is_empty() {
@@ -294,7 +294,7 @@ fn sound<'a>(matches: Vec<Match<'a>>, rules: &Rules) -> (Vec<Match<'a>>, Vec<Inc
     (can, cannot)
 }
 
-/// Compares the values of one factor within an archive: each with `base`, or with the first.
+/// Compares the values of one factor within an archive: each with `base`, or with the first value.
 ///
 /// # Errors
 /// No cell has that factor, or none has that value.
@@ -310,8 +310,8 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Res
         let there = values.into_iter().cloned().collect();
         return Err(Error::NoBase { factor: by.into(), value: base.into(), there });
     }
-    // A cell has only the factors that its command uses: what one mode knows and the other does not (how often a compiler
-    // is given the chance to compile) does not keep them apart.
+    // A cell has only the factors that its command uses: factors that one mode has and the other does not (how often a
+    // compiler gets the chance to compile) do not prevent a match.
     let shared = |name: &String, design: u64| {
         with.iter().filter(|m| m.design.id == design).all(|m| m.factors.contains_key(name))
     };
@@ -364,12 +364,12 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Res
     })
 }
 
-/// A comparison's cells have names in place of factors.
+/// The cells of a comparison have names instead of factors.
 fn same_name(m: &Measured) -> Option<String> {
     (m.design.baseline.is_some() || m.factors.is_empty()).then(|| m.cell.name.clone())
 }
 
-/// What tells a cell from the others of its design.
+/// Returns what distinguishes a cell from the others of its design.
 pub(super) fn named(m: &Measured) -> BTreeMap<String, String> {
     match same_name(m) {
         Some(name) => m.factors.clone().into_iter().chain([("cell".to_string(), name)]).collect(),
@@ -377,35 +377,35 @@ pub(super) fn named(m: &Measured) -> BTreeMap<String, String> {
     }
 }
 
-/// The blocks in which both gave a result.
+/// Returns the blocks in which both cells have a result.
 fn shared(a: &Measured, b: &Measured) -> Vec<u64> {
     let of = |m: &Measured| m.processes.iter().map(|r| r.row.block).collect::<BTreeSet<u64>>();
     of(a).intersection(&of(b)).copied().collect()
 }
 
-/// The two as costs, so that the first's mean over the second's is how much better or larger B is.
+/// Returns both cells as costs, so that the first's mean divided by the second's is how much better or larger B is.
 fn arms(a: &Measured, b: &Measured, pairing: Pairing) -> Option<(cells::Cell, cells::Cell)> {
     let blocks = (pairing == Pairing::Blocks).then(|| shared(a, b));
     let of = |m: &Measured| m.costs(blocks.as_deref());
     Some((of(a)?, of(b)?))
 }
 
-/// Score of B / score of A, with an interval of this level.
+/// Returns score of B / score of A, with an interval of this level.
 pub(super) fn ratio_of(a: &Measured, b: &Measured, pairing: Pairing, level: f64) -> Option<Comparison> {
     let (x, y) = arms(a, b, pairing)?;
-    // Of a rate the cost is what is kept: the smaller, the higher the score.
+    // For a rate the stored value is its cost: the smaller, the higher the score.
     match a.score().of {
         Of::Rate => cells::ratio(&x, &y, pairing, level),
         _ => cells::ratio(&y, &x, pairing, level),
     }
 }
 
-/// The largest difference that a cell under two names shows, in its own score or in a further one.
+/// Returns the largest difference that a cell under two names shows, in its own score or in a further one.
 fn noise<'a>(all: impl IntoIterator<Item = &'a Measured<'a>> + Clone, further: Option<&str>) -> Option<f64> {
     let of_it = || all.clone().into_iter().filter(|m| m.further() == further);
     let twin = |m: &Measured| {
         let name = m.cell.same_as.as_ref()?;
-        // Two archives have cells of the same number: a twin's original is of its own.
+        // Two archives have cells of the same number: a twin's original is in the same archive.
         let original = of_it().find(|x| std::ptr::eq(x.design, m.design) && x.cell.name == *name)?;
         Some(ratio::self_check(&ratio_of(original, m, Pairing::Blocks, LEVEL)?.ratio).noise)
     };
@@ -417,7 +417,7 @@ fn pairs(matches: &[Match], pairing: Pairing, all: &[&Measured], rules: &Rules) 
     let noises: BTreeMap<Option<&str>, Option<f64>> =
         scores.into_iter().map(|score| (score, noise(all.iter().copied(), score))).collect();
     let ratios: Vec<Option<Comparison>> = matches.iter().map(|m| ratio_of(m.a, m.b, pairing, LEVEL)).collect();
-    // Cells without a ratio are no tests, and do not make it harder for the others.
+    // Cells without a ratio are not tests, and do not make it harder for the others.
     let tested: Vec<f64> = ratios.iter().flatten().map(|r| r.p).collect();
     let adjusted = fdr::adjust(&tested, ALPHA);
     let mut p_values = adjusted.iter().flat_map(|adjusted| adjusted.adjusted.clone());
@@ -503,7 +503,7 @@ fn second(a: &[f64], b: &[f64]) -> Second {
     }
 }
 
-/// What the machine was like, which makes things slower and hides what is: gates that were not passed, and disturbances.
+/// Notes on the state of the machine, which slows things down and hides differences: gates that were not passed, and disturbances.
 fn gates(m: &Match) -> Vec<String> {
     let mut gates = Vec::new();
     for (which, x) in [("A", m.a), ("B", m.b)] {
@@ -555,7 +555,7 @@ fn notes(
         }
     }
     notes.extend_from_slice(gates);
-    // The proof of a mode, the state of a cache: what the processes say must be what is compared. Room always differs.
+    // The proof of a mode, the state of a cache: what the processes report must be what is compared. Free space always differs.
     for (name, texts) in m.a.marks.iter().filter(|(name, _)| !["inner", "fs.free"].contains(&name.as_str())) {
         let differ = |other: &BTreeMap<String, u64>| match name == MODE {
             true => {
@@ -572,8 +572,8 @@ fn notes(
     notes
 }
 
-/// What became of the rate that an open loop was given. It is on the far side of every latency: where less was achieved, the
-/// peer could not keep up.
+/// Describes the rate achieved by an open loop. It is needed to interpret every latency: where less was achieved than
+/// offered, the peer could not keep up.
 fn achieved(m: &Measured) -> Option<String> {
     let offered = m.offered?;
     let rates = m.processes.iter().filter_map(|r| r.process.achieved);
@@ -584,12 +584,12 @@ fn achieved(m: &Measured) -> Option<String> {
 fn overall(matches: &[Match], pairing: Pairing, rules: &Rules) -> Option<Overall> {
     let oriented = |m: &Match| {
         let (a, b) = arms(m.a, m.b, pairing)?;
-        // A rate's costs, and scores of which less is better, are divided A by B: above 1 is faster.
+        // Costs of a rate, and scores of which less is better, are divided A by B: above 1 is faster.
         let costs = m.a.score().of == Of::Rate || comparable::better(m.a, m.b, rules).ok()? == Better::Lower;
         let (x, y) = if costs { (a, b) } else { (b, a) };
         cells::ratio(&x, &y, pairing, LEVEL)
     };
-    // Percentiles of a cell's latency tell the same processes' time again, which one number for all shall not count twice.
+    // Latency percentiles of a cell measure the time of the same processes again, which an overall number must not count twice.
     let counts = |m: &&Match| m.a.also.is_none() && !m.a.estimate.is_disturbed() && !m.b.estimate.is_disturbed();
     let all: Vec<_> = matches.iter().filter(counts).filter_map(oriented).collect();
     if all.len() < 2 {
@@ -600,7 +600,7 @@ fn overall(matches: &[Match], pairing: Pairing, rules: &Rules) -> Option<Overall
 }
 
 impl Compared {
-    /// The parameters that all cells of each workload share, of workloads with more than one.
+    /// Returns the parameters that all cells of each workload share, for workloads with more than one.
     pub fn shared(&self) -> BTreeMap<&str, BTreeMap<String, String>> {
         let mut all: BTreeMap<&str, (usize, BTreeMap<String, String>)> = BTreeMap::new();
         for p in &self.results {
@@ -611,7 +611,7 @@ impl Compared {
         all.into_iter().filter(|(_, (n, same))| *n > 1 && !same.is_empty()).map(|(w, (_, same))| (w, same)).collect()
     }
 
-    /// The pairs that take more than `percent` longer (0: by more than the margin).
+    /// Returns the pairs that take more than `percent` longer (0: by more than the margin).
     pub fn slower(&self, percent: f64) -> Vec<&Pair> {
         let by = |p: &&Pair| {
             let speed = p.ratio.map(|r| if p.higher_is_better { r } else { 1.0 / r });
@@ -627,12 +627,12 @@ impl Pair {
         (&self.workload, &self.parameters, &self.levels) == (&other.workload, &other.parameters, &other.levels)
     }
 
-    /// The cell in words: `cpu kernel=fft`, or `cpu kernel=fft: int -> tiered`.
+    /// Returns the cell in words: `cpu kernel=fft`, or `cpu kernel=fft: int -> tiered`.
     pub fn title(&self) -> String {
         self.title_without(&BTreeMap::new())
     }
 
-    /// The same without these parameters, which others share.
+    /// Returns the title without these parameters, which others share.
     pub fn title_without(&self, shared: &BTreeMap<String, String>) -> String {
         let own = self.parameters.iter().filter(|(name, _)| !shared.contains_key(*name));
         let parameters = words(&own.map(|(name, value)| (name.clone(), value.clone())).collect());

@@ -7,7 +7,7 @@ use model::counted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// The table for people.
+/// Formats the table for people.
 pub fn text(c: &Compared) -> String {
     let mut text = match &c.by {
         Some(by) => format!("{}, by {by}\n\n", shown(&c.a)),
@@ -77,7 +77,7 @@ fn value(side: &Side, size: f64) -> String {
     side.estimate.map_or_else(|| "-".into(), |value| digits(value / size))
 }
 
-/// By what both scores of a pair are divided, and the unit that they have then.
+/// Returns the divisor for both scores of a pair, and the resulting unit.
 fn scaled(p: &Pair) -> (f64, String) {
     scale(&p.unit, p.a.estimate.or(p.b.estimate).unwrap_or(0.0))
 }
@@ -94,7 +94,7 @@ fn unmatched_line(a: &Unmatched) -> String {
     format!("Only in {}: {} {}{score}", a.of.to_uppercase(), a.workload, words(&a.parameters))
 }
 
-/// How it was judged.
+/// Describes how the cells were judged.
 fn method(c: &Compared) -> String {
     let margin = c.results.first().map_or(0.02, |p| p.margin) * 100.0;
     let noise = match c.noise {
@@ -110,7 +110,7 @@ fn method(c: &Compared) -> String {
     )
 }
 
-/// A section of a page.
+/// Formats a section of a page.
 pub fn markdown(c: &Compared) -> String {
     let mut text = match &c.by {
         Some(by) => format!("## {}, by {}\n\n", escaped(&c.a), escaped(by)),

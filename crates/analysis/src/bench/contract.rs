@@ -10,10 +10,10 @@ use serde::Serialize;
 use stats::steady::Penalty;
 use std::collections::BTreeMap;
 
-/// The mark of how code was executed, with its proof.
+/// The mark that states how code was executed, with its proof.
 pub(super) const MODE: &str = "mode";
 
-/// Names and meanings change only with this.
+/// Version of the contract; names and meanings change only with it.
 pub const VERSION: u32 = 1;
 
 /// A benchmark's results.
@@ -21,17 +21,17 @@ pub const VERSION: u32 = 1;
 pub struct Benchmark {
     /// [`VERSION`].
     pub version: u32,
-    /// Whether every design came to its end.
+    /// Whether every design ran to its end.
     pub complete: bool,
     /// Whether any of it was a quick run.
     pub quick: bool,
-    /// What a change of level had to pay when processes were classified: `15 ln n`, or `the elbow of CROPS`.
+    /// The penalty for a change of level when processes were classified: `15 ln n`, or `the elbow of CROPS`.
     pub penalty: &'static str,
     /// What was run.
     pub designs: Vec<Design>,
-    /// An entry a cell, in the order of the designs.
+    /// One entry per cell, in the order of the designs.
     pub results: Vec<CellResult>,
-    /// What holds for the whole archive, such as that it was resumed, and what had changed by then.
+    /// Remarks on the whole archive, such as that it was resumed, and what had changed by then.
     pub marks: Vec<Mark>,
     /// Facts about the machine.
     pub environment: Environment,
@@ -42,17 +42,17 @@ pub struct Benchmark {
 pub struct Design {
     /// Name of the workload or comparison.
     pub name: String,
-    /// What it answers.
+    /// The question that it answers.
     pub question: String,
     /// Seed of the order.
     pub seed: u64,
     /// Whether it was a quick run.
     pub quick: bool,
-    /// Why no further block was run: `precision`, `budget`, `blocks`, `nothing to run`; nothing if it was interrupted.
+    /// Why no further block was run: `precision`, `budget`, `blocks`, `nothing to run`; `None` if it was interrupted.
     pub stopped: Option<String>,
-    /// Half the width that was wanted of each interval, as a fraction.
+    /// Requested half-width of each interval, as a fraction.
     pub precision: Option<f64>,
-    /// Figures of the papers that it makes.
+    /// Figures of the papers that it reproduces.
     pub figures: Vec<String>,
 }
 
@@ -65,16 +65,16 @@ pub struct CellResult {
     pub name: String,
     /// Its factors.
     pub parameters: BTreeMap<String, String>,
-    /// Which way is good: `higher` or `lower`; nothing for a comparison.
+    /// Direction of the score: `higher` or `lower`; `None` for a comparison.
     pub better: Option<String>,
     /// Whether it was a quick run.
     pub quick: bool,
-    /// The estimate and what is known of it.
+    /// The estimate and its details.
     #[serde(flatten)]
     pub estimate: CellEstimate,
     /// Marks that all its processes agree on, such as the mode and its proof.
     pub marks: BTreeMap<String, String>,
-    /// What its processes printed besides, by name: latencies, what the disk did.
+    /// Other metrics that its processes printed, by name: latencies, disk activity.
     pub metrics: BTreeMap<String, OtherMetric>,
     /// Where the time of a recorded process went, if one was recorded.
     pub why: Option<Why>,
@@ -89,12 +89,12 @@ pub struct Why {
     pub failure: Option<String>,
     /// The operation that took most time, and its layers' shares of it.
     pub operation: Option<String>,
-    /// As above.
+    /// Shares of the layers.
     pub layers: BTreeMap<String, f64>,
 }
 
 impl Why {
-    /// Of the recording that stands at `archive`: its summary, or why there is none.
+    /// Builds the entry for the recording at `archive`, from its summary, or the reason why there is none.
     pub fn of(archive: String, summary: Result<Summary, impl std::fmt::Display>) -> Self {
         let nothing = |failure: String| Self {
             archive: archive.clone(),
@@ -118,7 +118,7 @@ impl Why {
     }
 }
 
-/// Something said.
+/// A remark.
 #[derive(Debug, Clone, Serialize)]
 pub struct Mark {
     /// Name.
@@ -145,7 +145,7 @@ pub struct Tables {
 }
 
 impl From<&Runs> for Tables {
-    /// What the log of a run says, whose tables may not have been made.
+    /// Reads the log of a run, whose tables may not have been written.
     fn from(runs: &Runs) -> Self {
         let marks = runs.runs.iter().flat_map(|r| &r.marks).chain(&runs.marks);
         Self {
@@ -159,8 +159,8 @@ impl From<&Runs> for Tables {
     }
 }
 
-/// The results of an archive's tables; `penalty` is what a change of level must pay. `why` explains a recorded process: its
-/// archive's name is given.
+/// Computes the results of an archive's tables; `penalty` is that for a change of level. `why` explains a recorded process,
+/// given its archive's name.
 pub fn benchmark(tables: &Tables, penalty: Penalty, why: &dyn Fn(&str) -> Why) -> Benchmark {
     let estimates = estimate(tables, penalty);
     let metrics = others(&tables.replicates, &tables.samples);
@@ -172,7 +172,7 @@ pub fn benchmark(tables: &Tables, penalty: Penalty, why: &dyn Fn(&str) -> Why) -
         Some(CellResult {
             workload: design.name.clone(),
             name: cell.name.clone(),
-            // Ours are always texts; a foreign archive's that are not are left out.
+            // Ours are always texts; others in a foreign archive are left out.
             parameters: serde_json::from_str(&cell.factors).unwrap_or_default(),
             better: design.better.clone(),
             quick: design.quick,
@@ -227,10 +227,10 @@ fn design(row: &DesignRow) -> Design {
     }
 }
 
-/// Marks that count: each process's text has its own numbers, and all of them state the same fact.
+/// Marks with counts: the numbers in the text differ between processes, but all of them state the same fact.
 const COUNTED: [&str; 3] = [MODE, "cache", "cache.doubt"];
 
-/// The marks that each of these replicates carries with the same text; of those that count, the ranges.
+/// Returns the marks that each of these replicates has with the same text; for marks with counts, with ranges.
 fn agreed(replicates: &[u64], marks: &[MarkRow]) -> BTreeMap<String, String> {
     let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for mark in marks.iter().filter(|m| m.replicate.is_some_and(|r| replicates.contains(&r))) {

@@ -1,22 +1,22 @@
-//! Processes that others disturbed while they were measured: which are left out of an estimate, and when none is made without them.
+//! Processes that others disturbed while they were measured: which are excluded from an estimate, and when none are excluded.
 //!
-//! A mark says it (`replicates.gates`, by `experiment`), made of what the kernel counted of others, never of the score: who is left out by it is left
-//! out whether he was fast or slow, in both arms alike. If at most a quarter of a cell's processes were disturbed, the rest is what the estimate is made
-//! of. If more were, leaving them out would rest the estimate on whatever moments were left; then all count, the cell is called disturbed, and nothing is
-//! concluded from it.
+//! This is determined by a mark (`replicates.gates`, written by `experiment`), which depends on what the kernel counted for other
+//! processes, never on the score: a disturbed process is excluded whether it was fast or slow, in both arms alike. If at most a
+//! quarter of a cell's processes were disturbed, the estimate is based on the rest. If more were, excluding them would base the
+//! estimate on whatever moments remained; then all count, the cell is called disturbed, and nothing is concluded from it.
 
 use super::{CellEstimate, counts};
 use model::table::Replicate;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The mark that sums up what was counted while a process ran.
+/// The mark that summarises what was counted while a process ran.
 pub const UNDISTURBED: &str = "undisturbed";
-/// How the marks begin that it sums up.
+/// Prefix of the marks that it summarises.
 pub const DURING: &str = "during.";
-/// Of more disturbed processes than this share no estimate is made without them.
+/// Maximum share of disturbed processes that are excluded.
 const MOST: f64 = 0.25;
 
-/// Whether a mark is of the time in which a process ran, not of that before it.
+/// Whether a mark concerns the time in which a process ran, not the time before.
 pub fn is_of_the_run(mark: &str) -> bool {
     mark == UNDISTURBED || mark.starts_with(DURING)
 }
@@ -31,9 +31,9 @@ fn too_many(disturbed: usize, all: usize) -> bool {
     disturbed as f64 > MOST * all as f64
 }
 
-/// The replicates that no estimate is made of, by number.
+/// Returns the replicates that are excluded from estimates, by number.
 pub fn left_out<'a>(replicates: impl IntoIterator<Item = &'a Replicate>) -> BTreeSet<u64> {
-    // By cell how many there are, and those that were disturbed.
+    // For each cell, the number of replicates, and those that were disturbed.
     let mut cells: BTreeMap<u64, (usize, Vec<u64>)> = BTreeMap::new();
     for r in replicates.into_iter().filter(|r| counts(r)) {
         let (all, disturbed) = cells.entry(r.cell).or_default();
@@ -45,7 +45,7 @@ pub fn left_out<'a>(replicates: impl IntoIterator<Item = &'a Replicate>) -> BTre
     cells.into_values().filter(|(all, out)| !too_many(out.len(), *all)).flat_map(|(_, out)| out).collect()
 }
 
-/// Has what was counted while processes ran be passed over: the marks stay, under another state.
+/// Ignores what was counted while processes ran: the marks stay, under another state.
 pub fn overlook(replicates: &mut [Replicate]) {
     for text in replicates.iter_mut().filter_map(|r| r.gates.as_mut()) {
         let Ok(mut marks) = serde_json::from_str::<BTreeMap<String, serde_json::Value>>(text) else { continue };
@@ -56,20 +56,20 @@ pub fn overlook(replicates: &mut [Replicate]) {
 }
 
 impl CellEstimate {
-    /// Processes that were disturbed while they ran, those without a result included, and all.
+    /// Returns the number of processes that were disturbed while they ran, including those without a result, and of all processes.
     pub fn disturbed(&self) -> (usize, usize) {
         let states = self.gates.get(UNDISTURBED);
         let of = |state: &str| states.and_then(|s| s.get(state)).map_or(0, |n| *n as usize);
         (of("failed"), states.map_or(0, |s| s.values().sum::<u64>() as usize))
     }
 
-    /// Whether so many were that nothing can be concluded from it.
+    /// Whether so many were disturbed that nothing can be concluded.
     pub fn is_disturbed(&self) -> bool {
         let (disturbed, all) = self.disturbed();
         too_many(disturbed, all)
     }
 
-    /// Notes about gates that were not passed and about disturbances.
+    /// Returns notes about gates that were not passed and about disturbances.
     pub fn machine(&self) -> Vec<String> {
         let failed = |name: &str| self.gates.get(name).and_then(|states| states.get("failed")).copied();
         let mut notes = Vec::new();
@@ -103,7 +103,7 @@ mod tests {
     const SHAKEN: &str = r#"{"undisturbed":{"state":"failed"},"during.others":{"state":"failed","value":0.9}}"#;
     const CALM: &str = r#"{"undisturbed":{"state":"passed"},"during.others":{"state":"passed","value":0.01}}"#;
 
-    /// Of ten processes the last `shaken` were disturbed, and took a third longer.
+    /// Ten processes, of which the last `shaken` were disturbed and took a third longer.
     fn loaded(shaken: usize) -> crate::bench::results::Bench {
         let mut b = bench("b", "w");
         b.add(&[("op", "x")], 100.0, 1000.0, 10);
@@ -134,7 +134,7 @@ mod tests {
             let mentioned = pair.notes.iter().any(|n| n.contains(&format!("{shaken} of 10 processes disturbed")));
             assert_eq!(mentioned, shaken > 0, "{:?}", pair.notes);
             assert!(done.slower(0.0).is_empty());
-            // Either way round.
+            // In both directions.
             assert_eq!(compare::archives(&b, &calm, &Rules::default()).results[0].verdict.name(), verdict);
             let left = if verdict == "equivalent" { 10 - shaken } else { 10 };
             assert_eq!(pair.b.processes, left);

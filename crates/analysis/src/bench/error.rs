@@ -1,4 +1,4 @@
-//! Why benchmarks cannot be compared, or not stand on one page.
+//! Reasons why benchmarks cannot be compared, or not be shown on one page.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The scores of both are good in opposite ways.
+    /// The scores are better in opposite directions.
     #[error("the directions differ: {a} is better in A, {b} in B")]
     Directions {
         /// `higher` or `lower`.
@@ -14,23 +14,23 @@ pub enum Error {
         /// The other.
         b: &'static str,
     },
-    /// Nobody says which way a score is good.
+    /// The direction of a score is not recorded.
     #[error(
         "{silent} not record the direction of {metric:?}; run it again with better = \"higher\" or \"lower\" in its design, \
          or give --better higher or --better lower"
     )]
     NoDirection {
-        /// Which of the two.
+        /// Which of the two lacks it.
         silent: Silent,
         /// The score.
         metric: String,
     },
-    /// No cell has the factor that is to be compared.
+    /// No cell has the factor to be compared.
     #[error("no cell has a factor {factor:?}; {}", has(there, "it has no factors"))]
     NoFactor {
         /// Its name.
         factor: String,
-        /// The factors that there are.
+        /// The existing factors.
         there: Vec<String>,
     },
     /// No cell of an archive has the value.
@@ -42,17 +42,17 @@ pub enum Error {
         factor: String,
         /// Its value.
         value: String,
-        /// The values that there are.
+        /// The existing values.
         there: Vec<String>,
     },
-    /// No cell has the value that the others are to be compared with.
+    /// No cell has the base value of the comparison.
     #[error("no cell has {factor}={value}; it has {}", there.join(", "))]
     NoBase {
         /// The factor.
         factor: String,
         /// Its value.
         value: String,
-        /// The values that there are.
+        /// The existing values.
         there: Vec<String>,
     },
     /// A factor has one value only.
@@ -66,7 +66,7 @@ pub enum Error {
         /// Its value.
         value: String,
     },
-    /// Cells with other values differ in more.
+    /// Cells with other values also differ in other factors.
     #[error("no two cells differ in {factor} alone, which has the values {}", values.join(", "))]
     NotAlone {
         /// The factor.
@@ -77,7 +77,7 @@ pub enum Error {
     /// There is nothing to show.
     #[error("no archive contains a network run")]
     NoRun,
-    /// A recording cannot be on an axis that has several beginnings.
+    /// A recording cannot be on an axis with several origins.
     #[error(
         "these runs were not made at the same time, so {recording} cannot be placed on their time axis: make a page \
          with only the run that was measured during the recording"
@@ -86,7 +86,7 @@ pub enum Error {
         /// Its name.
         recording: String,
     },
-    /// Their times mean different things.
+    /// Their clocks differ.
     #[error(
         "{run} and {recording} have different clocks: they are from different machines, or the machine restarted in \
          between"
@@ -97,7 +97,7 @@ pub enum Error {
         /// The recording's.
         recording: String,
     },
-    /// It was made at another time.
+    /// The recording was made at another time.
     #[error("{recording} does not overlap in time with the others")]
     Apart {
         /// Its name.
@@ -105,14 +105,14 @@ pub enum Error {
     },
 }
 
-/// Which of two archives does not say which way a score is good.
+/// Which of two archives lacks the direction of a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Silent {
     /// The first.
     A,
     /// The second.
     B,
-    /// Neither does.
+    /// Both.
     Both,
 }
 
@@ -126,7 +126,7 @@ impl fmt::Display for Silent {
     }
 }
 
-/// What there is instead.
+/// Lists what exists instead.
 fn has(there: &[String], nothing: &str) -> String {
     if there.is_empty() { nothing.into() } else { format!("it has {}", there.join(", ")) }
 }

@@ -1,23 +1,23 @@
-//! What differed between two machines, or between two days of one: the first thing to look at when two results do.
+//! Differences between two machines, or between two days of one: the first thing to check when two results differ.
 
 use model::{Environment, Fact};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A fact that is not the same.
+/// A fact that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FactDifference {
     /// Its name, such as `kernel.release`.
     pub fact: String,
-    /// What it was in the first, or why it is not known there.
+    /// Its value in the first, or why it is unknown there.
     pub a: String,
     /// In the second.
     pub b: String,
-    /// `device`, `boot` or `run`: how long it holds.
+    /// `device`, `boot` or `run`: the scope of the fact.
     pub varies: String,
 }
 
-/// The facts that differ, those of the device first. What is known of one alone differs; what neither knows does not.
+/// Returns the facts that differ, those of the device first. A fact known in only one differs; one known in neither does not.
 pub fn facts(a: &Environment, b: &Environment) -> Vec<FactDifference> {
     let named = |facts: &Environment| -> BTreeMap<String, (String, bool, String)> {
         let said = |f: &Fact| match (&f.value, &f.unknown) {
@@ -55,10 +55,10 @@ fn shown(value: &str, unit: Option<&str>) -> String {
 }
 
 /// The facts that distinguish one unit from another. Two phones of one model differ by up to a fifth (Srinivasa et al.,
-/// HotMobile 2017), so a result is of the unit it was measured on.
+/// HotMobile 2017), so a result holds for the unit it was measured on.
 const UNIT: &[&str] = &["device.vendor", "device.model", "cpu.model", "cpu.online", "memory.total", "disk.model"];
 
-/// For what a comparison holds, as a sentence.
+/// Returns the scope of a comparison, as a sentence.
 pub fn scope(a: &Environment, b: &Environment) -> String {
     let name = |facts: &Environment| {
         let value = |name: &str| facts.get(name).and_then(|f| f.value.clone());

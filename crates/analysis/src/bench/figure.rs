@@ -1,4 +1,4 @@
-//! What a figure of a page holds: our values, and the numbers of a paper's text beside them.
+//! Contents of a figure of a page: our values, and the numbers of a paper's text beside them.
 
 use super::results::{Measured, words};
 use serde::Serialize;
@@ -13,11 +13,11 @@ pub struct Figure {
     pub figure: &'static str,
     /// What it shows.
     pub title: Cow<'static, str>,
-    /// What the paper's text says of it.
+    /// What the paper's text states about it.
     pub says: &'static str,
     /// The factor along its x axis, for figures of lines.
     pub x: Option<&'static str>,
-    /// The factor that tells its lines apart.
+    /// The factor that distinguishes its lines.
     pub series: Option<&'static str>,
     /// Our values.
     pub bars: Vec<Bar>,
@@ -25,7 +25,7 @@ pub struct Figure {
     pub stated: Vec<Stated>,
 }
 
-/// A value of ours.
+/// One of our values.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bar {
     /// The cell.
@@ -38,32 +38,32 @@ pub struct Bar {
     pub x: Option<String>,
     /// The line it belongs to.
     pub series: Option<String>,
-    /// The score; nothing if there is none.
+    /// The score; `None` if there is none.
     pub estimate: Option<f64>,
-    /// Ends of its interval.
+    /// Bounds of its confidence interval.
     pub ci95: Option<[f64; 2]>,
     /// Each process's score.
     pub values: Vec<f64>,
     /// Unit.
     pub unit: String,
-    /// What stands beside it: its class, failures.
+    /// Notes beside it: its class, failures.
     pub notes: Vec<String>,
 }
 
 /// A number of the paper's text, beside ours.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Stated {
-    /// What it is of.
+    /// The quantity.
     pub what: &'static str,
-    /// The paper's.
+    /// The paper's value.
     pub paper: f64,
-    /// Ours; none if the cell was not measured.
+    /// Our value; `None` if the cell was not measured.
     pub ours: Option<f64>,
-    /// Of both.
+    /// Unit of both.
     pub unit: &'static str,
 }
 
-/// A cell's score, on no line yet.
+/// A cell's score, not yet assigned to a line.
 pub fn score(m: &Measured) -> Bar {
     let e = &m.estimate;
     let mut notes: Vec<String> = e.class.iter().map(|class| class.name().to_owned()).collect();

@@ -1,9 +1,10 @@
-//! The papers' figures of benchmarks, made of this archive: 000, figures 1 to 10; 001, figures 1 to 4 (7 to 12: [`cluster`]);
+//! The papers' figures of benchmarks, built from this archive: 000, figures 1 to 10; 001, figures 1 to 4 (7 to 12: [`cluster`]);
 //! 002, figures 5 and 6 and the numbers of its chapter 4; 004, figure 1.
 //!
-//! The papers print them as plots without tables. What their text says is here, in words, and stands beside ours; no
-//! number of ours is theirs, scaled or not. A figure takes the cells of its workload that it is about: `000/9` the
-//! INSERTs of `sqlite`, `000/6` the runs of `seq` on external storage. Which machine a cell is of, the archive knows.
+//! The papers print them as plots without tables. The statements of their text are here, in words, and are shown
+//! beside our values; none of our numbers is derived from theirs. A figure takes the cells of its workload that it is
+//! about: `000/9` the INSERTs of `sqlite`, `000/6` the runs of `seq` on external storage. The archive records which
+//! machine a cell is from.
 
 use super::cluster;
 use super::figure::{Bar, Figure, score};
@@ -13,20 +14,20 @@ use model::table::DesignRow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// What a figure is made of.
+/// What a figure is built from.
 struct Spec {
     paper: &'static str,
     figure: &'static str,
     title: &'static str,
     says: &'static str,
-    /// The designs whose cells it takes.
+    /// The designs whose cells it uses.
     workloads: &'static [&'static str],
-    /// A factor, and values (or the beginnings of values) of which a cell must have one; without the factor it has none.
+    /// A factor, and values (or prefixes of values) of which a cell must have one; a cell without the factor does not match.
     only: Option<(&'static str, &'static [&'static str])>,
-    /// The same for values that it must not have.
+    /// The same for values that a cell must not have.
     without: Option<(&'static str, &'static [&'static str])>,
     lines: Option<(&'static str, &'static str)>,
-    /// KB/s from transactions/s, by the factor that is their size.
+    /// Converts transactions/s to KB/s, by the factor that is their size.
     bytes: Option<&'static str>,
 }
 
@@ -42,7 +43,7 @@ const EMPTY: Spec = Spec {
     bytes: None,
 };
 
-/// Folders whose name says that they are on a card or stick.
+/// Folder names that indicate a card or stick.
 const EXTERNAL: &[&str] = &["external", "usb", "sd", "card"];
 
 const SPECS: &[Spec] = &[
@@ -206,19 +207,19 @@ const SPECS: &[Spec] = &[
     },
 ];
 
-/// Designs that measure between real devices what others measure over a model of their link.
+/// Designs that measure between real devices what other designs measure over a model of their link.
 const BETWEEN_DEVICES: &[(&str, &[&str])] = &[("net-delay", &["net-delay-devices"]), ("net-wlan", &["net-devices"])];
 
-/// The same figure, between devices.
+/// Returns the same figure, between devices.
 fn between_devices(spec: &Spec, all: &[Measured]) -> Option<Figure> {
     let (_, workloads) = BETWEEN_DEVICES.iter().find(|(model, _)| spec.workloads == [*model])?;
-    // A phone's own congestion control is CUBIC, or what its maker chose.
+    // A phone's own congestion control is CUBIC, or the choice of its manufacturer.
     let only = spec.only.map(|only| if only.0 == "cc" { ("cc", &["cubic", "kernel"][..]) } else { only });
     let made = figure(&Spec { workloads, only, ..*spec }, all);
     Some(Figure { title: format!("{}; between devices", made.title).into(), ..made })
 }
 
-/// The figures that this archive holds cells of.
+/// Returns the figures for which this archive has cells.
 pub fn figures(bench: &Bench) -> Vec<Figure> {
     let all = bench.measured();
     let made = SPECS.iter().map(|spec| figure(spec, &all));
@@ -228,7 +229,7 @@ pub fn figures(bench: &Bench) -> Vec<Figure> {
     figures
 }
 
-/// The cells that are in none of these figures, a figure a design, under no paper's name.
+/// Returns the cells that are in none of these figures, one figure per design, without a paper's name.
 pub fn others(bench: &Bench, figures: &[Figure]) -> Vec<Figure> {
     let shown: BTreeSet<u64> = figures.iter().flat_map(|f| &f.bars).map(|b| b.cell).collect();
     let all = bench.measured();
@@ -285,7 +286,7 @@ fn bar(spec: &Spec, m: &Measured) -> Option<Bar> {
     Some(Bar { x: factor(spec.lines.map(|l| l.0)), series: factor(spec.lines.map(|l| l.1)), ..bar })
 }
 
-/// Bytes, as a factor's value writes them: `4096`, `4K`.
+/// Parses a size in bytes as written in a factor's value: `4096`, `4K`.
 fn size(text: &str) -> Option<f64> {
     let (digits, factor) = match text.chars().last()? {
         'K' | 'k' => (&text[..text.len() - 1], 1024.0),
@@ -295,7 +296,7 @@ fn size(text: &str) -> Option<f64> {
     digits.parse::<f64>().ok().map(|n| n * factor)
 }
 
-/// What every cell of a figure has in common, by factor.
+/// Returns what all cells of a figure have in common, by factor.
 fn common(figure: &Figure) -> Vec<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for word in figure.bars.iter().flat_map(|b| b.label.split(' ')) {
@@ -304,7 +305,7 @@ fn common(figure: &Figure) -> Vec<String> {
     counts.into_iter().filter(|(_, n)| *n == figure.bars.len() && *n > 1).map(|(w, _)| w.to_string()).collect()
 }
 
-/// The figures as Markdown: what the paper says, then our values in a column of their own.
+/// Formats the figures as Markdown: what the paper states, then our values in a column of their own.
 pub fn markdown(figures: &[Figure]) -> String {
     let mut text = String::new();
     for f in figures {

@@ -1,11 +1,11 @@
-//! What flows did over time: what a sending TCP said of itself (congestion window, round-trip time), what arrived, how long packets
-//! of UDP took. Cells that differ only in the factor that a figure tells lines apart by (the congestion control) are lines of one
-//! chart, so that several flows stand on one axis; so are the streams of a run, and the runs of several archives. Where all lines
-//! of a chart are of one run, what held it back stands behind them. What a recording saw at that time stands below, on the same
-//! axis.
+//! Behaviour of flows over time: what a sending TCP reported (congestion window, round-trip time), what arrived, how long packets
+//! of UDP took. Cells that differ only in the factor that distinguishes the lines of a figure (the congestion control) are lines
+//! of one chart, so that several flows share one axis; so are the streams of a run, and the runs of several archives. If all
+//! lines of a chart are of one run, the cause that limited it is shown behind them. What a recording captured at that time is
+//! shown below, on the same axis.
 //!
-//! Of each cell the first process that counts is drawn: a course is an example, and an average of courses would be one that
-//! no flow ever took.
+//! For each cell the first valid process is drawn: a time series is an example, and an average of several would be one that
+//! no flow ever had.
 
 use super::counts;
 use super::error::Error;
@@ -14,9 +14,9 @@ use super::results::{Bench, Measured, words};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Readings of a flow that are drawn; of a longer course every n-th.
+/// Maximum number of points drawn for a flow; of a longer series every n-th is drawn.
 const POINTS: usize = 600;
-/// What is drawn: the metric, its unit, and what it is.
+/// What is drawn: the metric, its unit, and its title.
 const DRAWN: &[(&str, &str, &str)] = &[
     ("interval", "bit/s", "throughput"),
     ("tcp.cwnd", "segments", "congestion window"),
@@ -25,48 +25,48 @@ const DRAWN: &[(&str, &str, &str)] = &[
     (LATENCY, "us", "latency of recorded operations"),
     (CARRIED, "bit/s", "throughput of the recorded disks"),
 ];
-/// What recordings give; no metric of a run is called so.
+/// Pseudo-metrics from recordings; no metric of a run has these names.
 const LATENCY: &str = "beside.latency";
 const CARRIED: &str = "beside.carried";
-/// What tcp_probe recorded at each acknowledgement is drawn with the readings of the same name.
+/// Values that tcp_probe recorded at each acknowledgement are drawn with the readings of the same name.
 const EACH: (&str, &str, &str) = ("ack.", "tcp.", "each acknowledgement");
-/// What held a run back: the share of a stretch of time, with the cause in its labels.
+/// The cause that limited a run: its share of an interval, with the cause in its labels.
 const LIMITED: &str = "limited";
-/// The factor that tells the lines of a chart apart.
+/// The factor that distinguishes the lines of a chart.
 const APART: &str = "cc";
 
 /// A chart of flows over time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Flows {
-    /// What it shows, and the factors that all its lines have.
+    /// What it shows, and the factors common to all its lines.
     pub title: String,
     /// Unit of the values.
     pub unit: &'static str,
     /// The lines.
     pub flows: Vec<Flow>,
-    /// What held the flows back, if all are of one run: stretches in the order of time.
+    /// What limited the flows, if all are of one run: intervals in order of time.
     pub bands: Vec<Band>,
-    /// Where the axis of time ends, s: the same for all charts that belong together.
+    /// End of the time axis, s: the same for all charts that belong together.
     pub end: f64,
 }
 
 /// A flow.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Flow {
-    /// The factor's value, and which of several streams.
+    /// The factor's value, and the stream, if there are several.
     pub name: String,
     /// Seconds since the first reading, and the value.
     pub points: Vec<(f64, f64)>,
 }
 
-/// A stretch of time in which one cause held the flows back for the most part.
+/// An interval in which one cause limited the flows most of the time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Band {
     /// Seconds since the first reading.
     pub from: f64,
     /// Seconds since the first reading.
     pub to: f64,
-    /// In words: `link rate`.
+    /// The cause in words: `link rate`.
     pub cause: String,
 }
 
@@ -76,9 +76,9 @@ type Points = Vec<(u64, f64)>;
 /// The readings of a process that are drawn, by chart and by labels.
 #[derive(Default)]
 struct Lines<'a> {
-    /// By what is drawn, by direction, and by the rest of the labels.
+    /// By what is drawn, by direction, and by the remaining labels.
     lines: BTreeMap<(usize, &'a str, String), Points>,
-    /// By direction and time the cause with its share, the greatest.
+    /// By direction and time, the cause with the largest share.
     causes: BTreeMap<(&'a str, u64), (&'a str, f64)>,
 }
 
@@ -115,7 +115,7 @@ impl<'a> Lines<'a> {
         self.lines.keys().map(|k| k.1).collect::<BTreeSet<_>>().len()
     }
 
-    /// What held a direction back; neighbours of one cause are one stretch, and a gap belongs to what was before it.
+    /// Returns what limited a direction; adjacent intervals of one cause are merged, and a gap belongs to the interval before it.
     fn bands(&self, direction: &str, start: u64) -> Vec<Band> {
         let seconds = |t: u64| t.saturating_sub(start) as f64 / 1e9;
         let mut bands: Vec<Band> = Vec::new();
@@ -135,7 +135,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Which chart a metric belongs to, and what its line is besides.
+/// Returns the chart to which a metric belongs, and an additional label for its line.
 fn drawn(metric: &str) -> Option<(usize, Option<&'static str>)> {
     let place = |wanted: &str| DRAWN.iter().position(|d| d.0 == wanted);
     match metric.strip_prefix(EACH.0) {
@@ -144,17 +144,17 @@ fn drawn(metric: &str) -> Option<(usize, Option<&'static str>)> {
     }
 }
 
-/// A chart that is being made.
+/// A chart under construction.
 #[derive(Default)]
 struct Chart {
     flows: Vec<Flow>,
-    /// What held each run back whose lines are here, by the run's name.
+    /// What limited each run with lines in this chart, by the run's name.
     runs: BTreeMap<String, Vec<Band>>,
 }
 
 type Charts = BTreeMap<(usize, String), Chart>;
 
-/// The charts that this archive holds readings for.
+/// Returns the charts for which this archive has readings.
 pub fn flows(bench: &Bench, all: &[Measured]) -> Vec<Flows> {
     let mut charts = Charts::new();
     for m in all {
@@ -168,11 +168,11 @@ pub fn flows(bench: &Bench, all: &[Measured]) -> Vec<Flows> {
     finished(charts, None)
 }
 
-/// The flows of several runs on one axis. Runs that overlap in time keep their places by the clock, which is that of the
-/// machine that asked; others begin together. What was recorded beside them stands on the same axis, for as long as they lasted.
+/// Returns the flows of several runs on one axis. Runs that overlap in time keep their positions by the clock of the client
+/// machine; others start together. Recordings made beside them are on the same axis, for as long as the runs lasted.
 ///
 /// # Errors
-/// A recording has no place there.
+/// A recording does not fit on that axis.
 pub fn flows_of(runs: &[Bench], recordings: &[RecordingSeries]) -> Result<Vec<Flows>, Error> {
     let mut all = Vec::new();
     for bench in runs {
@@ -211,10 +211,10 @@ pub fn flows_of(runs: &[Bench], recordings: &[RecordingSeries]) -> Result<Vec<Fl
     Ok(finished(charts, Some(last.saturating_sub(least) as f64 / 1e9).filter(|_| overlap)))
 }
 
-/// Recordings alone on one axis: of one clock, and made at the same time.
+/// Returns recordings alone on one axis: they must share a clock, and overlap in time.
 ///
 /// # Errors
-/// Two of them have no common clock, or no common time.
+/// Two of them have no common clock, or do not overlap.
 pub fn together(recordings: &[RecordingSeries]) -> Result<Vec<Flows>, Error> {
     let lasted: Vec<(&RecordingSeries, (u64, u64))> =
         recordings.iter().filter_map(|r| Some((r, r.lasted()?))).collect();
@@ -235,7 +235,7 @@ pub fn together(recordings: &[RecordingSeries]) -> Result<Vec<Flows>, Error> {
     Ok(finished(charts, Some(last.saturating_sub(least) as f64 / 1e9)))
 }
 
-/// Adds what a recording saw between these times.
+/// Adds what a recording captured between these times.
 fn beside(charts: &mut Charts, recording: &RecordingSeries, least: u64, last: u64) {
     for (metric, lines) in [(LATENCY, recording.latencies(least, last)), (CARRIED, recording.carried(least, last))] {
         let Some((at, _)) = drawn(metric).filter(|_| !lines.is_empty()) else { continue };
@@ -244,12 +244,12 @@ fn beside(charts: &mut Charts, recording: &RecordingSeries, least: u64, last: u6
     }
 }
 
-/// The first process of a cell that counts.
+/// Returns the first valid process of a cell.
 fn first(bench: &Bench, m: &Measured) -> Option<u64> {
     bench.tables.replicates.iter().find(|r| r.cell == m.cell.id && counts(r)).map(|r| r.id)
 }
 
-/// Adds a run's lines; `called` says what it is called, `otherwise` if that is nothing and there is one line.
+/// Adds a run's lines; `called` names the run, `otherwise` is used if that is empty and there is one line.
 fn add(charts: &mut Charts, courses: &Lines, start: u64, title: &str, called: &[&str], otherwise: &str) {
     let both = courses.directions() > 1;
     for ((at, direction, labels), course) in &courses.lines {
@@ -265,7 +265,7 @@ fn add(charts: &mut Charts, courses: &Lines, start: u64, title: &str, called: &[
     }
 }
 
-/// `end`: where all axes end; without it each where its own flows do.
+/// Finishes the charts. `end`: where all axes end; without it each axis ends with its own flows.
 fn finished(charts: Charts, end: Option<f64>) -> Vec<Flows> {
     let own = |chart: &Chart| chart.flows.iter().flat_map(|f| &f.points).fold(0.0, |end, point| point.0.max(end));
     let chart = |((at, title), chart): ((usize, String), Chart)| Flows {
@@ -273,7 +273,7 @@ fn finished(charts: Charts, end: Option<f64>) -> Vec<Flows> {
         unit: DRAWN[at].1,
         end: end.unwrap_or_else(|| own(&chart)),
         flows: chart.flows,
-        // What holds one run back says nothing of another.
+        // The limit of one run does not apply to another.
         bands: if chart.runs.len() == 1 { chart.runs.into_values().flatten().collect() } else { Vec::new() },
     };
     charts.into_iter().map(chart).collect()
@@ -334,7 +334,7 @@ mod tests {
         assert!(flows(&bench("b", "http"), &[]).is_empty());
     }
 
-    /// A run of two streams from `begin` on, for two seconds, of which the first is the application's.
+    /// A run of two streams from `begin` on, for two seconds, of which the first is application-limited.
     fn run(name: &str, begin: u64) -> Bench {
         let mut b = bench(name, "net run");
         b.add(&[("streams", "2")], 100.0, 1000.0, 1);

@@ -1,8 +1,8 @@
 //! Results over time: the same cells in one archive after the other, and where the machine changed in between.
 //!
-//! Each result is compared with the one before it of the same cell ([`super::compare`]), so that a step is distinguished from noise;
-//! the margins and corrections are those of that pair of archives. A fact that holds for a run only (the load, the
-//! temperature) is no change of the machine.
+//! Each result is compared with the previous one of the same cell ([`super::compare`]), so that a step is distinguished from
+//! noise; the margins and corrections are those of that pair of archives. A fact that holds only for a run (the load, the
+//! temperature) is not a change of the machine.
 
 use super::comparable::Rules;
 use super::compare::{Compared, archives, named};
@@ -20,7 +20,7 @@ pub struct History {
     pub version: u32,
     /// The archives, oldest first.
     pub archives: Vec<Entry>,
-    /// A line a cell.
+    /// One line per cell.
     pub cells: Vec<Line>,
 }
 
@@ -29,11 +29,11 @@ pub struct History {
 pub struct Entry {
     /// Its name.
     pub archive: String,
-    /// When it was begun, ns since 1970.
+    /// When it was started, ns since 1970.
     pub created_unix_ns: u64,
-    /// Whether it came to its end.
+    /// Whether it ran to its end.
     pub complete: bool,
-    /// What changed of the machine since the one before.
+    /// Changes of the machine since the previous archive.
     pub changed: Vec<FactDifference>,
 }
 
@@ -55,24 +55,24 @@ pub struct Line {
 /// A result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Point {
-    /// The archive's place in the list.
+    /// The archive's index in the list.
     pub archive: usize,
     /// The score.
     pub estimate: Option<f64>,
-    /// Ends of its interval.
+    /// Bounds of its confidence interval.
     pub ci95: Option<[f64; 2]>,
     /// Processes.
     pub processes: usize,
-    /// Beside the one before of this cell: score / its score.
+    /// Score / previous score of this cell.
     pub ratio: Option<f64>,
-    /// `faster`, `slower`, `equivalent`, `inconclusive` or `disturbed` beside that; `not comparable` where it is another quantity.
+    /// `faster`, `slower`, `equivalent`, `inconclusive` or `disturbed` relative to that; `not comparable` where it is another quantity.
     pub verdict: Option<&'static str>,
 }
 
 /// The design's name, the factors in words, and the metric of a further score.
 type Key = (String, String, Option<String>);
 
-/// The history of these archives, in any order.
+/// Returns the history of these archives, given in any order.
 pub fn history(mut benches: Vec<Bench>) -> History {
     benches.sort_by_key(|b| b.created_unix_ns);
     let mut lines: BTreeMap<Key, Line> = BTreeMap::new();
@@ -130,7 +130,7 @@ pub fn history(mut benches: Vec<Bench>) -> History {
     History { version: 1, archives: entries, cells: lines.into_values().collect() }
 }
 
-/// The history for people.
+/// Formats the history for people.
 pub fn text(history: &History) -> String {
     let mut text = String::new();
     for (at, e) in history.archives.iter().enumerate() {
@@ -145,7 +145,7 @@ pub fn text(history: &History) -> String {
         let middle = line.points.iter().find_map(|p| p.estimate).unwrap_or(0.0);
         let (size, unit) = scale(&line.unit, middle);
         let _ = writeln!(text, "\n{} {}{score} ({unit})", line.workload, shown(&words(&line.parameters)));
-        // Bars share a scale from zero, so that a small difference looks small.
+        // The bars share a scale from zero, so that a small difference looks small.
         let most = line.points.iter().filter_map(|p| p.ci95.map(|c| c[1]).or(p.estimate)).fold(0.0, f64::max);
         for p in &line.points {
             let changed = if history.archives[p.archive].changed.is_empty() { ' ' } else { '*' };

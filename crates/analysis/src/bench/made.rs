@@ -1,11 +1,11 @@
-//! A benchmark made of numbers, for tests: every iteration is known, so that every ratio is arithmetic.
+//! A synthetic benchmark for tests: every iteration is known, so that every ratio can be calculated.
 
 use super::results::Bench;
 use model::Fact;
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use stats::random::Random;
 
-/// A benchmark of one design whose score is a rate; cells are added.
+/// Creates a benchmark of one design whose score is a rate; cells are added later.
 pub fn bench(name: &str, design: &str) -> Bench {
     let mut bench = Bench { name: name.into(), created_unix_ns: 1_000_000_000, ..Bench::default() };
     bench.tables.designs.push(DesignRow {

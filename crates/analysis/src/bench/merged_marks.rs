@@ -1,11 +1,11 @@
-//! What the processes of a cell say of themselves, in one text: the proof of a mode counts what was compiled and for how long, in other numbers in
-//! each process, and proves the same thing.
+//! Merges what the processes of a cell report into one text: the proof of a mode counts what was compiled and for how long, with
+//! different numbers in each process, and proves the same thing.
 //!
-//! A text is taken apart at its semicolons. A part that all say alike is kept; one in which only numbers differ is kept with their range; of any other
-//! nothing is shown.
+//! A text is split at its semicolons. A part that is equal in all texts is kept; one in which only numbers differ is kept with
+//! their range; any other part is dropped.
 
-/// The part, where numbers are taken for their place only, and those numbers. A number stands alone: that of a version or of a name (`c2`) is part
-/// of it.
+/// Splits a part into its text, with numbers replaced by placeholders, and those numbers. Only free-standing numbers count: that
+/// of a version or of a name (`c2`) is part of the text.
 fn taken_apart(part: &str) -> (String, Vec<&str>) {
     let (mut skeleton, mut numbers) = (String::new(), Vec::new());
     let mut rest = part;
@@ -28,7 +28,7 @@ fn taken_apart(part: &str) -> (String, Vec<&str>) {
     (skeleton, numbers)
 }
 
-/// What parts of the same place have in common.
+/// Returns what parts at the same place have in common.
 fn common(parts: &[&str]) -> Option<String> {
     let first = *parts.first()?;
     if parts.iter().all(|part| *part == first) {
@@ -52,7 +52,7 @@ fn common(parts: &[&str]) -> Option<String> {
     Some(out)
 }
 
-/// The parts of texts, by their places; nothing where a text has more of them than another.
+/// Returns the parts of texts, by place; `None` if a text has more parts than another.
 fn by_place<'a>(texts: &[&'a str]) -> Option<Vec<Vec<&'a str>>> {
     let split: Vec<Vec<&str>> = texts.iter().map(|text| text.split("; ").collect()).collect();
     let places = split.first()?.len();
@@ -62,21 +62,21 @@ fn by_place<'a>(texts: &[&'a str]) -> Option<Vec<Vec<&'a str>>> {
         .then(|| (0..places).map(|place| split.iter().map(|parts| parts[place]).collect()).collect())
 }
 
-/// What texts say in common. Nothing if they do not even begin alike.
+/// Returns what texts have in common; `None` if their first parts differ.
 pub fn in_common(texts: &[&str]) -> Option<String> {
     let mut parts = by_place(texts)?.into_iter().map(|parts| common(&parts));
     let first = parts.next()??;
     Some(std::iter::once(first).chain(parts.flatten()).collect::<Vec<_>>().join("; "))
 }
 
-/// Whether one group of texts says something that another contradicts: a part that is the same within each and not in both.
+/// Whether two groups of texts contradict each other: a part is the same within each group but differs between them.
 pub fn contradict(a: &[&str], b: &[&str]) -> bool {
     let (Some(a), Some(b)) = (by_place(a), by_place(b)) else { return a != b };
     let fixed = |parts: &[&str]| parts.iter().all(|part| *part == parts[0]).then(|| parts[0].to_string());
     let differ = |(x, y): (&Vec<&str>, &Vec<&str>)| {
         let (skeleton_x, skeleton_y) = (taken_apart(x[0]).0, taken_apart(y[0]).0);
         match (fixed(x), fixed(y)) {
-            // One process's count of ms is as good as another's.
+            // Counts of ms of single processes do not contradict each other.
             (Some(x), Some(y)) if skeleton_x.ends_with(" ms") && skeleton_x == skeleton_y => {
                 x.is_empty() != y.is_empty()
             }

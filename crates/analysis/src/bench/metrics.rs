@@ -1,5 +1,5 @@
-//! What processes print besides their score: latencies, what the disk did, how much was asked for. A number a process is the mean
-//! of what it printed; a cell has the mean of those, and the least and the greatest.
+//! What processes print besides their score: latencies, disk activity, requested bytes. The number of a process is the mean of
+//! what it printed; a cell has the mean of those, and the minimum and the maximum.
 
 use super::{counts, mean};
 use model::table::{Replicate, Sample};
@@ -13,16 +13,16 @@ pub struct OtherMetric {
     pub unit: String,
     /// Mean over processes.
     pub mean: f64,
-    /// The least and the greatest process.
+    /// The smallest and the largest value of a process.
     pub range: [f64; 2],
 }
 
-/// The metrics of each cell, by name; those that make the score are left out, and those with labels.
+/// Returns the metrics of each cell, by name; without those that make up the score, and those with labels.
 pub fn others(replicates: &[Replicate], samples: &[Sample]) -> BTreeMap<u64, BTreeMap<String, OtherMetric>> {
     let out = super::disturbed::left_out(replicates);
     let counted = replicates.iter().filter(|r| counts(r) && !out.contains(&r.id));
     let cells: BTreeMap<u64, u64> = counted.map(|r| (r.id, r.cell)).collect();
-    // By cell and metric its unit, and by process what it printed.
+    // By cell and metric: its unit, and by process what it printed.
     type Printed<'a> = (&'a str, BTreeMap<u64, Vec<f64>>);
     let mut all: BTreeMap<(u64, &str), Printed<'_>> = BTreeMap::new();
     for s in samples.iter().filter(|s| s.labels.is_empty()) {
@@ -41,7 +41,7 @@ pub fn others(replicates: &[Replicate], samples: &[Sample]) -> BTreeMap<u64, BTr
     by_cell
 }
 
-/// In a line for people: the latencies of single requests, and what the disk moved for each byte that was asked for.
+/// Formats a line for people: the latencies of single requests, and the bytes that the disk moved for each requested byte.
 pub fn line(metrics: &BTreeMap<String, OtherMetric>) -> Option<String> {
     let percentiles: BTreeSet<&str> = metrics.keys().filter_map(|name| name.strip_prefix("latency.p")).collect();
     let latency = |p: &&str| {

@@ -1,19 +1,19 @@
-//! Benchmarks: what the processes of a cell say together.
+//! Benchmarks: combines the results of the processes of a cell.
 //!
-//! An archive holds what each process printed. Here that becomes one number a cell, in three steps that never look at
-//! another cell:
+//! An archive holds what each process printed. This module turns that into one number per cell, in three steps that
+//! never use other cells:
 //!
-//! 1. **A process** ([`process`]): its iterations are classified ([`stats::steady`]), and the steady ones are kept, with
-//!    their outliers. A process without a steady state gives all its iterations and says so.
-//! 2. **A cell** ([`estimate`]): the median of the processes' means, with an interval from the differences between
-//!    processes ([`stats::cells`]).
-//! 3. **The score**: for a rate, work divided by that time; the ends of the interval likewise. Times of iterations are averaged and
-//!    then inverted, since the mean of rates is not the rate of the mean time.
+//! 1. **A process** ([`process`]): its iterations are classified ([`stats::steady`]), and the steady ones are kept, with their
+//!    outliers. A process without a steady state contributes all its iterations, and is classified accordingly.
+//! 2. **A cell** ([`estimate`]): the median of the processes' means, with an interval from the differences between processes
+//!    ([`stats::cells`]).
+//! 3. **The score**: for a rate, work divided by that time, and likewise the bounds of the interval. Times of iterations are
+//!    averaged and then inverted, since the mean of rates is not the rate of the mean time.
 //!
-//! A network run ([`net`]) is a cell of one process that tells its own interval.
+//! A network run ([`net`]) is a cell of one process that reports its own interval.
 //!
-//! A replicate that failed, belongs to a warm-up block or was recorded to show why is part of no estimate; failures are
-//! counted and their first reason is kept.
+//! A replicate that failed, belongs to a warm-up block or was recorded as an explanation is not part of any estimate;
+//! failures are counted and the first reason is kept.
 
 pub mod apart;
 pub mod cluster;
@@ -55,7 +55,7 @@ use std::collections::{BTreeMap, HashMap};
 /// The level of every interval.
 pub const LEVEL: f64 = 0.95;
 
-/// What a score is made of.
+/// What a score is computed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     /// Work in an iteration / its mean time.
@@ -64,12 +64,12 @@ pub enum Of {
     Time,
     /// The mean of the metric as it was printed.
     Value,
-    /// What a network run measured.
+    /// The value that a network run measured.
     Run,
 }
 
 impl Of {
-    /// As archives name it. Other names, of other versions, are times.
+    /// Parses the name used in archives. Other names, of other versions, are times.
     pub fn from_name(name: &str) -> Self {
         match name {
             "rate" => Self::Rate,
@@ -89,27 +89,27 @@ impl Of {
         }
     }
 
-    /// Whether iterations are made one of, so that they are classified.
+    /// Whether the score is computed from iterations, so that they are classified.
     fn has_iterations(self) -> bool {
         matches!(self, Self::Rate | Self::Time)
     }
 }
 
-/// What is made of a cell's metric.
+/// How a cell's metric becomes its score.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Score {
-    /// Of what it is made.
+    /// What it is computed from.
     pub of: Of,
     /// The metric.
     pub metric: String,
     /// Unit of the score; empty if it follows from the samples.
     pub unit: Option<String>,
-    /// The score is multiplied by this.
+    /// Factor by which the score is multiplied.
     pub scale: f64,
 }
 
 impl Score {
-    /// That of a cell of a design.
+    /// Returns the score of a cell of a design.
     pub fn of(design: &DesignRow, cell: &DesignCell) -> Self {
         Self {
             of: if design.name == run_score::RUN { Of::Run } else { Of::from_name(&design.score) },
@@ -119,7 +119,7 @@ impl Score {
         }
     }
 
-    /// A further one.
+    /// Returns a further score.
     pub fn also(also: &results::ExtraScore) -> Self {
         Self { of: Of::Value, metric: also.metric.clone(), unit: also.unit.clone(), scale: also.scale }
     }
@@ -130,30 +130,30 @@ impl Score {
 pub struct Process {
     /// The replicate.
     pub replicate: u64,
-    /// What it did over its iterations; `None` if it has too few to tell, or prints scores instead of times.
+    /// Its behaviour over its iterations; `None` if it has too few, or prints scores instead of times.
     pub class: Option<Class>,
     /// The first steady iteration; `None` without a steady state.
     pub steady_from: Option<usize>,
-    /// The values that its mean is made of: steady iterations, in the metric's unit.
+    /// The values of which it is the mean: steady iterations, in the metric's unit.
     pub values: Vec<f64>,
     /// All its iterations.
     pub iterations: usize,
-    /// The first iteration: what a cold start gets.
+    /// The first iteration: the cost of a cold start.
     pub first: f64,
     /// Flagged outliers among them.
     pub outliers: usize,
-    /// The share of time that these took.
+    /// The share of time of these outliers.
     pub outlier_share: f64,
     /// Work in an iteration and its unit, for a rate.
     pub work: Option<(f64, String)>,
-    /// The rate of requests that it says it achieved, per second (`request.rate`): what became of an offered one.
+    /// The rate of requests that it reports as achieved, per second (`request.rate`), for an offered rate.
     pub achieved: Option<f64>,
     /// The metric's unit.
     pub unit: String,
 }
 
-/// Judges one process by its samples; `penalty` is what a change of its level must pay. `None` if it did not print the
-/// metric, or no work where there must be some.
+/// Evaluates one process by its samples; `penalty` is that for a change of level. `None` if it did not print the
+/// metric, or no work where work is needed.
 pub fn process(score: &Score, penalty: Penalty, replicate: u64, samples: &[&Sample]) -> Option<Process> {
     let own: Vec<&&Sample> = samples.iter().filter(|s| s.metric == score.metric).collect();
     let times: Vec<f64> = match run_score::is_per_run(score) {
@@ -165,7 +165,7 @@ pub fn process(score: &Score, penalty: Penalty, replicate: u64, samples: &[&Samp
     if score.of == Of::Rate && work.as_ref().is_none_or(|(amount, _)| *amount <= 0.0) {
         return None;
     }
-    // A printed score is not a time: that a later one is lower says nothing about a warm-up.
+    // A printed score is not a time: a lower later one does not indicate a warm-up.
     let classified = || steady::classify(&times, steady::EQUIVALENCE, penalty, replicate);
     let steady = score.of.has_iterations().then(classified).flatten();
     Some(Process {
@@ -183,70 +183,70 @@ pub fn process(score: &Score, penalty: Penalty, replicate: u64, samples: &[&Samp
     })
 }
 
-/// Half the width of the interval of these processes so far, as a fraction of their median: what the stop rule looks at.
+/// Returns the half-width of the interval of these processes so far, as a fraction of their median: the input of the stop rule.
 pub fn half_width(processes: &[&Process]) -> Option<f64> {
     let values: Vec<&[f64]> = processes.iter().map(|p| &p.values[..]).collect();
     cells::middle(&cells::Cell::new(&values)?, LEVEL)?.precision()
 }
 
-/// What a cell's processes say together.
+/// The combined result of a cell's processes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CellEstimate {
     /// The cell.
     pub cell: u64,
     /// Unit of the estimate.
     pub unit: String,
-    /// The score of the typical process (the median); nothing if fewer than two gave a result (of a network run, which is one, if it
-    /// gave none).
+    /// The score of the typical process (the median); `None` if fewer than two gave a result (for a network run, which is one
+    /// process, if it gave none).
     pub estimate: Option<f64>,
-    /// Ends of the interval of 0.95 (of five processes their range, which holds in 0.94); nothing of fewer than five.
+    /// Bounds of the interval of 0.95 (for five processes their range, which covers 0.94); `None` for fewer than five.
     pub ci95: Option<[f64; 2]>,
-    /// How the interval was made.
+    /// How the interval was computed.
     pub method: String,
-    /// `flat`, `warmup`, `slowdown`, `no steady state`, or `inconsistent` if processes differ; nothing if they have too
-    /// few iterations to tell.
+    /// `flat`, `warmup`, `slowdown`, `no steady state`, or `inconsistent` if processes differ; `None` if they have too few iterations.
     pub class: Option<Consistency>,
-    /// Processes that the estimate is made of.
+    /// Number of processes in the estimate.
     pub processes: usize,
-    /// Those with a result that it is not made of, since others disturbed them ([`disturbed`]).
+    /// Number of processes with a result that are excluded, since others disturbed them ([`disturbed`]).
     pub left_out: usize,
-    /// Processes that gave no result.
+    /// Number of processes without a result.
     pub failed: usize,
-    /// Why the first of them did not.
+    /// The reason of the first of them.
     pub failure: Option<String>,
-    /// The score of the first iteration, median over processes: what a cold start gets.
+    /// The score of the first iteration, median over processes: the cost of a cold start.
     pub first: Option<f64>,
     /// Iterations of all these processes.
     pub iterations: usize,
     /// Those flagged as outliers; they are part of the estimate.
     pub outliers: usize,
-    /// The largest share of its time that outliers took of a process.
+    /// The largest share of a process's time that was spent in outliers.
     pub outlier_share: f64,
-    /// How many processes each gate let through, marked, or could not judge: gate, state, number. Those of the time in which they ran among them
-    /// ([`disturbed`]).
+    /// How many processes each gate passed, marked, or could not evaluate: gate, state, number. Includes those for the time in
+    /// which they ran ([`disturbed`]).
     pub gates: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Whether every one of these processes checked its result; nothing if none says so.
+    /// Whether all of these processes checked their results; `None` if none reports it.
     pub verified: Option<bool>,
-    /// What they checked, as the first one says.
+    /// What they checked, as the first one reports.
     pub verified_by: Option<String>,
-    /// Why it has no, or no further, processes.
+    /// Why it has no processes, or no further ones.
     pub absent: Option<String>,
 }
 
 impl CellEstimate {
-    /// Half the width of the interval as a fraction of the score. Ends of a logarithm's interval are not equally far from it.
+    /// Returns the half-width of the interval as a fraction of the score. The bounds of a logarithm's interval are not
+    /// equally far from it.
     pub fn half_width(&self) -> Option<f64> {
         let [low, high] = self.ci95?;
         self.estimate.map(|value| (high - low) / 2.0 / value.abs()).filter(|half| half.is_finite())
     }
 }
 
-/// The estimate of every cell, in the order of the table of cells.
+/// Returns the estimate of every cell, in the order of the table of cells.
 pub fn estimate(tables: &Tables, penalty: Penalty) -> Vec<CellEstimate> {
     estimate_by(tables, penalty, &|design, cell| Some(Score::of(design, cell)))
 }
 
-/// The same by a score of one's own; cells without one are left out.
+/// The same with a custom score; cells without one are left out.
 pub fn estimate_by(
     tables: &Tables,
     penalty: Penalty,
@@ -282,8 +282,8 @@ fn of_cell(
     let processes: Vec<Process> = good.iter().filter_map(judged).collect();
     let classes: Vec<Class> = processes.iter().filter_map(|p| p.class).collect();
     let class = steady::consistency(&classes).filter(|_| classes.len() == processes.len());
-    // Processes that sized their iterations themselves may have done different amounts of work: times of the same amount.
-    // What they print as a value is none of that amount.
+    // Processes that sized their iterations themselves may have done different amounts of work: normalise times to the
+    // same amount. Values that they print do not depend on that amount.
     let work = |p: &Process| p.work.as_ref().filter(|_| score.of != Of::Value).map(|(amount, _)| *amount);
     let amount = |p: &Process| work(p).unwrap_or(1.0);
     let of_first = processes.first().map_or(1.0, amount);
@@ -297,7 +297,7 @@ fn of_cell(
     let between = || {
         let middle = |cell: &cells::Cell| scored(&cells::middle(cell, LEVEL)?, &convert);
         let found = cells::Cell::new(&times).as_ref().and_then(middle);
-        // Too few for an interval still have a median.
+        // Too few for an interval, but enough for a median.
         let few = || convert(stats::quantile::of(&times.iter().map(|t| mean(t)).collect::<Vec<_>>(), 0.5)?);
         if times.len() < 2 {
             return None;
@@ -333,12 +333,12 @@ fn of_cell(
 }
 
 /// Whether a replicate may be part of an estimate. A result that was checked and found wrong never is, whatever the
-/// runner that stored it thought.
+/// runner that stored it decided.
 pub fn counts(replicate: &Replicate) -> bool {
     !replicate.warmup && replicate.why.is_none() && replicate.failure.is_none() && replicate.verified != Some(false)
 }
 
-/// A mean of the metric as a score; `None` if there is none (a rate of no time).
+/// Converts a mean of the metric to a score; `None` if there is none (a rate of no time).
 fn converted(score: &Score, process: Option<&Process>, mean: f64) -> Option<f64> {
     let value = match (score.of, process?.work.as_ref()) {
         (Of::Rate, Some((work, _))) => work / seconds(&process?.unit, mean)?,
@@ -348,7 +348,7 @@ fn converted(score: &Score, process: Option<&Process>, mean: f64) -> Option<f64>
     Some(value * score.scale).filter(|v| v.is_finite())
 }
 
-/// A time in seconds. An iteration without a unit is one in ns, as its metric says.
+/// Converts a time to seconds. An iteration without a unit is in ns, as defined for the metric.
 fn seconds(unit: &str, time: f64) -> Option<f64> {
     let size = match unit {
         "s" => 1.0,
@@ -360,7 +360,7 @@ fn seconds(unit: &str, time: f64) -> Option<f64> {
     Some(time * size)
 }
 
-/// The estimate with its ends converted; the reciprocal of a time turns them round.
+/// Converts the estimate and its bounds; the reciprocal of a time swaps the bounds.
 fn scored(time: &Estimate, convert: &dyn Fn(f64) -> Option<f64>) -> Option<Estimate> {
     let value = convert(time.value)?;
     let (a, b) = (convert(time.low)?, convert(time.high)?);
@@ -378,7 +378,7 @@ fn unit(score: &Score, process: Option<&Process>) -> String {
 fn gates(replicates: &[&Replicate]) -> BTreeMap<String, BTreeMap<String, u64>> {
     let mut all: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
     for text in replicates.iter().filter_map(|r| r.gates.as_ref()) {
-        // A damaged mark is no gate; the rest of the archive is as good as before.
+        // A damaged mark is not a gate; the rest of the archive remains valid.
         let gates: BTreeMap<String, serde_json::Value> = serde_json::from_str(text).unwrap_or_default();
         for (name, gate) in gates.iter().filter(|(name, _)| *name != "waited") {
             let state = gate["state"].as_str().unwrap_or("unavailable").to_string();

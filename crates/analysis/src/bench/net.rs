@@ -1,4 +1,4 @@
-//! Network runs (`fathom net run -o`): a cell with one process, whose score and interval are its own words (`run_score`).
+//! Network runs (`fathom net run -o`): a cell with one process, which reports its own score and interval (`run_score`).
 
 use super::counts;
 use super::error::Error;
@@ -11,10 +11,10 @@ use super::run_score::{DirectionLimits, LIMITED_BY, Limit, cause, run_score};
 use model::table::{MarkRow, Sample};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The page of network runs: the numbers of each, the flows of all on one axis, and what was recorded beside them.
+/// Builds the page of network runs: the numbers of each, the flows of all on one axis, and what was recorded beside them.
 ///
 /// # Errors
-/// A recording has no place on their axis, or there is no run.
+/// A recording does not fit on their axis, or there is no run.
 pub fn page_of(runs: &[Bench], recordings: &[RecordingSeries]) -> Result<Page, Error> {
     let nothing = |_: &str| -> super::Why { unreachable!("network runs contain no recordings") };
     let several = runs.len() > 1;
@@ -28,7 +28,7 @@ pub fn page_of(runs: &[Bench], recordings: &[RecordingSeries]) -> Result<Page, E
         }
         page
     });
-    // The last one is the page's; the others lend it their numbers.
+    // The page is that of the last run; the numbers of the others are added to it.
     let mut whole = pages.next().ok_or(Error::NoRun)?;
     for mut page in pages {
         join(&mut whole.figures, page.figures);
@@ -44,7 +44,7 @@ pub fn page_of(runs: &[Bench], recordings: &[RecordingSeries]) -> Result<Page, E
     Ok(whole)
 }
 
-/// Bars of one kind of figure, of all runs.
+/// Adds the bars of further runs to the figure of the same kind.
 fn join(figures: &mut Vec<Figure>, more: Vec<Figure>) {
     for figure in more {
         match figures.first_mut() {
@@ -54,7 +54,7 @@ fn join(figures: &mut Vec<Figure>, more: Vec<Figure>) {
     }
 }
 
-/// The score of a run, and of each of its directions if there are two.
+/// Returns the score of a run, and of each of its directions if there are two.
 fn figure(bench: &Bench, several: bool) -> Option<Figure> {
     let all = bench.measured();
     let m = all.first()?;
@@ -99,7 +99,7 @@ fn direction(labels: &str) -> Option<&str> {
     labels.split(' ').find_map(|word| word.strip_prefix("direction="))
 }
 
-/// What limited each direction, as the run stored it. A mark that is no such text, in a foreign archive, is left out.
+/// Returns what limited each direction, as the run stored it. A malformed mark, in a foreign archive, is left out.
 fn direction_limits(bench: &Bench, several: bool) -> Vec<DirectionLimits> {
     let good: BTreeSet<u64> = bench.tables.replicates.iter().filter(|r| counts(r)).map(|r| r.id).collect();
     let of_run = bench.tables.marks.iter().filter(|m| m.replicate.is_some_and(|id| good.contains(&id)));

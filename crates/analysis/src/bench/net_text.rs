@@ -1,5 +1,5 @@
-//! A network run for people: its throughput, and what limited it. Some of its texts come from another machine; none may look like a line
-//! of its own.
+//! A network run for people: its throughput, and what limited it. Some of its texts come from another machine; none of them may
+//! imitate a line of the output.
 
 use super::page::Page;
 use super::results::Bench;
@@ -7,7 +7,7 @@ use super::run_score::DirectionLimits;
 use model::text::{rate, shown};
 use std::fmt::Write as _;
 
-/// Of a run and its page.
+/// Formats a run and its page.
 pub fn text(run: &Bench, page: &Page) -> String {
     let mut text = String::new();
     for bar in page.figures.iter().flat_map(|figure| &figure.bars) {

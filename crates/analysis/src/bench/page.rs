@@ -1,4 +1,4 @@
-//! What the report page draws of a benchmark: computed here, so that the page only draws.
+//! The data of the report page of a benchmark: computed here, so that the page only has to draw.
 
 use super::comparable::Rules;
 use super::compare::{Compared, archives, named};
@@ -15,7 +15,7 @@ use serde::Serialize;
 use stats::steady::{self, Penalty};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Iterations of a process that are drawn; a longer series is thinned to the extremes of its parts.
+/// Maximum number of iterations drawn for a process; a longer series is reduced to the extremes of its parts.
 const POINTS: usize = 400;
 
 /// The page's data.
@@ -27,17 +27,17 @@ pub struct Page {
     pub metrics: Vec<Metric>,
     /// The command that made the archive.
     pub command: Vec<String>,
-    /// What each design asks, and how it was run.
+    /// The question of each design, and how it was run.
     pub designs: Vec<Design>,
-    /// The papers' figures, then the cells that are in none.
+    /// The papers' figures, then the cells that are in none of them.
     pub figures: Vec<Figure>,
     /// The cells with their processes' iterations.
     pub curves: Vec<Curves>,
-    /// What sending TCPs said of themselves over time.
+    /// What sending TCPs reported over time.
     pub flows: Vec<Flows>,
-    /// What held network runs back.
+    /// What limited network runs.
     pub held: Vec<DirectionLimits>,
-    /// Another benchmark beside this one, if there is one.
+    /// The comparison with another benchmark, if there is one.
     pub compared: Option<Compared>,
 }
 
@@ -54,7 +54,7 @@ pub struct Metric {
     pub unit: String,
     /// The mean over processes of what each printed (the mean, if it printed it more than once).
     pub mean: f64,
-    /// The smallest and the largest of the processes'.
+    /// The smallest and the largest value of a process.
     pub range: [f64; 2],
 }
 
@@ -63,7 +63,7 @@ pub struct Metric {
 pub struct Design {
     /// Name.
     pub name: String,
-    /// What it answers.
+    /// The question that it answers.
     pub question: String,
     /// How it was run, in sentences.
     pub method: Vec<String>,
@@ -76,7 +76,7 @@ pub struct Curves {
     pub cell: u64,
     /// Its workload and factors in words.
     pub title: String,
-    /// What the metric is in: `ns` mostly.
+    /// Unit of the metric: mostly `ns`.
     pub unit: String,
     /// The processes, in the order of their blocks.
     pub processes: Vec<Curve>,
@@ -103,7 +103,7 @@ pub struct Curve {
     pub score: String,
 }
 
-/// The page's data of a benchmark; `why` explains a recorded process.
+/// Returns the page's data of a benchmark; `why` explains a recorded process.
 pub fn page(bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
     let measured = bench.measured();
     let printed = metrics::others(&bench.tables.replicates, &bench.tables.samples);
@@ -122,7 +122,7 @@ pub fn page(bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
     }
 }
 
-/// The same of a benchmark with the one before it: what was (`a`) and what is.
+/// The same for a benchmark compared with the previous one (`a`).
 pub fn page_beside(a: &Bench, bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
     Page { compared: Some(archives(a, bench, &Rules::default())), ..page(bench, why) }
 }
@@ -161,7 +161,7 @@ fn title(m: &Measured) -> String {
     format!("{} {}", m.design.name, words(&named(m))).trim().to_string()
 }
 
-/// The other metrics of a cell.
+/// Returns the other metrics of a cell.
 fn of_cell<'a>(
     m: &'a Measured,
     metrics: Option<&'a BTreeMap<String, OtherMetric>>,
@@ -179,7 +179,7 @@ fn of_cell<'a>(
 fn curves(m: &Measured, penalty: Penalty) -> Curves {
     let score = m.score();
     let one = |run: &CountedProcess| {
-        // Classified again as the estimate does, since the rows keep no segments.
+        // Classified again like in the estimate, since the rows hold no segments.
         let classified = || steady::classify(&run.series, steady::EQUIVALENCE, penalty, run.row.id);
         let steady = score.of.has_iterations().then(classified).flatten();
         Curve {
@@ -193,7 +193,7 @@ fn curves(m: &Measured, penalty: Penalty) -> Curves {
             score: run.score(&score).map_or_else(String::new, |s| format!("{} {}", digits(s), m.estimate.unit)),
         }
     };
-    // A single number has no course.
+    // A single number is not a series.
     let mut processes: Vec<Curve> = m.processes.iter().filter(|r| r.series.len() > 1).map(one).collect();
     processes.sort_by_key(|c| c.block);
     Curves {
@@ -204,7 +204,7 @@ fn curves(m: &Measured, penalty: Penalty) -> Curves {
     }
 }
 
-/// The series, or of each of its parts the least and the greatest, so that no spike is lost.
+/// Returns the series, or the minimum and maximum of each of its parts, so that no spike is lost.
 fn thinned(series: &[f64]) -> Vec<(usize, f64)> {
     let all = series.iter().copied().enumerate();
     if series.len() <= POINTS {

@@ -1,9 +1,10 @@
-//! How many processes would it take, and how long should each be? What a benchmark's own spread says ([`stats::plan`]).
+//! How many processes are needed, and how long should each be? Derived from the benchmark's own variance ([`stats::plan`]).
 //!
 //! The iterations of a process and the processes of a cell each add a variance of their own. From both follows how narrow the
-//! interval of more processes would be, and, with the time of an iteration and of a start, how many iterations are worth
-//! their time. The score is that of the typical process, and the width of its interval for other numbers of processes follows from the
-//! places that its ends would have among these ([`stats::median::reach`]). An estimate of few processes is a hint, not a promise.
+//! interval of more processes would be, and, with the time of an iteration and of a start, how many iterations are worth their
+//! time. The score is that of the typical process, and the width of its interval for other numbers of processes follows from the
+//! ranks that its bounds would have among these ([`stats::median::reach`]). An estimate from few processes is a hint, not a
+//! promise.
 
 use super::results::{Bench, Measured};
 use super::{LEVEL, mean, seconds};
@@ -14,12 +15,12 @@ use stats::{median, plan, quantile, student, verdict};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// More processes than anybody waits for.
+/// More processes than anyone would wait for.
 const MOST: usize = 10_000;
-/// The wanted power: how often a difference of the requested size is detected.
+/// The requested power: how often a difference of the requested size is detected.
 const POWER: f64 = 0.9;
 
-/// A cell and what it would take.
+/// A cell and the plan for it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Planned {
     /// The workload.
@@ -30,21 +31,21 @@ pub struct Planned {
     pub name: String,
     /// Processes that it has.
     pub processes: usize,
-    /// Iterations of each that count: of the one that has fewest.
+    /// Valid iterations of each process: the smallest number of any.
     pub iterations: usize,
-    /// Half the width of the interval that it has, as a fraction: what `bench show` tells.
+    /// Half-width of its current interval, as a fraction: the value shown by `bench show`.
     pub half_width: Option<f64>,
-    /// The share of the mean's variance that more iterations of a process would not lower.
+    /// The share of the mean's variance that more iterations of a process would not reduce.
     pub between: f64,
-    /// Processes for an interval of the width asked for; nothing if more than 10,000.
+    /// Processes for an interval of the requested width; `None` if more than 10,000.
     pub for_precision: Option<usize>,
-    /// Processes of each of two such cells to tell a difference of the size asked for nine times of ten.
+    /// Processes of each of two such cells to detect a difference of the requested size nine times out of ten.
     pub for_difference: Option<usize>,
-    /// Iterations of a process that make the most of the time, as far as is known.
+    /// Iterations of a process that make the best use of the time, if known.
     pub best_iterations: Option<usize>,
 }
 
-/// What every cell with at least two processes would take. `precision` is half the width of an interval, `difference` that of two
+/// Plans every cell with at least two processes. `precision` is the half-width of an interval, `difference` that between two
 /// cells, as fractions.
 pub fn plan(bench: &Bench, precision: f64, difference: f64) -> Vec<Planned> {
     bench.measured().iter().filter_map(|m| planned(m, precision, difference)).collect()
@@ -52,7 +53,7 @@ pub fn plan(bench: &Bench, precision: f64, difference: f64) -> Vec<Planned> {
 
 fn planned(m: &Measured, precision: f64, difference: f64) -> Option<Planned> {
     let shortest = m.processes.iter().map(|r| r.costs.len()).min()?;
-    // Balanced, as the method wants it: of each process as many as the shortest has.
+    // The method requires balanced data: of each process as many iterations as the shortest has.
     let (values, counts): (Vec<f64>, Vec<usize>) = match shortest {
         0 => return None,
         1 => (m.processes.iter().map(|r| mean(&r.costs)).collect(), vec![m.processes.len()]),
@@ -70,9 +71,9 @@ fn planned(m: &Measured, precision: f64, difference: f64) -> Option<Planned> {
         let reaches = |n: &usize| median::reach(&scores, *n, LEVEL).is_some_and(|r| r <= half * typical.abs());
         (median::LEAST..=MOST).find(reaches)
     };
-    // The rank test of two cells is surer than their medians by the square root of its efficiency over theirs, (3 / pi) / (2 / pi), and has
-    // the errors of both. A true difference is detected in so many cases if it is further from none than these quantiles of that error,
-    // and further from the margin.
+    // The rank test of two cells is more precise than their medians by the square root of its efficiency over theirs,
+    // (3 / pi) / (2 / pi), and has the errors of both. A true difference is detected with this power if it is further from zero than these
+    // quantiles of that error, and further from the margin.
     let (z, power) = (student::normal_quantile(0.5 + LEVEL / 2.0), student::normal_quantile(POWER));
     let beyond = difference - verdict::MARGIN;
     let error = difference / (z + power);
@@ -93,12 +94,12 @@ fn planned(m: &Measured, precision: f64, difference: f64) -> Option<Planned> {
     })
 }
 
-/// Seconds of one more iteration, and of one more process besides its iterations.
+/// Seconds of one more iteration, and of one more process excluding its iterations.
 fn costs(m: &Measured) -> Option<[f64; 2]> {
     let mut times = Vec::with_capacity(m.processes.len());
     let mut starts = Vec::with_capacity(m.processes.len());
     for run in &m.processes {
-        // A metric that is no time does not say how long an iteration takes.
+        // A metric that is not a time does not give the length of an iteration.
         let time = seconds(&run.process.unit, mean(&run.process.values))?;
         let all = run.row.end_ns.saturating_sub(run.row.start_ns) as f64 / 1e9;
         times.push(time);
@@ -107,7 +108,7 @@ fn costs(m: &Measured) -> Option<[f64; 2]> {
     Some([mean(&times), mean(&starts).max(1e-3)])
 }
 
-/// The plan as text.
+/// Formats the plan.
 pub fn text(all: &[Planned], precision: f64, difference: f64) -> String {
     let percent = |x: f64| format!("{} %", digits(x * 100.0));
     let count = |n: Option<usize>| n.map_or_else(|| format!("> {MOST}"), |n| n.to_string());
@@ -160,7 +161,7 @@ mod tests {
         assert_eq!((wide.processes, wide.iterations, wide.name.as_str()), (8, 30, "rows=1"));
         assert!(wide.between > 0.5 && wide.half_width.unwrap() < 0.003, "{wide:?}");
         assert_eq!(wide.for_precision, Some(5), "the fewest that have an interval: {wide:?}");
-        // Ten times as narrow takes about a hundred times as many, as far as eight processes know how close they lie to their median.
+        // Ten times as narrow takes about a hundred times as many, within the precision that eight processes allow.
         let (some, many) = (of(0.0005, 0.03).for_precision.unwrap(), of(0.00005, 0.03).for_precision.unwrap());
         assert!((20..400).contains(&(many / some)), "{some} {many}");
         assert_eq!(of(1e-9, 0.03).for_precision, None);
@@ -169,7 +170,7 @@ mod tests {
         assert!(text(&[wide], 0.02, 0.03).contains("a difference of 3.00 %"));
     }
 
-    /// Processes that vary by more than their median.
+    /// Processes that differ by more than their median.
     #[test]
     fn plan_uses_shown_half_width() {
         let mut b = bench("b", "w");
@@ -192,7 +193,7 @@ mod tests {
         let plan_of = |precision| plan(&b, precision, 0.03).remove(0);
         let planned = plan_of(shown * 1.001);
         assert_eq!(planned.half_width, Some(shown));
-        // By hand: rates from 1 / 30 to 1, in the middle 1 / 3.
+        // By hand: rates from 1 / 30 to 1, median 1 / 3.
         assert!((shown - (1.0 - 1.0 / 30.0) / 2.0 * 3.0).abs() < 1e-9, "{shown}");
         assert_eq!(planned.for_precision, Some(5));
         assert_eq!(plan_of(shown * 0.999).for_precision, Some(6));

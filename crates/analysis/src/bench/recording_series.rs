@@ -1,32 +1,32 @@
-//! What a recording (`fathom record`) saw while network runs were under way, as courses on the runs' axis: how long its operations and
-//! calls on files took, and what its disks carried. Both archives have CLOCK_BOOTTIME, so that nothing is fitted: they stand where the
-//! clock had them, if it was the same clock ([`crate::bench::flows::flows_of`] asks for that).
+//! What a recording (`fathom record`) captured while network runs were in progress, as time series on the runs' axis: latencies
+//! of its operations and calls on files, and the throughput of its disks. Both archives have CLOCK_BOOTTIME, so no alignment is
+//! needed: times are used as they are, if they are from the same clock (required by [`crate::bench::flows::flows_of`]).
 
 use crate::host_clock::HostClock;
 use crate::rows::{IoAction, Rows};
 use model::Layer;
 use std::collections::BTreeMap;
 
-/// What the disks carried is summed over so much, as the runs' throughput is, ns.
+/// Interval over which disk throughput is summed, the same as for the runs' throughput, ns.
 const BIN_NS: u64 = 100_000_000;
 
-/// A recording, as far as it is drawn beside runs.
+/// The parts of a recording that are drawn beside runs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RecordingSeries {
-    /// What the user called it.
+    /// Name given by the user.
     pub name: String,
-    /// The identity of the clock's boot, if it was kept.
+    /// Boot ID of the clock, if it was stored.
     pub boot: Option<String>,
-    /// Begin and latency, us, of each operation.
+    /// Start and latency, us, of each operation.
     pub operations: Vec<(u64, f64)>,
-    /// The same of calls on files.
+    /// The same for calls on files.
     pub calls: Vec<(u64, f64)>,
-    /// End and bytes of each device command, by the disk and what was done.
+    /// End and bytes of each device command, by disk and action.
     pub commands: BTreeMap<(String, &'static str), Vec<(u64, u64)>>,
 }
 
 impl RecordingSeries {
-    /// What these rows hold of it.
+    /// Builds the series from these rows.
     pub fn new(rows: &Rows, name: &str, boot: Option<String>) -> Self {
         let latency = |start: u64, end: Option<u64>| Some((start, end?.saturating_sub(start) as f64 / 1e3));
         let calls = rows.spans.iter().filter(|s| s.layer == Layer::Syscall);
@@ -47,7 +47,7 @@ impl RecordingSeries {
         }
     }
 
-    /// The same on the clock of the host that conducted it, if another did.
+    /// Converts the series to the clock of the host that conducted the recording, if another machine did.
     #[must_use]
     pub fn on_host(mut self, clock: Option<&HostClock>) -> Self {
         let Some(clock) = clock else { return self };
@@ -58,23 +58,23 @@ impl RecordingSeries {
         self
     }
 
-    /// Every time in it.
+    /// Yields every time in it.
     fn times(&self) -> impl Iterator<Item = u64> {
         let begins = self.operations.iter().chain(&self.calls).map(|(t, _)| *t);
         begins.chain(self.commands.values().flatten().map(|(t, _)| *t))
     }
 
-    /// The first and the last time in it.
+    /// Returns the first and the last time in it.
     pub fn lasted(&self) -> Option<(u64, u64)> {
         Some((self.times().min()?, self.times().max()?))
     }
 
-    /// Whether any of it lies in that time.
+    /// Whether it has any time in that interval.
     pub fn saw(&self, from: u64, to: u64) -> bool {
         self.times().any(|t| (from..=to).contains(&t))
     }
 
-    /// Latencies from `from` to `to`: of operations and of calls, by what they are called.
+    /// Returns latencies from `from` to `to`: of operations and of calls, by name.
     pub fn latencies(&self, from: u64, to: u64) -> Vec<(String, Vec<(u64, f64)>)> {
         let within = |all: &[(u64, f64)]| all.iter().filter(|(t, _)| (from..=to).contains(t)).copied().collect();
         let both = [("operations", &self.operations), ("calls on files", &self.calls)];
@@ -82,7 +82,7 @@ impl RecordingSeries {
         named.into_iter().filter(|(_, all): &(_, Vec<_>)| !all.is_empty()).collect()
     }
 
-    /// What the disks carried from `from` to `to`, bit/s in each stretch of 100 ms, at its end as the runs' throughput is.
+    /// Returns the throughput of the disks from `from` to `to`, bit/s in each interval of 100 ms, at its end like the runs' throughput.
     pub fn carried(&self, from: u64, to: u64) -> Vec<(String, Vec<(u64, f64)>)> {
         let bins = to.saturating_sub(from).div_ceil(BIN_NS).max(1);
         let line = |((disk, done), all): (&(String, &str), &Vec<(u64, u64)>)| {

@@ -1,24 +1,25 @@
-//! `bench compare --fail-on slower:PERCENT`: whether a build that is gated by a comparison passes. A cell that is gone or could not be compared
-//! must not pass for one that is no slower.
+//! `bench compare --fail-on slower:PERCENT`: whether a build that is gated by a comparison passes. A cell that is missing or
+//! could not be compared must not pass as one that is not slower.
 
 use super::compare::{Compared, Pair};
 use crate::text::shown;
 use model::counted;
 
-/// What it comes to.
+/// The result.
 #[derive(Debug)]
 pub struct Verdict {
-    /// Nothing is slower, and nothing that could hide it.
+    /// Nothing is slower, and nothing could hide a slowdown.
     pub passed: bool,
-    /// Why, and what is doubtful.
+    /// The reasons, and any doubts.
     pub lines: Vec<String>,
 }
 
-/// Whether B is slower than A by more than `percent` in a cell, whether one could not be compared, and whether B lost a result that A has.
+/// Checks whether B is slower than A by more than `percent` in a cell, whether one could not be compared, and whether B lost a result
+/// that A has.
 pub fn regressions(done: &Compared, percent: f64) -> Verdict {
     let mut lines = Vec::new();
     let slower = done.slower(percent);
-    // A machine that was busy or hot makes things slower, and hides what is: a build that fails, or passes, shall know.
+    // A busy or hot machine makes things slower, and hides slowdowns: report it whether the build fails or passes.
     let gates = |pair: &Pair| match &pair.gates[..] {
         [] => String::new(),
         gates => format!(" ({})", gates.join("; ")),
@@ -43,7 +44,7 @@ pub fn regressions(done: &Compared, percent: f64) -> Verdict {
             counted(cells.len(), "cell")
         ));
     }
-    // A B that fails more than A did, so that no ratio can be made, is no B that is not slower.
+    // If B fails more often than A, so that there is no ratio, it must not pass as not slower.
     let is_lost = |p: &&Pair| {
         let broken = p.ratio.is_none() && p.b.failed > p.a.failed;
         p.a.estimate.is_some() && (p.b.estimate.is_none() || broken)

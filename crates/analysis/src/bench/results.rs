@@ -1,8 +1,8 @@
-//! A benchmark's archive, with what belongs together found: each cell with its factors, its processes and its estimate.
+//! A benchmark's archive with related rows joined: each cell with its factors, its processes and its estimate.
 //!
 //! A process's values are kept as **costs per unit**: seconds for one unit of work where the score is a rate, the metric
-//! itself otherwise. Two runs may have sized their iterations differently; the time for a row, a request or a flop can be
-//! compared all the same.
+//! itself otherwise. Two runs may have sized their iterations differently; the time for a row, a request or a flop is
+//! still comparable.
 
 use super::{CellEstimate, Of, Process, Score, Tables, counts, disturbed, estimate_by, process, seconds};
 use crate::older;
@@ -18,17 +18,17 @@ use std::collections::{BTreeMap, HashMap};
 /// A benchmark's archive in memory.
 #[derive(Debug, Clone, Default)]
 pub struct Bench {
-    /// What the user called it.
+    /// Name given by the user.
     pub name: String,
-    /// When it was begun, ns since 1970.
+    /// When it was started, ns since 1970.
     pub created_unix_ns: u64,
     /// The command that made it.
     pub command: Vec<String>,
-    /// The identity of the boot whose clock its times are of, if it was kept.
+    /// Boot ID of the clock of its times, if it was stored.
     pub boot: Option<String>,
     /// Its tables.
     pub tables: Tables,
-    /// What a change of level must pay when its processes are classified.
+    /// Penalty for a change of level when its processes are classified.
     pub penalty: Penalty,
 }
 
@@ -43,30 +43,30 @@ pub struct Measured<'a> {
     pub factors: BTreeMap<String, String>,
     /// The score.
     pub estimate: CellEstimate,
-    /// The processes that the score is made of.
+    /// The processes in the score.
     pub processes: Vec<CountedProcess<'a>>,
-    /// What the processes said of themselves, with how many said it: by name.
+    /// The processes' marks, by name, each text with the number of processes that reported it.
     pub marks: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Nothing if this is the cell's score; of a further one ([`Bench::scores`]) what it is.
+    /// `None` if this is the cell's own score; otherwise the further score ([`Bench::scores`]).
     pub also: Option<ExtraScore>,
-    /// The offered rate of the cell's processes, per second; what they achieved is the score.
+    /// The offered rate of the cell's processes, per second; the score is what they achieved.
     pub offered: Option<f64>,
 }
 
-/// A further score of a design's cells: a metric that processes print besides, such as a percentile of latencies.
+/// A further score of a design's cells: another metric that processes print, such as a latency percentile.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ExtraScore {
     /// The metric.
     pub metric: String,
     /// Unit of the score; by default the metric's own.
     pub unit: Option<String>,
-    /// The score is multiplied by it.
+    /// Factor by which the score is multiplied.
     pub scale: f64,
-    /// Which way is good: `higher` or `lower`.
+    /// Direction: `higher` or `lower`.
     pub better: String,
 }
 
-/// What a design's JSON says of its scores.
+/// The scores in a design's JSON.
 #[derive(Debug, Default, Deserialize)]
 struct Planned {
     #[serde(default)]
@@ -88,27 +88,27 @@ struct SetBy {
 }
 
 impl Scores {
-    /// Those of a design; none of one that says nothing.
+    /// Returns the scores of a design; empty if its JSON has none.
     fn of(design: &DesignRow) -> Self {
         serde_json::from_str::<Planned>(&design.design).unwrap_or_default().plan.unwrap_or_default()
     }
 }
 
-/// A process that counts.
+/// A valid process.
 #[derive(Debug, Clone)]
 pub struct CountedProcess<'a> {
     /// Its row.
     pub row: &'a Replicate,
-    /// As the estimate sees it.
+    /// Its evaluation in the estimate.
     pub process: Process,
-    /// Values that its mean is made of, as costs per unit, times the design's scale where the score is no rate.
+    /// Values of which its mean is computed, as costs per unit, times the design's scale where the score is not a rate.
     pub costs: Vec<f64>,
-    /// All of the metric in order, as it was printed.
+    /// All values of the metric in order, as printed.
     pub series: Vec<f64>,
 }
 
 impl CountedProcess<'_> {
-    /// The process's own score.
+    /// Returns the process's own score.
     pub fn score(&self, score: &Score) -> Option<f64> {
         let mean = super::mean(&self.costs);
         let value = if score.of == Of::Rate { score.scale / mean } else { mean };
@@ -117,7 +117,7 @@ impl CountedProcess<'_> {
 }
 
 impl Bench {
-    /// Reads an archive; `name` is what it is called.
+    /// Reads an archive; `name` is its display name.
     ///
     /// # Errors
     /// Those of [`Archive::rows`].
@@ -146,29 +146,29 @@ impl Bench {
         })
     }
 
-    /// Whether every design came to its end.
+    /// Whether every design ran to its end.
     pub fn complete(&self) -> bool {
         self.tables.designs.iter().all(|d| d.stopped.is_some())
     }
 
-    /// Every cell, in the archive's order.
+    /// Returns every cell, in the archive's order.
     pub fn measured(&self) -> Vec<Measured<'_>> {
         self.measured_by(None)
     }
 
-    /// Every score of every cell: each cell's own, and behind it the further ones of which its processes printed the metric.
+    /// Returns every score of every cell: each cell's own, followed by the further ones whose metric its processes printed.
     pub fn scores(&self) -> Vec<Measured<'_>> {
         let most = self.tables.designs.iter().map(|d| Scores::of(d).also.len()).max().unwrap_or(0);
         let mut all = self.measured();
         for at in 0..most {
             all.extend(self.measured_by(Some(at)).into_iter().filter(|m| !m.processes.is_empty()));
         }
-        // A stable order: by cell, its own score first.
+        // Stable sort: by cell, its own score first.
         all.sort_by_key(|m| m.cell.id);
         all
     }
 
-    /// The cells by their own score, or by the further one at this place, of designs that have it.
+    /// Returns the cells by their own score, or by the further score at this index, for designs that have it.
     fn measured_by(&self, at: Option<usize>) -> Vec<Measured<'_>> {
         let t = &self.tables;
         let scores: HashMap<u64, Scores> = t.designs.iter().map(|d| (d.id, Scores::of(d))).collect();
@@ -225,7 +225,7 @@ fn run<'a>(score: &Score, penalty: Penalty, row: &'a Replicate, samples: &[&Samp
         _ => Some(value * score.scale),
     };
     let costs: Vec<f64> = process.values.iter().filter_map(cost).collect();
-    // A run's two directions are no course.
+    // The two directions of a run are not a series.
     let series = match super::run_score::is_per_run(score) {
         true => process.values.clone(),
         false => samples.iter().filter(|s| s.metric == score.metric).map(|s| s.value).collect(),
@@ -234,22 +234,22 @@ fn run<'a>(score: &Score, penalty: Penalty, row: &'a Replicate, samples: &[&Samp
 }
 
 impl Measured<'_> {
-    /// What is made of its metric.
+    /// Returns how its metric becomes its score.
     pub fn score(&self) -> Score {
         self.also.as_ref().map_or_else(|| Score::of(self.design, self.cell), Score::also)
     }
 
-    /// The metric of a further score; nothing of the cell's own.
+    /// Returns the metric of a further score; `None` for the cell's own.
     pub fn further(&self) -> Option<&str> {
         self.also.as_ref().map(|also| also.metric.as_str())
     }
 
-    /// Whether its score is only its own setting: the rate of an open loop.
+    /// Whether its score is just a setting: the rate of an open loop.
     pub fn is_offered(&self) -> bool {
         self.also.is_none() && self.offered.is_some()
     }
 
-    /// Which way its score is good; nothing if its archive does not say (comparisons did not, once), and nobody guesses.
+    /// Returns the direction of its score; `None` if its archive does not record it (comparisons once did not): it is never guessed.
     pub fn better(&self) -> Option<Better> {
         match self.also.as_ref().map(|also| also.better.as_str()).or(self.design.better.as_deref())? {
             "lower" => Some(Better::Lower),
@@ -258,7 +258,7 @@ impl Measured<'_> {
         }
     }
 
-    /// Its processes for a ratio; those of `blocks` only, in that order, if blocks are named.
+    /// Returns its processes for a ratio; only those of `blocks`, in that order, if blocks are given.
     pub fn costs(&self, blocks: Option<&[u64]>) -> Option<cells::Cell> {
         let of = |block: &u64| self.processes.iter().find(|r| r.row.block == *block).map(|r| &r.costs[..]);
         let values: Option<Vec<&[f64]>> = match blocks {
@@ -268,19 +268,19 @@ impl Measured<'_> {
         cells::Cell::new(&values?)
     }
 
-    /// The scores of its processes.
+    /// Returns the scores of its processes.
     pub fn scores(&self) -> Vec<f64> {
         let score = self.score();
         self.processes.iter().filter_map(|r| r.score(&score)).collect()
     }
 
-    /// Its factors as words: `mode=int size=64`.
+    /// Returns its factors as words: `mode=int size=64`.
     pub fn parameters(&self) -> String {
         words(&self.factors)
     }
 }
 
-/// Factors as words; of a comparison's cell, which may have none, nothing.
+/// Formats factors as words; empty for a comparison's cell, which may have none.
 pub fn words(factors: &BTreeMap<String, String>) -> String {
     factors.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }

@@ -1,11 +1,11 @@
-//! What a network run says of itself: its score with an interval, what limited it, and how it was measured.
+//! What a network run reports: its score with an interval, what limited it, and how it was measured.
 //!
-//! A benchmark's cell has its interval from how processes differ. A run is one process; what is known of its mean is how much
-//! parts of it differ (batch means, `net::estimate`), and the run stored that with its estimate. So both are read here and
-//! not made: of each direction `METRIC`, `METRIC.low` and `METRIC.high`. Two directions at once are no independent runs, so
-//! their intervals add up.
+//! The interval of a benchmark's cell comes from the differences between processes. A run is one process; the precision of
+//! its mean follows from the differences between its parts (batch means, `net::estimate`), and the run stored the interval
+//! with its estimate. So both are read here, not computed: for each direction `METRIC`, `METRIC.low` and `METRIC.high`. Two
+//! simultaneous directions are not independent runs, so their intervals add up.
 //!
-//! What limited a direction the run stored too, as the mark `limited_by DIRECTION`, whose text is the JSON of the
+//! The run also stored what limited a direction, as the mark `limited_by DIRECTION`, whose text is the JSON of the
 //! contract of `fathom net run --json`.
 
 use super::{Of, Score};
@@ -13,32 +13,32 @@ pub use archive::runs::NET_RUN as RUN;
 use model::table::{DesignRow, Sample};
 use serde::{Deserialize, Serialize};
 
-/// What the mark of a direction's limits is called, before the direction.
+/// Prefix of the mark of a direction's limits, followed by the direction.
 pub const LIMITED_BY: &str = "limited_by ";
-/// How the interval was made.
+/// How the interval was computed.
 const METHOD: &str = "batch means of this one run";
 
-/// What held one direction of a run back.
+/// What limited one direction of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DirectionLimits {
     /// The run's archive, if the page shows several.
     pub run: Option<String>,
     /// `up` or `down`.
     pub direction: String,
-    /// The causes, the greatest first.
+    /// The causes, the largest first.
     pub limits: Vec<Limit>,
 }
 
 /// A cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
-    /// In words: `link rate`.
+    /// The cause in words: `link rate`.
     pub cause: String,
-    /// The share of the run's time, 0 to 1.
+    /// Its share of the run's time, 0 to 1.
     pub share: f64,
-    /// What shows it.
+    /// The evidence for it.
     pub evidence: String,
-    /// What would change it.
+    /// What would remove it.
     pub remedy: Option<String>,
 }
 
@@ -47,18 +47,18 @@ pub struct Limit {
 pub struct RunScore {
     /// The estimate, of all directions together.
     pub value: f64,
-    /// Its interval, if the run was long enough for one.
+    /// Its confidence interval, if the run was long enough for one.
     pub ci95: Option<[f64; 2]>,
 }
 
 impl RunScore {
-    /// How the interval was made; nothing if there is none.
+    /// Returns how the interval was computed; empty if there is none.
     pub fn method(&self) -> &'static str {
         if self.ci95.is_some() { METHOD } else { "" }
     }
 }
 
-/// The score that these samples of a run tell, of all directions or of those whose labels `wanted` takes.
+/// Returns the score in these samples of a run, of all directions or of those whose labels satisfy `wanted`.
 pub fn run_score(metric: &str, samples: &[&Sample], wanted: impl Fn(&str) -> bool) -> Option<RunScore> {
     let of = |metric: &str| -> Vec<f64> {
         samples.iter().filter(|s| s.metric == metric && wanted(&s.labels)).map(|s| s.value).collect()
@@ -69,7 +69,7 @@ pub fn run_score(metric: &str, samples: &[&Sample], wanted: impl Fn(&str) -> boo
     (!values.is_empty()).then(|| RunScore { value: values.iter().sum(), ci95 })
 }
 
-/// How a run was measured, in sentences; `None` for any other design.
+/// Describes how a run was measured, in sentences; `None` for any other design.
 pub(super) fn method(design: &DesignRow) -> Option<Vec<String>> {
     (design.name == RUN).then(|| {
         vec![
@@ -81,7 +81,7 @@ pub(super) fn method(design: &DesignRow) -> Option<Vec<String>> {
     })
 }
 
-/// A cause in words, from how JSON and samples write it.
+/// Converts a cause from its form in JSON and samples to words.
 pub(super) fn cause(written: &str) -> String {
     if written == "cpu" { "CPU".into() } else { written.replace('_', " ") }
 }

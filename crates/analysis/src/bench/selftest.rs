@@ -1,15 +1,15 @@
-//! The method tried on itself: the same command under two names, compared again and again. Every difference found is a
-//! false positive, and their share is the false-positive rate that the method really has on this machine.
+//! Self-test of the method: the same command under two names, compared again and again. Every difference found is a
+//! false positive, and their share is the actual false-positive rate of the method on this machine.
 
 use model::counted;
 use serde::Serialize;
 use stats::cells::{self, Cell, Pairing};
 use stats::verdict::{self, Better, Verdict};
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SelfTest {
-    /// Comparisons that could be made.
+    /// Number of comparisons.
     pub comparisons: usize,
     /// Those whose verdict was faster or slower.
     pub alarms: usize,
@@ -17,17 +17,17 @@ pub struct SelfTest {
     pub rate: f64,
     /// The interval of 0.95 of that share (Wilson).
     pub ci95: [f64; 2],
-    /// Comparisons whose interval left out 1, however small the difference: at a level of 0.95 one in twenty should.
+    /// Comparisons whose interval excluded 1, however small the difference: at a level of 0.95 one in twenty should.
     pub misses: usize,
-    /// The share of those.
+    /// Their share.
     pub miss_rate: f64,
     /// Its interval.
     pub miss_ci95: [f64; 2],
-    /// The median distance from 1 that an interval reaches: smaller differences are indistinguishable from none in so many blocks.
+    /// The median distance from 1 that an interval reaches: with this many blocks, smaller differences cannot be distinguished from none.
     pub noise: f64,
 }
 
-/// Compares the two arms of each group: pairs of processes that ran in the same block, each with the values that count.
+/// Compares the two arms of each group: pairs of processes that ran in the same block, each with its valid values.
 /// `margin` is the smallest difference that matters. `None` if no group can be compared.
 pub fn self_test(groups: &[Vec<(Vec<f64>, Vec<f64>)>], margin: f64) -> Option<SelfTest> {
     let (mut comparisons, mut alarms, mut misses, mut reach) = (0, 0, 0, Vec::new());
@@ -55,7 +55,7 @@ pub fn self_test(groups: &[Vec<(Vec<f64>, Vec<f64>)>], margin: f64) -> Option<Se
     })
 }
 
-/// The interval of 0.95 of a share (Wilson, JASA 22, 1927): unlike the textbook's, it holds for shares near 0.
+/// The interval of 0.95 of a share (Wilson, JASA 22, 1927): unlike the textbook interval, it is valid for shares near 0.
 fn wilson(hits: usize, n: usize) -> [f64; 2] {
     const Z: f64 = 1.959_963_984_540_054;
     let (n, share) = (n as f64, hits as f64 / n as f64);
@@ -64,7 +64,7 @@ fn wilson(hits: usize, n: usize) -> [f64; 2] {
     [middle - half, middle + half].map(|end| (end / (1.0 + Z * Z / n)).clamp(0.0, 1.0))
 }
 
-/// For people: of the workload `name`, with so many blocks a comparison.
+/// Formats the result for people: for the workload `name`, with `blocks` blocks per comparison.
 pub fn text(done: &SelfTest, name: &str, blocks: u64, margin: f64, seed: u64) -> String {
     let percent = |x: f64| format!("{:.1} %", x * 100.0);
     let [low, high] = done.ci95;

@@ -1,5 +1,5 @@
 //! A benchmark's results for people: as text, as Markdown, as CSV. Names and texts come from designs and processes, hence
-//! from anybody, and are escaped.
+//! from untrusted sources, and are escaped.
 
 use super::contract::{Benchmark, CellResult};
 use super::{CellEstimate, metrics};
@@ -11,10 +11,10 @@ use stats::median::LEAST;
 use stats::steady::{Class, Consistency, Penalty};
 use std::fmt::Write as _;
 
-/// Fewer processes than this are few: what a run that is not quick has at least.
+/// Fewer processes than this are few: the minimum of a run that is not quick.
 const FEW: usize = 10;
 
-/// What a quick run is called wherever its numbers stand.
+/// Returns the label for the numbers of a quick run.
 fn quick(own: &[&CellResult]) -> &'static str {
     match own.iter().map(|r| r.estimate.processes).filter(|n| *n > 0).min() {
         Some(n) if n >= FEW => "quick run: small values; not comparable with full runs",
@@ -22,7 +22,7 @@ fn quick(own: &[&CellResult]) -> &'static str {
     }
 }
 
-/// The results as text.
+/// Formats the results as text.
 pub fn text(benchmark: &Benchmark) -> String {
     let mut out = String::new();
     for design in &benchmark.designs {
@@ -70,7 +70,7 @@ fn ended(benchmark: &Benchmark, design: &super::contract::Design) -> String {
     format!("median of processes with its 95 % interval; {why}{target}; seed {}{penalty}", design.seed)
 }
 
-/// The score of a cell, in a line.
+/// Formats the score of a cell as a line.
 fn line(result: &CellResult) -> String {
     let e = &result.estimate;
     let processes = counted(e.processes, "process");
@@ -95,7 +95,7 @@ fn line(result: &CellResult) -> String {
     }
 }
 
-/// Why a cell has no score.
+/// Describes why a cell has no score.
 fn nothing(e: &CellEstimate) -> String {
     match (&e.absent, e.processes, e.failed) {
         (Some(why), ..) => format!("not run: {}", shown(why)),
@@ -106,19 +106,19 @@ fn nothing(e: &CellEstimate) -> String {
     }
 }
 
-/// What must be known beside a score.
+/// Returns the caveats of a score.
 fn notes(result: &CellResult) -> Vec<String> {
     let e = &result.estimate;
     let mut notes: Vec<String> = metrics::line(&result.metrics).into_iter().collect();
-    // The rate of an open loop is its setting; only what became of it is a result.
+    // The rate of an open loop is a setting; only the achieved rate is a result.
     let open = result.marks.get("mode").and_then(|mode| mode.strip_prefix("open loop, "));
     notes.extend(open.map(|mode| {
         let offered = mode.split(';').next().unwrap_or(mode);
         format!("open loop: {} were offered; the score is the rate achieved", shown(offered))
     }));
-    // A mark of runs over a network, if all have the same.
+    // A mark of network runs, if all have the same.
     notes.extend(result.marks.get(LIMITED_BY_MARK).map(|cause| format!("limited by {}", shown(cause))));
-    // Of a cell that was given up the same stands in place of its score.
+    // For a cell that was given up, this is shown instead of its score.
     if e.failed > 0 && (e.estimate.is_some() || e.absent.is_none()) {
         notes.push(format!("{} failed: {}", e.failed, shown(e.failure.as_deref().unwrap_or_default())));
     }
@@ -169,7 +169,7 @@ fn notes(result: &CellResult) -> Vec<String> {
     notes
 }
 
-/// The results as a section of a Markdown page.
+/// Formats the results as a section of a Markdown page.
 pub fn markdown(benchmark: &Benchmark) -> String {
     let mut out = String::new();
     for design in &benchmark.designs {
@@ -207,7 +207,7 @@ pub fn markdown(benchmark: &Benchmark) -> String {
     out
 }
 
-/// A text in a cell of a Markdown table.
+/// Formats a text for a cell of a Markdown table.
 fn cell(text: &str) -> String {
     let mut out = String::new();
     for c in shown(text).chars() {
@@ -219,7 +219,7 @@ fn cell(text: &str) -> String {
     out
 }
 
-/// The results as CSV (RFC 4180): a line a cell, its parameters as JSON.
+/// Formats the results as CSV (RFC 4180): one line per cell, its parameters as JSON.
 pub fn csv(benchmark: &Benchmark) -> String {
     let mut out = String::from(
         "workload,name,parameters,unit,estimate,low,high,class,processes,failed,iterations,outliers,first,verified,quick,complete,absent\r\n",
@@ -254,7 +254,7 @@ pub fn csv(benchmark: &Benchmark) -> String {
     out
 }
 
-/// A field of CSV. A text that a spreadsheet would run as a formula gets an apostrophe; a number does not.
+/// Formats a field of CSV. A text that a spreadsheet would evaluate as a formula gets an apostrophe; a number does not.
 fn field(text: &str) -> String {
     let text = shown(text);
     let formula = text.starts_with(['=', '+', '-', '@']) && text.parse::<f64>().is_err();

@@ -64,7 +64,7 @@ fn samples(id: u64, metric: &str, unit: &str, values: &[f64]) -> Vec<Sample> {
     values.iter().map(sample).collect()
 }
 
-/// Processes of `means` ms an iteration, 40 iterations each, with 500 rows of work.
+/// Processes with `means` ms per iteration, 40 iterations each, with 500 rows of work.
 fn run(means: &[f64]) -> (Vec<Replicate>, Vec<Sample>) {
     let ids = 0..means.len() as u64;
     let jitter = |i: usize| if i.is_multiple_of(2) { 1.001 } else { 0.999 };
@@ -150,7 +150,7 @@ fn warm_up_is_excluded_from_score_and_shown_apart() {
 fn failed_unverified_warm_up_and_recorded_runs_are_excluded() {
     let mut rows = run(&[10.0, 10.0, 10.0, 10.0, 1.0, 1.0, 1.0, 1.0]);
     rows.0[4].failure = Some("it died".into());
-    // A wrong result that the runner let pass is excluded all the same.
+    // A wrong result that the runner accepted is excluded nevertheless.
     rows.0[5].verified = Some(false);
     rows.0[6].warmup = true;
     rows.0[7].why = Some("why/x.fathom".into());

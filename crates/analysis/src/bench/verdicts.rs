@@ -1,4 +1,4 @@
-//! Tests of comparisons, histories and tables, on benchmarks whose truth is known.
+//! Tests of comparisons, histories and tables, on benchmarks with known results.
 
 use super::comparable::Rules;
 use super::compare::{Compared, across, archives, within};
@@ -49,7 +49,7 @@ fn differences_within_self_comparison_noise_are_not_reported() {
     a.add(&[("op", "x")], 100.0, 1000.0, 10);
     b.add(&[("op", "x")], 105.0, 1000.0, 10);
     assert_eq!(verdicts(&archives(&a, &b, &Rules::default())), ["slower"]);
-    // A twin of the cell that seems 8 % slower: so much this machine makes of nothing.
+    // A twin of the cell that seems 8 % slower: this much is the machine's noise.
     let twin = a.add(&[("op", "x")], 108.0, 1000.0, 10) as usize;
     a.tables.cells[twin].same_as = Some(a.tables.cells[0].name.clone());
     a.tables.cells[twin].name = "again".into();
@@ -116,7 +116,7 @@ fn factor_of_only_one_mode_is_ignored_in_matching() {
     assert_eq!((verdicts(&c), c.unmatched.len()), (vec!["slower"], 1));
 }
 
-/// A phone calls its modes otherwise, and its commands take other words besides.
+/// A phone names its modes differently, and its commands have other arguments.
 #[test]
 fn modes_of_different_machines_are_compared() {
     let (mut pc, mut phone) = (bench("pc", "w"), bench("phone", "w"));
@@ -220,7 +220,7 @@ fn table_cells_are_escaped() {
     assert!(text.contains("No known fact of the machines differed") && !text.contains('\u{1b}'), "{text}");
 }
 
-/// Of a comparison's times: 80 ns became 100 ns. Older archives do not say which way that is.
+/// Times of a comparison: 80 ns became 100 ns. Older archives do not record their direction.
 #[test]
 fn missing_direction_is_not_guessed() {
     let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
@@ -242,7 +242,7 @@ fn missing_direction_is_not_guessed() {
         let rules = Rules { better: Some(better), ..Rules::default() };
         assert_eq!(verdicts(&archives(&a, &b, &rules)), [verdict]);
     }
-    // What an archive does say is not overruled.
+    // What an archive does record is not overruled.
     b.tables.designs[0].better = Some("lower".into());
     let one = archives(&a, &b, &Rules::default());
     assert!(one.incomparable[0].why[0].starts_with("A does not record"), "{:?}", one.incomparable);
@@ -276,7 +276,7 @@ fn different_quantities_are_not_compared() {
     let rules = Rules { other_commands: true, ..Rules::default() };
     let c = archives(&made(), &other, &rules);
     assert!(c.results[0].notes[0].starts_with("their commands differ"), "{:?}", c.results[0].notes);
-    // JSON written with other spaces is the same command.
+    // JSON with different whitespace is the same command.
     let mut spaced = made();
     spaced.tables.cells[0].argv = r#"[ "{fathom}" , "workload","--rows=10" ]"#.into();
     assert_eq!(why(&made(), &spaced), "");
@@ -298,11 +298,11 @@ fn different_quantities_are_not_compared() {
     assert!(why(&peer, &elsewhere).contains("measured against 192.0.2.1:80, B against 192.0.2.2:80"));
 }
 
-/// What a design of latencies stores of its scores.
+/// The scores that a design of latencies stores.
 const LATENCIES: &str = r#"{"plan":{"score":{"of":"rate","set_by":"rate"},
     "also":[{"metric":"latency.p99","unit":"us","scale":0.001,"better":"lower"}]}}"#;
 
-/// A benchmark whose processes print a p99 of so many ns, and some more in later blocks.
+/// A benchmark whose processes print a p99 of this many ns, and slightly more in later blocks.
 fn with_latency(name: &str, factors: &[(&str, &str)], p99: f64) -> Bench {
     let mut bench = bench(name, "w");
     bench.tables.designs[0].design = LATENCIES.into();
@@ -324,7 +324,7 @@ fn percentile_can_be_compared_and_failed_on() {
     assert!((p.ratio.unwrap() - 18.65).abs() < 0.05 && p.title() == "w op=x rate=0 latency.p99", "{}", p.title());
     assert!(c.slower(5.0).iter().any(|p| p.score.is_some()) && c.overall.is_none());
     assert_eq!(verdicts(&archives(&b, &a, &Rules::default())), ["equivalent", "faster"]);
-    // Processes of an older archive did not make a score of it: said, not passed over.
+    // For an older archive without this score: reported, not skipped.
     let mut old = a.clone();
     old.tables.designs[0].design = "{}".into();
     let c = archives(&old, &b, &Rules::default());
@@ -355,7 +355,7 @@ fn offered_rate_is_not_score() {
     assert_eq!(p.score.as_deref(), Some("latency.p99"));
     let notes = p.notes.join("; ");
     assert!(notes.contains("B: 1000 requests/s were offered and 612 achieved"), "{notes}");
-    // An older archive does not say that its rate was offered; its processes do.
+    // An older archive does not record that its rate was offered; its processes do.
     let mut old = a.clone();
     old.tables.designs[0].design = "{}".into();
     old.tables.marks.iter_mut().for_each(|m| m.text = "open loop, 1000 requests a second; 1 connections".into());

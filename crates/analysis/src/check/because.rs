@@ -1,7 +1,7 @@
-//! Why a run differs: what SQLite's files show of its settings, then and now.
+//! Why a run differs: the settings of SQLite that follow from its file accesses, before and now.
 //!
-//! Each is concluded from counts alone, and says no more than these decide: a WAL that is written is WAL mode, a rollback journal that is
-//! unlinked is DELETE. `synchronous` is named only where nothing else changed.
+//! Each setting is inferred from counts alone, and no further than these allow: a WAL that is written means WAL mode, a rollback
+//! journal that is unlinked means DELETE. `synchronous` is reported only if nothing else changed.
 
 use super::contract::Contract;
 use super::count_name::{CHECKPOINTS, CountName, EXECUTIONS, FileKind, ROWS};
@@ -10,7 +10,7 @@ use super::observe::Observed;
 use model::Call;
 use sqlite::FileClass;
 
-/// Sums over all statements and the rest, then or now.
+/// Sums over all statements and the rest, before or now.
 struct Counted<'a> {
     sum: Box<dyn Fn(&str) -> u64 + 'a>,
 }
@@ -35,7 +35,7 @@ impl<'a> Counted<'a> {
         self.any(&[Call::Fsync, Call::Fdatasync], class)
     }
 
-    /// SQLite's journal mode, as its files show it.
+    /// Returns SQLite's journal mode, as inferred from its files.
     fn journal_mode(&self) -> Option<&'static str> {
         let journal = FileClass::RollbackJournal;
         let writes = |class| self.any(&[Call::Write, Call::Pwrite64, Call::Writev, Call::Pwritev], class) > 0;
@@ -56,7 +56,7 @@ impl<'a> Counted<'a> {
 /// Files that SQLite syncs.
 const SYNCED: [FileClass; 3] = [FileClass::Wal, FileClass::Database, FileClass::RollbackJournal];
 
-/// Executions of statements that begin with a word.
+/// Counts the executions of statements that begin with a word, before and now.
 fn executions(word: &str, contract: &Contract, found: &Observed) -> (u64, u64) {
     let is = |text: &str| text.trim_start().get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
     let then = contract.statements.iter().filter(|s| is(&s.text)).map(|s| s.counts.count(EXECUTIONS)).sum();
@@ -68,7 +68,7 @@ fn times(n: u64) -> String {
     model::counted(usize::try_from(n).unwrap_or(usize::MAX), "time")
 }
 
-/// What explains the first of the differences.
+/// Explains the first of the differences.
 pub(super) fn because(contract: &Contract, found: &Observed, differences: &[Difference]) -> Option<String> {
     let first = differences.first()?;
     let (then, now) = (Counted::then(contract), Counted::now(found));
@@ -89,7 +89,7 @@ pub(super) fn because(contract: &Contract, found: &Observed, differences: &[Diff
     if is < was && first.delta() > 0 && of_sqlite {
         return Some(format!("statements no longer share a transaction: COMMIT ran {}, before {was}", times(is)));
     }
-    // Where a transaction was rolled back at its end, as test frameworks do, there was no COMMIT.
+    // If a transaction was rolled back at its end, as test frameworks do, there was no COMMIT.
     let (was, is) = executions("BEGIN", contract, found);
     if is < was && first.delta() > 0 && of_sqlite {
         return Some(format!("statements no longer share a transaction: BEGIN ran {}, before {was}", times(is)));

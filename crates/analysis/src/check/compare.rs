@@ -1,4 +1,4 @@
-//! How a run differs from the contract.
+//! Differences between a run and the contract.
 
 use super::because;
 use super::contract::{BPF, Contract, PROC, Section};
@@ -8,7 +8,7 @@ use super::observe::{Counted, Observed};
 use model::Call;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How much a count weighs: what waits for the medium most, bytes least.
+/// Returns the weight of a count: waiting for the medium weighs most, bytes least.
 fn weight(what: &str) -> f64 {
     match CountName::parse(what) {
         CountName::Checkpoints => 20_000.0,
@@ -24,13 +24,14 @@ fn weight(what: &str) -> f64 {
     }
 }
 
-/// How far above the device's band is clearly more: a quarter, and two.
+/// Returns the count above which the device clearly did more: the maximum of its range plus a quarter, plus two.
 fn clearly_more(most: u64) -> u64 {
     most + most / 4 + 2
 }
 
-/// By how much a count may differ though nothing has changed: bytes of a program's own files hold times and ids, and their compression
-/// differs (a commit of git's was 477 bytes in 47 of 50 runs, and 478 in three). SQLite's files are written by pages.
+/// Returns by how much a count may differ although nothing has changed: bytes of a program's own files contain times and ids, and
+/// their compression differs (a commit of git's was 477 bytes in 47 of 50 runs, and 478 in three). SQLite's files are written in
+/// pages.
 fn allowed(what: &str, was: u64) -> u64 {
     match CountName::parse(what) {
         CountName::BytesRead(None | Some(FileKind::File)) | CountName::BytesWritten(None | Some(FileKind::File)) => {
@@ -80,7 +81,7 @@ fn of_section(statement: Option<&str>, expected: &Section, found: &Counted) -> V
     all
 }
 
-/// What a traced run does that the contract does not have, what matters most first.
+/// Returns the differences between a traced run and the contract, the most important first.
 pub fn differences(contract: &Contract, found: &Observed) -> Vec<Difference> {
     let nothing = (Section::default(), Counted::default());
     let mut all = of_section(None, &contract.program, &found.program);
@@ -90,7 +91,7 @@ pub fn differences(contract: &Contract, found: &Observed) -> Vec<Difference> {
         let (expected, now) = (was.get(text), found.statements.get(text));
         let mut own = of_section(Some(text), expected.unwrap_or(&&nothing.0), now.unwrap_or(&nothing.1));
         if expected.is_none() || now.is_none() {
-            // That it is there, or not, is the difference; the counts only follow.
+            // The presence or absence of the statement is the difference; the counts only follow from it.
             let sum: f64 = own.iter().map(|d| d.weight).sum();
             own.retain(|d| d.what == EXECUTIONS);
             own.iter_mut().for_each(|d| d.weight = sum / 2.0);
@@ -101,11 +102,11 @@ pub fn differences(contract: &Contract, found: &Observed) -> Vec<Difference> {
     all
 }
 
-/// The statement whose differences weigh most first, and of each its weightiest.
+/// Sorts by statement, the one with the largest total weight first, and within it by weight.
 fn sort(all: &mut [Difference]) {
     let mut sums: BTreeMap<Option<String>, f64> = BTreeMap::new();
     for one in all.iter() {
-        // A device follows what the program asks.
+        // The device's activity follows from the program's.
         *sums.entry(one.statement.clone()).or_default() += if one.device { 0.0 } else { one.weight };
     }
     let sum = |d: &Difference| sums.get(&d.statement).copied().unwrap_or(0.0);
@@ -115,14 +116,14 @@ fn sort(all: &mut [Difference]) {
     });
 }
 
-/// What a run without tracing does that the contract does not have.
+/// Returns the differences between a run without tracing and the contract.
 pub fn of_proc(contract: &Contract, found: &Counted) -> Vec<Difference> {
     let mut all = of_section(None, &contract.proc, found);
     sort(&mut all);
     all
 }
 
-/// Judges runs: what is in all of them is a difference. `last` is the last traced run.
+/// Judges runs: only what differs in all of them is a difference. `last` is the last traced run.
 pub fn judge(contract: &Contract, runs: &[Vec<Difference>], last: Option<&Observed>, counted_by: &str) -> Outcome {
     let (last_run, earlier) = runs.split_last().map_or((&[][..], &[][..]), |(last, rest)| (last.as_slice(), rest));
     let in_all = |d: &&Difference| earlier.iter().all(|run| run.iter().any(|other| other.same(d)));
@@ -140,11 +141,11 @@ pub fn judge(contract: &Contract, runs: &[Vec<Difference>], last: Option<&Observ
     }
 }
 
-/// In so many runs a difference must show.
+/// Number of runs in which a difference must occur.
 const CONFIRM: usize = 3;
 
-/// Traced runs beside the contract: another one until one is as the contract says, or a difference has shown in [`CONFIRM`] of them.
-/// `next` runs the command; the inner error says why it cannot be traced, and is handed on.
+/// Compares traced runs with the contract: runs again until one run matches the contract, or a difference has occurred in
+/// [`CONFIRM`] of them. `next` runs the command; its inner error is the reason why it cannot be traced, and is passed on.
 ///
 /// # Errors
 /// That of `next`.
@@ -159,7 +160,7 @@ pub fn confirmed<W, E>(
             Err(why) => return Ok(Err(why)),
         };
         all.push(differences(contract, &observed));
-        // What does not show every time is no difference.
+        // What does not occur every time is not a difference.
         let so_far = judge(contract, &all, Some(&observed), BPF);
         if so_far.passed || all.len() == CONFIRM {
             return Ok(Ok(so_far));
@@ -167,7 +168,7 @@ pub fn confirmed<W, E>(
     }
 }
 
-/// The same with what the kernel alone counts.
+/// The same with the kernel's counts only.
 ///
 /// # Errors
 /// That of `next`.

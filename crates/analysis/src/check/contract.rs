@@ -1,4 +1,4 @@
-//! The contract as its file has it: TOML, to be read and reviewed like code.
+//! The contract as stored in its file: TOML, to be read and reviewed like code.
 
 use super::observe::{Counted, Counts, Observed};
 use model::counted;
@@ -13,7 +13,7 @@ pub const BPF: &str = "BPF";
 /// Counted by the kernel for each process.
 pub const PROC: &str = "/proc/PID/io";
 
-/// What a program asks for.
+/// The system calls and I/O of a program.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contract {
@@ -21,25 +21,25 @@ pub struct Contract {
     pub version: u32,
     /// The command.
     pub command: Vec<String>,
-    /// Runs before each run.
+    /// Command to run before each run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepare: Option<String>,
-    /// So many runs were recorded.
+    /// Number of recorded runs.
     pub runs: u64,
-    /// How it was counted: [`BPF`], or [`PROC`] where there is only `proc`.
+    /// How it was counted: [`BPF`], or [`PROC`] if there is only `proc`.
     pub counted_by: String,
-    /// Of the whole process tree, without tracing.
+    /// Counts of the whole process tree, without tracing.
     #[serde(default, skip_serializing_if = "Section::is_empty")]
     pub proc: Section,
-    /// Outside of statements.
+    /// Counts outside of statements.
     #[serde(default, skip_serializing_if = "Section::is_empty")]
     pub program: Section,
-    /// Of statements, by their text.
+    /// Counts of statements, by their text.
     #[serde(default, rename = "statement", skip_serializing_if = "Vec::is_empty")]
     pub statements: Vec<Statement>,
 }
 
-/// A statement's part.
+/// The part of one statement.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Statement {
@@ -53,21 +53,21 @@ pub struct Statement {
 /// Counts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Section {
-    /// The same in every run.
+    /// Counts that were the same in every run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub exact: Counts,
-    /// Least and most, where the runs differed.
+    /// Minimum and maximum, where the runs differed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub varied: BTreeMap<String, [u64; 2]>,
-    /// Least and most of what the device was asked.
+    /// Minimum and maximum of the commands sent to the device.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub device: BTreeMap<String, [u64; 2]>,
 }
 
-/// Why a file is no contract.
+/// Why a file is not a contract.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// Not TOML, or not of this form.
+    /// Not TOML, or of another structure.
     #[error("{0}")]
     Form(#[from] toml::de::Error),
     /// Of another version.
@@ -80,7 +80,7 @@ impl Section {
         self.exact.is_empty() && self.varied.is_empty() && self.device.is_empty()
     }
 
-    /// What several runs have in common.
+    /// Returns what several runs have in common.
     fn learn(runs: &[Option<&Counted>]) -> Self {
         let mut learnt = Self::default();
         let empty = Counted::default();
@@ -106,7 +106,7 @@ impl Section {
         learnt
     }
 
-    /// A count as it is expected: its middle, where it varied.
+    /// Returns the expected value of a count: the midpoint, where it varied.
     pub(super) fn count(&self, name: &str) -> u64 {
         let varied = || self.varied.get(name).map(|[least, most]| least.midpoint(*most));
         self.exact.get(name).copied().or_else(varied).unwrap_or(0)
@@ -114,7 +114,7 @@ impl Section {
 }
 
 impl Contract {
-    /// What runs have in common; of those by `/proc` their counts alone.
+    /// Builds a contract of what runs have in common; of those counted by `/proc` only the counts.
     pub fn learn(command: Vec<String>, prepare: Option<String>, traced: &[Observed], untraced: &[Counted]) -> Self {
         let texts: BTreeSet<&String> = traced.iter().flat_map(|run| run.statements.keys()).collect();
         let of = |text: &String| Statement {
@@ -133,7 +133,7 @@ impl Contract {
         }
     }
 
-    /// The file's text.
+    /// Returns the file's text.
     ///
     /// # Errors
     /// It cannot be written as TOML.
@@ -141,7 +141,7 @@ impl Contract {
         Ok(format!("{HEAD}{}", toml::to_string(self)?))
     }
 
-    /// Reads the file's text.
+    /// Parses the file's text.
     ///
     /// # Errors
     /// See [`Unreadable`].
@@ -156,7 +156,7 @@ impl Contract {
         }
     }
 
-    /// How much it holds, for people.
+    /// Describes the size of the contract in a sentence.
     pub fn sentence(&self) -> String {
         let (statements, counts) = self.size();
         let varied = match self.varied() {
@@ -166,14 +166,14 @@ impl Contract {
         format!("{}{varied}, of {}", counted(counts, "exact count"), counted(statements, "statement"))
     }
 
-    /// Statements that have something to count, and their number of counts.
+    /// Returns the number of statements with counts, and the number of counts.
     pub fn size(&self) -> (usize, usize) {
         let of = |s: &Section| s.exact.len();
         let counts = self.statements.iter().map(|s| of(&s.counts)).sum::<usize>() + of(&self.program) + of(&self.proc);
         (self.statements.len(), counts)
     }
 
-    /// Counts that varied between the runs.
+    /// Returns the number of counts that varied between the runs.
     pub fn varied(&self) -> usize {
         let of = |s: &Section| s.varied.len();
         self.statements.iter().map(|s| of(&s.counts)).sum::<usize>() + of(&self.program) + of(&self.proc)

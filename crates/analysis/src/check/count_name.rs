@@ -1,7 +1,6 @@
-//! What a count is of. A contract's file names its counts for people (`fdatasync WAL = 2`); the names are made and read here, so that no
-//! other code looks into them.
+//! Names of counts. A contract's file names its counts for people (`fdatasync WAL = 2`); the names are formatted and parsed only here.
 //!
-//! A name that this version does not know is [`CountName::Other`]: a contract of a newer one, or edited by hand, can still be compared.
+//! A name unknown to this version is [`CountName::Other`]: a contract that is newer, or edited by hand, can still be compared.
 
 use model::Call;
 use sqlite::FileClass;
@@ -10,7 +9,7 @@ use std::fmt;
 /// A kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
-    /// One of SQLite's.
+    /// One of SQLite's files.
     Sqlite(FileClass),
     /// Another file of the program.
     File,
@@ -41,7 +40,7 @@ pub enum CountName {
     ReadCalls,
     /// All calls that write.
     WriteCalls,
-    /// One that this version does not know.
+    /// A name unknown to this version.
     Other,
 }
 
@@ -69,7 +68,7 @@ pub const CHECKPOINTS: &str = "WAL checkpoints";
 /// Flushes of the device's cache.
 pub const FLUSHES: &str = "flushes";
 
-/// Names that are of no file.
+/// Names without a file.
 const FIXED: [(CountName, &str); 9] = [
     (CountName::Executions, EXECUTIONS),
     (CountName::Rows, ROWS),
@@ -85,7 +84,7 @@ const BYTES_READ: &str = "bytes read";
 const BYTES_WRITTEN: &str = "bytes written";
 
 impl CountName {
-    /// Reads a name.
+    /// Parses a name.
     pub fn parse(name: &str) -> Self {
         if let Some((fixed, _)) = FIXED.iter().find(|(_, known)| *known == name) {
             return *fixed;
@@ -107,7 +106,7 @@ impl CountName {
         found.unwrap_or(Self::Other)
     }
 
-    /// The kind of file, if it is of one.
+    /// Returns the kind of file, if the count is for one.
     pub fn file(self) -> Option<FileKind> {
         match self {
             Self::Call(_, file) | Self::BytesRead(file) | Self::BytesWritten(file) => file,

@@ -1,32 +1,32 @@
-//! A count that is not as the contract has it, and what came of a check.
+//! A count that differs from the contract, and the result of a check.
 
 use serde::Serialize;
 
 /// The version of the JSON.
 pub const VERSION: u32 = 1;
 
-/// One count that is not as it was.
+/// One count that differs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
-    /// The statement; none outside of statements.
+    /// The statement; `None` outside of statements.
     pub statement: Option<String>,
     /// What is counted, such as `fdatasync WAL`.
     pub what: String,
-    /// Least and most that is expected.
+    /// Minimum and maximum of the expected count.
     pub expected: [u64; 2],
-    /// What was counted.
+    /// The actual count.
     pub found: u64,
-    /// Whether it is the device's, not the program's.
+    /// Whether it is a count of the device, not of the program.
     pub device: bool,
     /// A file that it concerns.
     pub example: Option<String>,
-    /// What it may cost; the greatest first.
+    /// Its estimated cost; the largest first.
     #[serde(skip)]
     pub(super) weight: f64,
 }
 
 impl Difference {
-    /// By how much it is more than expected; less if negative.
+    /// Returns by how much it is more than expected; less if negative.
     pub fn delta(&self) -> i64 {
         let [least, most] = self.expected.map(|n| i64::try_from(n).unwrap_or(i64::MAX));
         let found = i64::try_from(self.found).unwrap_or(i64::MAX);
@@ -38,21 +38,21 @@ impl Difference {
     }
 }
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
     /// [`VERSION`].
     pub version: u32,
-    /// Whether the run is as the contract says.
+    /// Whether the run matches the contract.
     pub passed: bool,
     /// How it was counted.
     pub counted_by: String,
-    /// Runs that were compared: a difference must be in all of them.
+    /// Number of compared runs: a difference must be in all of them.
     pub runs: u64,
-    /// The difference that matters most, in a sentence.
+    /// The most important difference, in a sentence.
     pub first: Option<String>,
     /// The setting or habit that explains it, if one does.
     pub because: Option<String>,
-    /// All, the one that matters most first.
+    /// All differences, the most important first.
     pub differences: Vec<Difference>,
 }

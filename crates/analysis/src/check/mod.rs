@@ -1,10 +1,10 @@
-//! `fathom check`: what a program asks of the layers below, as a contract in a file, and how a later run differs.
+//! `fathom check`: a program's requests to the layers below, as a contract in a file, and the differences of a later run.
 //!
-//! Times cannot be a contract: the same INSERTs take three times as long on a busy machine. Counts can. System calls are the program's
-//! own, and exact; what the device is asked depends on who else flushes, and gets a band.
+//! Times cannot be a contract: the same INSERTs take three times as long on a busy machine. Counts can. System calls depend only
+//! on the program, and are exact; requests to the device depend on who else flushes, and get a range.
 //!
-//! [`observe`] counts a recording, [`contract`] is what several of them have in common, [`compare`] finds the differences of another,
-//! [`because`] the setting that explains them, and [`text`] is what people read.
+//! [`observe`] counts a recording, [`contract`] is what several of them have in common, [`compare`] finds the differences of
+//! another one, [`because`] the setting that explains them, and [`text`] formats them for people.
 
 mod because;
 mod compare;

@@ -1,7 +1,7 @@
-//! What one recording counted: by statement, and of all that ran outside statements.
+//! Counts of one recording: by statement, and for everything outside of statements.
 //!
-//! A call counts for the innermost execution in which it was made. Files of the system (libraries, locales, settings) are not the
-//! program's: another machine has others, so they are left out. So is what goes to terminals and pipes.
+//! A call counts for the innermost execution in which it was made. Files of the system (libraries, locales, settings) do not
+//! belong to the program: they differ on another machine, so they are left out. So are accesses to terminals and pipes.
 
 use super::count_name::{CHECKPOINTS, CountName, EXECUTIONS, FLUSHES, FileKind, ROWS};
 use crate::charges::Charges;
@@ -15,25 +15,25 @@ use model::{Call, Layer, ShapeKind, SpanFlag};
 use sqlite::FileClass;
 use std::collections::{BTreeMap, HashSet};
 
-/// Counts by what is counted, such as `fdatasync WAL`.
+/// Counts by name, such as `fdatasync WAL`.
 pub type Counts = BTreeMap<String, u64>;
 
-/// What was counted of a statement, or outside of statements.
+/// Counts of a statement, or of everything outside of statements.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counted {
-    /// What depends on the program alone.
+    /// Counts that depend on the program alone.
     pub calls: Counts,
-    /// What the device was asked for it, by shares: depends on who else asks.
+    /// Commands sent to the device for it, by shares; these depend on other processes, too.
     pub device: BTreeMap<String, f64>,
-    /// A file for each count.
+    /// An example of a file for each count.
     pub examples: BTreeMap<String, String>,
 }
 
 impl Counted {
-    /// What the kernel counted of a run, off the lines of `fathom workload command`.
+    /// Parses the kernel's counts of a run from the output of `fathom workload command`.
     ///
     /// # Errors
-    /// A line is no JSON.
+    /// A line is not JSON.
     pub fn parse(lines: &str) -> serde_json::Result<Self> {
         let mut one = Self::default();
         for line in lines.lines() {
@@ -51,18 +51,18 @@ impl Counted {
     }
 }
 
-/// What a run did.
+/// Counts of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observed {
-    /// Outside of statements; of a program without SQLite, everything.
+    /// Outside of statements; for a program without SQLite, everything.
     pub program: Counted,
-    /// By the statement's text.
+    /// By statement text.
     pub statements: BTreeMap<String, Counted>,
-    /// What is missing of it, if anything that could be counted is.
+    /// What is missing, if anything that could be counted is.
     pub incomplete: Option<String>,
 }
 
-/// Where systems keep what is no program's own.
+/// Folders of the system, whose files belong to no program.
 const SYSTEM: [&str; 14] = [
     "/usr/",
     "/lib",
@@ -79,7 +79,7 @@ const SYSTEM: [&str; 14] = [
     "/var/lib/",
     "/var/cache/",
 ];
-/// Folders of tools and of what they keep, wherever they are.
+/// Folders of tools and their data, at any place.
 const TOOLS: [&str; 10] = [
     ".pyenv",
     ".cargo",
@@ -93,7 +93,7 @@ const TOOLS: [&str; 10] = [
     "node_modules",
 ];
 
-/// Whether a file is the program's own.
+/// Whether a file belongs to the program itself.
 fn own(path: &str) -> bool {
     path.starts_with('/')
         && !path.starts_with("/memfd:")
@@ -146,9 +146,9 @@ impl Observed {
     }
 }
 
-/// Of each shape, whether a repeat does it as often. A call that is an operation since it slept for the device (a read, a direct write)
-/// depends on what is cached and how busy the device is: it counts as the program's, as it would have without the sleep. A sync waits
-/// whatever else happens, and so does a write to a file opened with O_SYNC or O_DSYNC.
+/// For each shape, whether a rerun executes it equally often. A call that became an operation because it slept for the device (a
+/// read, a direct write) depends on what is cached and how busy the device is: it counts for the program, as it would have
+/// without the sleep. A sync always waits, and so does a write to a file opened with O_SYNC or O_DSYNC.
 struct Repeated(Vec<bool>);
 
 impl Repeated {
@@ -168,7 +168,7 @@ impl Repeated {
     }
 }
 
-/// A kind of file, if it counts.
+/// Returns the kind of file, if it is counted.
 fn file_kind(kind: Kind, path: Option<&str>) -> Option<FileKind> {
     match (kind, path) {
         (Kind::Of(FileClass::Other), Some(path)) => own(path).then_some(FileKind::File),
@@ -182,7 +182,7 @@ fn calls(index: &Index, repeated: &Repeated, found: &mut Observed) {
     let rows = index.rows;
     let tracked: HashSet<u32> = rows.processes.iter().filter(|p| p.tracked).map(|p| p.tgid).collect();
     let (phases, entries, wal) = (Phases::new(index), Entries::new(index), wal_databases(index));
-    // What was open before the program began (stdout in a file) is not its own.
+    // Files that were open before the program began (stdout in a file) are not its own.
     let opened: HashSet<u64> =
         rows.spans.iter().filter(|s| s.kind == Call::Open.name()).filter_map(|s| s.file).collect();
     let mut checkpointed: HashSet<usize> = HashSet::new();
@@ -220,7 +220,7 @@ fn calls(index: &Index, repeated: &Repeated, found: &mut Observed) {
     }
 }
 
-/// Shares of the disks' commands that executions have, and those of the program's processes that no execution has.
+/// Adds the shares of executions in the disks' commands, and those of the program's processes outside of executions.
 fn device(index: &Index, repeated: &Repeated, found: &mut Observed) {
     let spans = &index.rows.spans;
     let mut add = |operation: Option<usize>, at: usize, share: f64| {

@@ -1,4 +1,4 @@
-//! Contracts of hand-made counts, and of the small trace.
+//! Contracts of handmade counts, and of the small trace.
 
 use super::compare::of_proc;
 use super::contract::{BPF, Contract, PROC};
@@ -62,7 +62,7 @@ fn equal_run_passes_and_any_exact_count_fails() {
     }
 }
 
-/// What a program writes may hold the time, and be compressed; a page of SQLite's is a page.
+/// A program's files may contain times, and be compressed; a page of SQLite's is a page.
 #[test]
 fn bytes_of_programs_files_have_small_tolerance() {
     let run = |name: &str, bytes: u64| observed(&[(INSERT, one(&[("executions", 10), (name, bytes)], 0.0))]);
@@ -147,7 +147,7 @@ fn lost_transaction_is_named() {
     assert!(outcome.because.unwrap().contains("COMMIT ran 0 times, before 1"));
 }
 
-/// As Django's TestCase does it: what was in one transaction, rolled back in the end, commits by itself.
+/// As in Django's TestCase: statements that were in one transaction, rolled back at the end, commit by themselves.
 #[test]
 fn transaction_that_was_rolled_back_is_no_other_synchronous() {
     let journal = [("executions", 10), ("fdatasync rollback journal", 20), ("pwrite64 database", 10)];
@@ -194,7 +194,7 @@ fn small_trace_is_counted_by_kind_of_file() {
     rows.losses.clear();
     let found = observe(&rows);
     let insert = &found.statements[case::INSERT];
-    // Its third execution has no end, so that nothing can be concluded from this recording.
+    // Its third execution has no end, so nothing can be concluded from this recording.
     assert!(found.incomplete.is_some());
     assert_eq!(insert.calls["executions"], 2);
     assert_eq!((insert.calls["pwrite64 rollback journal"], insert.calls["fdatasync rollback journal"]), (4, 2));
@@ -212,7 +212,7 @@ fn read_that_slept_counts_as_programs() {
     let (sync, read) = (of("fdatasync t.db"), of("pread64 t.db"));
     assert_eq!(sync.statements["fdatasync t.db"].calls["executions"], 2);
     assert!(!read.statements.contains_key("pread64 t.db"), "another run may find the page in the cache");
-    // A write to a file that was opened with O_DSYNC waits whatever is cached.
+    // A write to a file that was opened with O_DSYNC waits, whatever is cached.
     let mut rows = case::rows();
     let shape = rows.shapes.iter_mut().find(|s| s.text == case::INSERT).unwrap();
     (shape.kind, shape.text) = ("call".into(), "pwrite64 log".into());

@@ -6,7 +6,7 @@ use crate::text::shown;
 use model::counted;
 use std::fmt::Write as _;
 
-/// Differences that are shown.
+/// Maximum number of differences shown.
 const ROWS: usize = 12;
 
 fn expected(d: &Difference) -> String {
@@ -26,20 +26,20 @@ fn change(d: &Difference) -> String {
     format!("{sign}{delta} {} ({} -> {})", d.what, expected(d), d.found)
 }
 
-/// The difference that matters most, with the flushes that come of it.
+/// Formats the most important difference, with the resulting flushes.
 pub(super) fn first(differences: &[Difference]) -> Option<String> {
     let first = differences.first()?;
     let flushes = differences.iter().find(|d| d.statement == first.statement && d.device && d.what == FLUSHES);
     let flushes = flushes.filter(|d| !first.device && d.delta() > 0);
     let with = flushes.map_or(String::new(), |d| format!(", and with it {}", change(d)));
-    // SQLite's files are named by their kind; of others it must be said which.
+    // SQLite's files are named by their kind; for others, name an example.
     let other = matches!(CountName::parse(&first.what).file(), Some(FileKind::File | FileKind::Directory));
     let example = first.example.as_ref().filter(|_| other && first.found > 0);
     let example = example.map_or(String::new(), |path| format!(", such as {}", shown(path)));
     Some(format!("{}: {}{example}{with}", whose(first), change(first)))
 }
 
-/// The text.
+/// Formats the outcome.
 pub fn text(outcome: &Outcome) -> String {
     let mut out = String::new();
     let runs = counted(outcome.runs as usize, "run");

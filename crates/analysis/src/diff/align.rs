@@ -1,7 +1,8 @@
-//! Which execution of one recording belongs to which of the other: the n-th of a statement's shape to the n-th of the same shape.
+//! Matching of the executions of two recordings: the n-th of a statement's shape to the n-th of the same shape.
 //!
-//! Not by time: two recordings share no clock that means anything, and a program that is slower is elsewhere at every moment. What has no
-//! counterpart (a statement of one recording only, or the executions that one has more) is listed and not compared.
+//! Executions are not matched by time: two recordings have no meaningful common clock, and a slower program is at another point
+//! at every moment. What has no counterpart (a statement of one recording only, or the surplus executions of one) is listed and
+//! not compared.
 
 use crate::rows::Index;
 use serde::Serialize;
@@ -14,13 +15,13 @@ pub struct Shape {
     pub kind: String,
     /// Its text.
     pub text: String,
-    /// Executions that belong together, by their positions in each, in their order.
+    /// Matched executions, by their positions in each recording, in order.
     pub pairs: Vec<[u32; 2]>,
-    /// Finished executions of each without a counterpart.
+    /// Finished executions of each recording without a counterpart.
     pub left: [u64; 2],
 }
 
-/// A statement that only one has.
+/// A statement that only one recording has.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Alone {
     /// The shape's text.
@@ -33,12 +34,12 @@ pub struct Alone {
     pub sum_ns: u64,
 }
 
-/// All that belongs together.
+/// All matches.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Alignment {
-    /// Statements of both.
+    /// Statements of both recordings.
     pub shapes: Vec<Shape>,
-    /// Statements of one only.
+    /// Statements of one recording only.
     pub alone: [Vec<Alone>; 2],
 }
 
@@ -101,7 +102,7 @@ mod tests {
     #[test]
     fn nth_execution_is_aligned_with_nth() {
         let (a, mut b) = (case::rows(), case::rows());
-        // B's INSERTs were seen from the second on, and there is one more; its SELECT reads another table.
+        // B's INSERTs were recorded from the second on, and there is one more; its SELECT reads another table.
         b.shapes[1].text = "SELECT * FROM u".into();
         b.operations[1].nth = 2;
         b.operations[4].end_ns = Some(b.operations[4].start_ns + 5);
@@ -109,7 +110,7 @@ mod tests {
         let (a, b) = (Index::new(&a), Index::new(&b));
         let found = align(&a, &b);
         let insert = found.shapes.iter().find(|s| s.text == case::INSERT).unwrap();
-        // A's third did not end.
+        // A's third did not finish.
         assert_eq!((&insert.pairs[..], insert.left), (&[[2, 2]][..], [1, 2]));
         let names =
             |side: usize| found.alone[side].iter().map(|s| (s.statement.as_str(), s.sum_ns)).collect::<Vec<_>>();

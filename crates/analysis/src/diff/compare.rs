@@ -1,16 +1,17 @@
-//! Two series become differences with intervals and a verdict. Pure arithmetic on sums of stretches.
+//! Turns two series into differences with intervals and a verdict. Pure arithmetic on sums of stretches.
 //!
-//! **The verdict.** A machine that is busy for a minute makes everything in one recording slower, and nothing within that recording tells: on
-//! the machine where this was written, two recordings of the very same INSERTs took 12.4 and 15.4 ms each, and each of them was sure of
-//! itself. What such a minute does not change is *what was done*. So a verdict of faster or slower asks for three things:
+//! **The verdict.** A machine that is busy for a minute makes everything in one recording slower, and nothing within that
+//! recording shows it: on the machine where this was written, two recordings of the very same INSERTs took 12.4 and 15.4 ms each,
+//! each with a narrow interval. What such a minute does not change is *the work done*. So a verdict of faster or slower requires
+//! three things:
 //!
-//! 1. the interval of the ratio of the times leaves out 1, and the ratio itself lies beyond the margin ([`stats::verdict`]);
-//! 2. the time of phases that **did different work** (other numbers of calls, bytes, bios, flushes, rows) differs in the same direction,
-//!    its interval without 0;
-//! 3. and by that time alone the one would be slower than the other by more than the margin.
+//! 1. the interval of the ratio of the times excludes 1, and the ratio itself is beyond the margin ([`stats::verdict`]);
+//! 2. the time of phases that **did different work** (other numbers of calls, bytes, bios, flushes, rows) differs in the same
+//!    direction, and its interval excludes 0;
+//! 3. that time alone makes one slower than the other by more than the margin.
 //!
-//! Times that differ where all the work is the same are *inconclusive*: one recording of each cannot tell a slower device from a
-//! busier machine. `fathom bench` can, with fresh processes in random order.
+//! Times that differ although all the work is the same are *inconclusive*: one recording of each cannot distinguish a slower
+//! device from a busier machine. `fathom bench` can, with fresh processes in random order.
 
 use super::contract::{Contribution, Count, Delta, Medians, Times};
 use super::phase::Phase;
@@ -21,14 +22,15 @@ use stats::verdict::{Better, MARGIN, Verdict, judge};
 use stats::{Estimate, quantile};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often intervals shall hold.
+/// Confidence level of the intervals.
 const LEVEL: f64 = 0.95;
 /// The seed of all draws: the same recordings give the same intervals.
 const SEED: u64 = 2026;
-/// A count differs if it does by more than this part of the larger: flushes and bios of equal runs vary by some percent.
+/// Relative difference, with respect to the larger count, from which on counts differ: flushes and bios of equal runs
+/// vary by some percent.
 const BAND: f64 = 0.1;
 
-/// Draws for every number of stretches that has an interval.
+/// Bootstrap draws for every number of stretches that has an interval.
 pub struct Lots(Vec<Option<Draws>>);
 
 impl Default for Lots {
@@ -37,25 +39,25 @@ impl Default for Lots {
     }
 }
 
-/// A part of both recordings, with the stretches that have executions.
+/// A part of both recordings, restricted to the stretches with executions in both.
 pub struct Both<'a> {
     parts: [&'a Part; 2],
     used: Vec<usize>,
     draws: Option<&'a Draws>,
 }
 
-/// What it comes to.
+/// The result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
     /// The verdict.
     pub verdict: Verdict,
-    /// Why.
+    /// The reason for it.
     pub why: String,
     /// The times.
     pub times: Times,
-    /// The part of phases that did different work.
+    /// The difference of phases that did different work.
     pub different_work: Option<Delta>,
-    /// The difference by phase and layer; shares only if the verdict is one.
+    /// The difference by phase and layer; with shares only if the verdict is faster or slower.
     pub contributions: Vec<Contribution>,
     /// By phase.
     pub phases: Vec<Contribution>,
@@ -68,7 +70,7 @@ fn ends(estimate: &Estimate) -> [f64; 2] {
 }
 
 impl<'a> Both<'a> {
-    /// Puts them beside each other.
+    /// Pairs two parts.
     pub fn new(a: &'a Part, b: &'a Part, lots: &'a Lots) -> Self {
         let used: Vec<usize> = (0..STRETCHES).filter(|&i| a.executions[i] > 0.0 && b.executions[i] > 0.0).collect();
         let draws = lots.0.get(used.len()).and_then(Option::as_ref);
@@ -79,7 +81,7 @@ impl<'a> Both<'a> {
         self.used.iter().map(|&i| sums.map_or(0.0, |sums| sums[i])).collect()
     }
 
-    /// B less A of two sums, with its interval.
+    /// Returns B minus A of two sums, with its interval.
     fn delta(&self, a: Option<&Sums>, b: Option<&Sums>) -> (f64, Option<[f64; 2]>) {
         let difference: Sums = self.values(b).iter().zip(self.values(a)).map(|(b, a)| b - a).collect();
         let value: f64 = difference.iter().sum();
@@ -120,7 +122,7 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// Whether two sums differ by more than chance and more than matters.
+    /// Whether two sums differ by more than chance, and by more than the band.
     fn differ(&self, a: Option<&Sums>, b: Option<&Sums>) -> bool {
         let total = |sums: Option<&Sums>| self.values(sums).iter().sum::<f64>();
         let (x, y) = (total(a), total(b));
@@ -128,14 +130,14 @@ impl<'a> Both<'a> {
         (y - x).abs() > BAND * x.max(y) && interval.is_some_and(|[low, high]| low > 0.0 || high < 0.0)
     }
 
-    /// Phases that did different work.
+    /// Returns the phases that did different work.
     fn different(&self) -> BTreeSet<Phase> {
         let [a, b] = self.parts.map(|part| &part.work);
         let keys: BTreeSet<&(Phase, Work)> = a.keys().chain(b.keys()).collect();
         keys.into_iter().filter(|key| self.differ(a.get(key), b.get(key))).map(|(phase, _)| *phase).collect()
     }
 
-    /// The times of both by a part of their places.
+    /// Returns the times of both, grouped by a property of their places.
     fn grouped<K: Ord + Copy>(&self, key: impl Fn(&Place) -> Option<K>) -> BTreeMap<K, [Sums; 2]> {
         let mut groups: BTreeMap<K, [Sums; 2]> = BTreeMap::new();
         for (side, part) in self.parts.iter().enumerate() {
@@ -148,7 +150,7 @@ impl<'a> Both<'a> {
         groups
     }
 
-    /// Judges the times and takes the difference apart.
+    /// Judges the times and breaks down the difference.
     pub fn judged(&self) -> Judged {
         let times = self.times();
         let different = self.different();
@@ -172,7 +174,7 @@ impl<'a> Both<'a> {
                 different_work: phase.map(|phase| different.contains(&phase)),
             }
         };
-        // What makes the difference first; what goes against it last.
+        // The largest contributions to the difference first; those in the opposite direction last.
         let way = if times.delta_ns < 0.0 { -1.0 } else { 1.0 };
         let sorted = |mut rows: Vec<Contribution>| {
             rows.sort_by(|p, q| (way * q.delta_ns).total_cmp(&(way * p.delta_ns)));
@@ -222,7 +224,7 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// The counts of both, from the application down.
+    /// Returns the counts of both, from the application down.
     pub fn counts(&self) -> Vec<Count> {
         let [a, b] = self.parts.map(|part| &part.counts);
         let [all_a, all_b] = self.parts.map(|part| part.executions.iter().sum::<f64>().max(1.0));
@@ -246,8 +248,8 @@ impl<'a> Both<'a> {
     }
 }
 
-/// Medians of the latencies. Their ratio is made of stretches: the middle one's of the ratios of their medians, in logarithms, so that it
-/// is the reciprocal the other way round.
+/// Computes the medians of the latencies. The interval of their ratio is computed from stretches: the median of the ratios of
+/// their medians, in logarithms, so that it is the reciprocal if both are swapped.
 pub fn medians(a: &Statement, b: &Statement, lots: &Lots) -> Medians {
     let median = |latencies: &[u64]| {
         let values: Vec<f64> = latencies.iter().map(|&ns| ns as f64).collect();

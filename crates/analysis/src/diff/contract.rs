@@ -1,7 +1,7 @@
 //! The contract of `fathom diff --json`: what a program may rely on.
 //!
-//! As in [`crate::contract`], names and shapes change only together with [`VERSION`]. Times are ns. Differences are B less A, ratios B / A,
-//! intervals `[low, high]` of 0.95. What is null is not known.
+//! As in [`crate::contract`], names and shapes change only together with [`VERSION`]. Times are ns. Differences are B minus A,
+//! ratios B / A, intervals `[low, high]` of 0.95. Unknown values are null.
 
 use super::align::Alone;
 use super::edges::Edges;
@@ -23,48 +23,49 @@ pub struct Diff {
     pub a: Side,
     /// The candidate.
     pub b: Side,
-    /// Of B against A: `slower`, `faster`, `equivalent` or `inconclusive`.
+    /// Verdict on B relative to A: `slower`, `faster`, `equivalent` or `inconclusive`.
     pub verdict: Verdict,
-    /// Why, in a sentence.
+    /// The reason, in a sentence.
     pub why: String,
-    /// Whether the verdict is withheld for what the recordings lack; it is `inconclusive` then.
+    /// Whether the verdict is withheld because of gaps in the recordings; it is `inconclusive` then.
     pub withheld: bool,
-    /// The smallest difference that matters, as a part of the time.
+    /// The smallest difference that matters, as a fraction of the time.
     pub margin: f64,
-    /// Time of all executions that were compared; of those inside others that of the outer ones.
+    /// Time of all compared executions; nested ones count as part of the outer ones.
     pub latency_ns: Times,
-    /// The part of the difference that lies in phases that did different work; absent without an interval.
+    /// The part of the difference in phases that did different work; absent without an interval.
     pub different_work_ns: Option<Delta>,
-    /// The difference by phase and layer: what makes most of it first, what goes against it last. It adds up.
+    /// The difference by phase and layer: the largest contributions first, those in the opposite direction last. They add up.
     pub contributions: Vec<Contribution>,
     /// The same by phase.
     pub phases: Vec<Contribution>,
     /// The same by layer.
     pub layers: Vec<Contribution>,
-    /// Statements of both, the largest difference first.
+    /// Statements in both recordings, the largest difference first.
     pub statements: Vec<Statement>,
-    /// What executions of one do and those of the other never.
+    /// What some executions of one recording do, and none of the other.
     pub edges: Edges,
-    /// Statements of A only.
+    /// Statements in A only.
     pub only_a: Vec<Alone>,
-    /// Statements of B only.
+    /// Statements in B only.
     pub only_b: Vec<Alone>,
     /// Facts about the devices and recordings that differ.
     pub facts: Vec<FactDifference>,
-    /// With several recordings a side: what the verdict and `latency_ns.ratio` are made of. All else is of the middle one of each side.
+    /// With several recordings a side: the basis of the verdict and of `latency_ns.ratio`. All else is from the median recording
+    /// of each side.
     pub recordings: Option<Recordings>,
 }
 
 /// Several recordings of each side.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Recordings {
-    /// Which of A's is the middle one, from 0, in the order given.
+    /// Index of A's median recording, from 0, in the order given.
     pub middle_a: usize,
-    /// Which of B's.
+    /// Index of B's median recording.
     pub middle_b: usize,
-    /// Whether all of one side were made before all of the other, so that a change of the machine meanwhile counts as a difference.
+    /// Whether all of one side were made before all of the other, so that a change of the machine in between counts as a difference.
     pub apart: bool,
-    /// The time of all executions that all recordings have; of those inside others that of the outer ones.
+    /// The time of all executions that all recordings have; nested ones count as part of the outer ones.
     pub whole: Compared,
 }
 
@@ -81,7 +82,8 @@ pub struct Compared {
     pub ratio_interval: Option<[f64; 2]>,
     /// The two-sided p value of no difference, by the same test.
     pub p: Option<f64>,
-    /// The same as one of the statements that take 1 % of the time (Benjamini and Hochberg); null for the others and for all together.
+    /// The same, adjusted for the number of statements that take 1 % of the time (Benjamini and Hochberg); null for the others
+    /// and for all together.
     pub adjusted_p: Option<f64>,
     /// As in [`Diff`].
     pub verdict: Verdict,
@@ -92,13 +94,13 @@ pub struct Compared {
 pub struct Side {
     /// The command that was recorded.
     pub command: Vec<String>,
-    /// Whether the recording came to its end.
+    /// Whether the recording ended normally.
     pub complete: bool,
     /// Finished executions.
     pub executions: u64,
-    /// What was not recorded, and what that means.
+    /// What was not recorded, and the consequences.
     pub blind: Vec<Blind>,
-    /// What was lost, as far as it is known.
+    /// Known losses.
     pub losses: Vec<Lost>,
 }
 
@@ -107,18 +109,18 @@ pub struct Side {
 pub struct Lost {
     /// What lost them.
     pub source: String,
-    /// The probe concerned, if it is one.
+    /// The probe concerned, if it is one probe.
     pub program: Option<String>,
     /// How many; absent if unknown.
     pub events: Option<u64>,
-    /// Whether executions may be missing for it, or calls: not only what the device did.
+    /// Whether executions or calls may be missing because of it, not only the activity of the device.
     pub hides_executions: bool,
 }
 
-/// Times of both.
+/// Times of both recordings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Times {
-    /// Sum over A's executions that were compared.
+    /// Sum over A's compared executions.
     pub a: u64,
     /// Sum over B's.
     pub b: u64,
@@ -144,9 +146,9 @@ pub struct Delta {
 /// A part of the difference.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Contribution {
-    /// What the program was at: `fdatasync rollback journal`, `outside system calls`, `tracer`. Null in `layers[]`.
+    /// The activity of the program: `fdatasync rollback journal`, `outside system calls`, `tracer`. Null in `layers[]`.
     pub phase: Option<String>,
-    /// The layer that the time belongs to. Null in `phases[]`, and for time that nothing tells of.
+    /// The layer to which the time belongs. Null in `phases[]`, and for time of an unknown layer.
     pub layer: Option<Layer>,
     /// What the thread did or waited for. Null in `phases[]`.
     pub reason: Option<Reason>,
@@ -158,24 +160,25 @@ pub struct Contribution {
     pub delta_ns: f64,
     /// Its interval.
     pub interval: Option<[f64; 2]>,
-    /// Its part of the whole difference: negative if it goes the other way. Shares add up to 1. Null unless the verdict is slower or faster.
+    /// Its share of the whole difference: negative if it has the opposite direction. Shares add up to 1. Null unless the verdict is
+    /// slower or faster.
     pub share: Option<f64>,
-    /// Whether the phase did different work in the two: other numbers of calls, bytes, bios, flushes, rows. Null in `layers[]`.
+    /// Whether the phase did different work in both recordings: other numbers of calls, bytes, bios, flushes, rows. Null in `layers[]`.
     pub different_work: Option<bool>,
 }
 
-/// A statement of both.
+/// A statement in both recordings.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Statement {
     /// Its text.
     pub statement: String,
     /// `statement`, `function`, `mark` or `transaction`.
     pub kind: String,
-    /// Executions that were compared.
+    /// Compared executions.
     pub pairs: u64,
     /// Finished executions of A without a counterpart.
     pub left_a: u64,
-    /// Of B.
+    /// Finished executions of B without a counterpart.
     pub left_b: u64,
     /// As in [`Diff`].
     pub verdict: Verdict,
@@ -187,13 +190,13 @@ pub struct Statement {
     pub median_ns: Medians,
     /// As in [`Diff`].
     pub different_work_ns: Option<Delta>,
-    /// What an execution did, mean, from the application down.
+    /// Mean counts per execution, from the application down.
     pub counts: Vec<Count>,
     /// Its time by phase, ns of all executions.
     pub phases: Vec<Contribution>,
     /// By layer.
     pub layers: Vec<Contribution>,
-    /// With several recordings a side.
+    /// The comparison of several recordings a side, if there are several.
     pub recordings: Option<Compared>,
 }
 
@@ -217,7 +220,7 @@ pub struct Count {
     pub layer: Layer,
     /// What is counted.
     pub name: String,
-    /// On which kind of file: `database`, `rollback journal`, `WAL`, `directory`, `other`, …
+    /// The kind of file: `database`, `rollback journal`, `WAL`, `directory`, `other`, …
     pub file: Option<String>,
     /// A's.
     pub a: f64,
@@ -227,6 +230,6 @@ pub struct Count {
     pub delta: f64,
     /// Its interval.
     pub interval: Option<[f64; 2]>,
-    /// Whether the difference is more than chance and more than a tenth.
+    /// Whether the difference is more than chance, and more than a tenth.
     pub differs: bool,
 }

@@ -1,12 +1,13 @@
-//! What an execution did that the other recording's never did: a second flush, a sync of the directory, a checkpoint.
+//! What executions of one recording did, and none of the other: a second flush, a sync of the directory, a checkpoint.
 //!
-//! The graph of an execution is a set of **edges**, each named so that two recordings can be compared: a call on a kind of file (the first,
-//! the second … sync of it apart), the n-th flush, a checkpoint of the WAL, and the kinds of links. Means hide such things: one flush
-//! more in every hundredth execution is 4.01 for 4.00.
+//! The graph of an execution is a set of **edges**, each named so that two recordings can be compared: a call on a kind of file
+//! (with the first, second … sync of it distinguished), the n-th flush, a checkpoint of the WAL, and the kinds of links. Means
+//! hide such things: one more flush in every hundredth execution is 4.01 instead of 4.00.
 //!
-//! An edge that only one recording has may be chance, as one miss of the page cache is. If it were, each of its occurrences would be in
-//! either recording as a coin falls: from [`SURE`] on, that all are in one is no chance (p < 0.01). What a program asks for is counted by
-//! executions. What the system below makes of it comes in clusters, for as long as a machine is busy: that is counted by stretches.
+//! An edge in only one recording may be chance, such as a single page-cache miss. If it were chance, each of its occurrences
+//! would be in either recording with equal probability: from [`SURE`] on, it is not chance that all are in one (p < 0.01).
+//! Requests of a program are counted by executions. Effects in the system below come in clusters, for as long as a machine is
+//! busy: these are counted by stretches.
 
 use super::align::Alignment;
 use super::phase::{Kind, Phase, Phases, wal_databases};
@@ -19,20 +20,20 @@ use sqlite::FileClass;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-/// Occurrences from which on an edge of one recording only is no chance: two sides of a coin that falls so often one way, 2 x 0.5^8 =
-/// 0.008.
+/// Occurrences from which on an edge in only one recording is not chance: the probability of so many equal coin flips is
+/// 2 x 0.5^8 = 0.008.
 pub const SURE: u64 = 8;
-/// An ordinal from which things are not distinguished.
+/// Ordinal from which on things are no longer distinguished.
 const MOST: u32 = 9;
 
-/// What is found in an execution.
+/// Something that occurs in an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Edge {
-    /// A system call; of a sync also which of its kind.
+    /// A system call; for a sync with its ordinal among those of its kind.
     Calls(Phase, u32),
-    /// The n-th flush of the device that it had any part in.
+    /// The n-th flush of the device in which it had a share.
     Flush(u32),
-    /// It wrote the database of a WAL.
+    /// The execution wrote the database of a WAL.
     Checkpoint,
     /// A span of one layer led to one of another.
     Link(Layer, Relation, Layer),
@@ -57,12 +58,12 @@ impl fmt::Display for Edge {
     }
 }
 
-/// Where an edge is.
+/// Occurrences of an edge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Occurs {
-    /// Executions that have it.
+    /// Executions with the edge.
     executions: u64,
-    /// A bit for each stretch that has one.
+    /// A bit for each stretch with the edge.
     stretches: u32,
 }
 
@@ -75,10 +76,10 @@ impl Occurs {
     }
 }
 
-/// For each statement, where each edge is.
+/// For each statement, the occurrences of each edge.
 pub type Found = Vec<BTreeMap<Edge, Occurs>>;
 
-/// Looks for them.
+/// Finds the edges of a recording.
 pub fn found(index: &Index, alignment: &Alignment, slots: &Slots) -> Found {
     let rows = index.rows;
     let phases = Phases::new(index);
@@ -126,7 +127,7 @@ pub fn found(index: &Index, alignment: &Alignment, slots: &Slots) -> Found {
         let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) else { continue };
         let (upper, lower) = (&rows.spans[parent], &rows.spans[child]);
         let operation = [upper, lower].into_iter().find_map(|span| index.operation_of(span));
-        // What calls what is known from the calls themselves.
+        // Calls are already known from the calls themselves.
         let Some(operation) = operation.filter(|_| link.relation != Relation::Calls) else { continue };
         for at in index.chain(operation).filter(aligned) {
             all.push((at as u32, Edge::Link(upper.layer, link.relation, lower.layer)));
@@ -150,17 +151,17 @@ pub fn found(index: &Index, alignment: &Alignment, slots: &Slots) -> Found {
 pub struct OneSided {
     /// The statement.
     pub statement: String,
-    /// What it is: `second flush`, `fdatasync directory`, `WAL checkpoint`.
+    /// The edge: `second flush`, `fdatasync directory`, `WAL checkpoint`.
     pub edge: String,
-    /// Executions that have it.
+    /// Executions with the edge.
     pub executions: u64,
-    /// Executions that were compared.
+    /// Compared executions.
     pub of: u64,
-    /// Whether there are too many of them for chance.
+    /// Whether there are too many for chance.
     pub sure: bool,
 }
 
-/// Edges by the recording that has them.
+/// One-sided edges, by recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Edges {
     /// Edges of A that no execution of B has.
@@ -169,7 +170,7 @@ pub struct Edges {
     pub only_b: Vec<OneSided>,
 }
 
-/// Those that only one has, the most frequent first.
+/// Returns the edges that only one recording has, the most frequent first.
 pub fn one_sided(alignment: &Alignment, [a, b]: [&Found; 2]) -> Edges {
     let only = |these: &Found, those: &Found| {
         let mut list = Vec::new();

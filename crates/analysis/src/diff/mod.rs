@@ -1,9 +1,10 @@
-//! `fathom diff`: two recordings, aligned by statement and occurrence: what the one asks of the layers below and the other does not, and
-//! how much of the difference of their times lies where.
+//! `fathom diff`: two recordings, aligned by statement and occurrence: how their requests to the layers below differ, and how the
+//! difference of their times is distributed.
 //!
-//! [`align`] says what belongs together, [`series`] sums up each recording, [`compare`] takes their differences and judges them,
-//! [`edges`] finds what only one does; [`contract`] is what comes of it, [`text`] the same for people. With several recordings a side,
-//! [`recordings`] judges the times by how much those of one side differ, and the middle one of each side stands for it in the rest.
+//! [`align`] matches executions, [`series`] sums up each recording, [`compare`] computes their differences and judges them,
+//! [`edges`] finds what only one does; [`contract`] is the result, [`text`] formats it for people. With several recordings a
+//! side, [`recordings`] judges the times by the differences between those of one side, and the median one of each side is used
+//! for the rest.
 
 mod align;
 mod compare;
@@ -30,7 +31,7 @@ use recordings::Recording;
 use stats::verdict::{MARGIN, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Losses that may hide executions are harmless up to this part of them.
+/// Losses that may hide executions are harmless up to this fraction of the executions.
 const HARMLESS: f64 = 0.01;
 
 /// Compares two recordings held in memory.
@@ -57,7 +58,7 @@ pub fn diff_archives(a: &Archive, b: &Archive) -> Result<Diff, Error> {
     )
 }
 
-/// Compares several recordings a side. `open` opens one; few are open at a time, and none is held.
+/// Compares several recordings a side. `open` opens one; few are open at a time, and none is kept in memory.
 ///
 /// # Errors
 /// Those of `open` and of [`Rows::load`].
@@ -82,7 +83,7 @@ pub fn diff_many<P, E: From<Error>>(a: &[P], b: &[P], open: impl Fn(&P) -> Resul
     Ok(diff)
 }
 
-/// Puts the verdict of the recordings in place of the one that a pair of them allows.
+/// Replaces the verdict from a pair of recordings by the verdict from all of them.
 fn judge_by_recordings(diff: &mut Diff, found: Recordings, statements: &BTreeMap<(String, String), Compared>) {
     for statement in &mut diff.statements {
         let Some(own) = statements.get(&(statement.kind.clone(), statement.statement.clone())) else { continue };
@@ -102,14 +103,14 @@ fn judge_by_recordings(diff: &mut Diff, found: Recordings, statements: &BTreeMap
     diff.recordings = Some(found);
 }
 
-/// Shares of a reported difference, if the middle recordings differ in the direction of all.
+/// Sets the shares in a reported difference, if the median recordings differ in the same direction as all.
 fn shares<'c>(verdict: Verdict, times: &Times, rows: impl Iterator<Item = &'c mut Contribution>) {
     let decided =
         verdict == Verdict::Slower && times.delta_ns > 0.0 || verdict == Verdict::Faster && times.delta_ns < 0.0;
     rows.for_each(|row| row.share = decided.then_some(row.delta_ns / times.delta_ns));
 }
 
-/// Who hands over the slices of a recording, one after the other.
+/// Passes the slices of a recording to a callback, one after the other.
 type Slices<'s, E> = &'s mut dyn FnMut(&mut dyn FnMut(&Slice)) -> Result<(), E>;
 
 fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2]) -> Result<Diff, E> {
@@ -180,7 +181,8 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2]) -> Result<Diff, 
     Ok(diff)
 }
 
-/// How far apart the two are in a statement, ns: in its aligned executions, and by those that only one has, each as long as its mean.
+/// Returns the difference of a statement's time, ns: in its aligned executions, plus those in only one recording, each with the
+/// mean latency.
 fn apart(s: &Statement) -> f64 {
     let left = |left: u64, sum: u64| left as f64 * sum as f64 / s.pairs.max(1) as f64;
     s.latency_ns.delta_ns.abs() + left(s.left_a, s.latency_ns.a) + left(s.left_b, s.latency_ns.b)
@@ -202,7 +204,7 @@ fn side(rows: &Rows) -> Side {
     }
 }
 
-/// What was lost. A probe that did not run, or could not, misses its own events only: one of the device's cannot hide an execution.
+/// Converts a loss. A probe that did not run misses only its own events: a missed event of the device cannot hide an execution.
 pub(crate) fn lost(rows: &Rows, loss: &LossRow) -> Lost {
     let one_probe = matches!(loss.source, LossSource::NotRun | LossSource::Recursion);
     let program = loss.program.as_deref().filter(|_| one_probe);
@@ -219,7 +221,7 @@ pub(crate) fn lost(rows: &Rows, loss: &LossRow) -> Lost {
     }
 }
 
-/// What a recording lacks.
+/// What is missing in a recording.
 struct Seen {
     which: String,
     unseen: BTreeSet<String>,
@@ -228,14 +230,14 @@ struct Seen {
 
 impl Seen {
     fn of(rows: &Rows, which: String) -> Self {
-        // Which program has no SQLite is not what was recorded of the others; what stands in for its statements is another shape.
+        // Programs without SQLite do not affect the recording of the others; the substitute for their statements is another shape.
         let coverage: Vec<_> = rows.coverage.iter().filter(|c| c.absence != Some(Absence::NoSqlite)).cloned().collect();
         let unseen = blind::blind(&coverage).into_iter().map(|Blind { means, .. }| means).collect();
         Self { which, unseen, losses: side(rows).losses }
     }
 }
 
-/// Why no verdict may be given, whatever the times say.
+/// Returns why no verdict is given, regardless of the times.
 fn withheld(seen: &[Seen], pairs: u64) -> Option<String> {
     if pairs == 0 {
         return Some("the recordings have no statement in common".into());
@@ -270,7 +272,7 @@ fn withhold(diff: &mut Diff, why: &str) {
 }
 
 impl Diff {
-    /// Whether B is slower than A by more than `percent`: all in all, or in a statement.
+    /// Returns where B is slower than A by more than `percent`: overall, and in which statements.
     pub fn slower(&self, percent: f64) -> Vec<String> {
         let beyond = |verdict: Verdict, ratio: Option<f64>| {
             verdict == Verdict::Slower && ratio.is_some_and(|ratio| ratio > 1.0 + percent / 100.0)

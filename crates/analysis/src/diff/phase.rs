@@ -1,8 +1,8 @@
-//! What an operation was at when its time passed: in which system call, on which kind of file.
+//! The activity of an operation while its time passed: in which system call, on which kind of file.
 //!
-//! Layers say where time went; they do not say for what. A thread that syncs sleeps, and when it is woken it waits for a CPU: on a busy
-//! machine most of what a second fsync costs is time in the run queue. So each slice of time is laid to the system call that its
-//! thread was in, and to the kind of file that this call was on.
+//! Layers show where time went, but not what for. A thread that syncs sleeps, and when it is woken it waits for a CPU: on a busy
+//! machine most of the cost of a second fsync is time in the run queue. So each slice of time is attributed to the system call in
+//! which its thread was, and to the kind of file of that call.
 
 use crate::rows::{Index, call};
 use model::table::{File, Operation};
@@ -11,10 +11,10 @@ use sqlite::{FileClass, database_of};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-/// What a file is for.
+/// The role of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// One of SQLite's, or another.
+    /// One of SQLite's files, or another file.
     Of(FileClass),
     /// A directory.
     Directory,
@@ -23,7 +23,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// Yields all kinds.
     pub fn all() -> impl Iterator<Item = Self> {
         FileClass::ALL.into_iter().map(Self::Of).chain([Self::Directory, Self::Unknown])
     }
@@ -38,12 +38,12 @@ impl Kind {
     }
 }
 
-/// What an operation was at.
+/// The activity of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// In this system call, on such a file.
+    /// In this system call, on this kind of file.
     In(Call, Kind),
-    /// In none.
+    /// In no system call.
     Outside,
     /// In the recording itself.
     Tracer,
@@ -60,16 +60,16 @@ impl fmt::Display for Phase {
     }
 }
 
-/// The calls of a recording, and what its files are.
+/// The calls of a recording, and the kinds of its files.
 pub struct Phases<'a> {
     index: &'a Index<'a>,
     kinds: Vec<Kind>,
-    /// Calls of each thread by their begin, by position.
+    /// Calls of each thread in order of start time, as positions.
     threads: HashMap<(u32, u32), Vec<u32>>,
 }
 
 impl<'a> Phases<'a> {
-    /// Looks through the rows once.
+    /// Indexes the rows in one pass.
     pub fn new(index: &'a Index<'a>) -> Self {
         let spans = &index.rows.spans;
         let mut threads: HashMap<(u32, u32), Vec<u32>> = HashMap::new();
@@ -82,40 +82,41 @@ impl<'a> Phases<'a> {
         Self { kinds: kinds(index), threads, index }
     }
 
-    /// The kind of a span's file.
+    /// Returns the kind of a span's file.
     pub fn kind(&self, file: Option<u64>) -> Kind {
         file.and_then(|id| self.index.file(id)).map_or(Kind::Unknown, |at| self.kinds[at])
     }
 
-    /// What a span in the layer of system calls is.
+    /// Returns the phase of a span in the layer of system calls.
     pub fn of_call(&self, at: usize) -> Phase {
         let span = &self.index.rows.spans[at];
         call(span).map_or(Phase::Outside, |call| Phase::In(call, self.kind(span.file)))
     }
 
-    /// What the thread of an operation was at.
+    /// Returns the phase of the thread of an operation at a time.
     pub fn at(&self, operation: &Operation, time_ns: u64) -> Phase {
         self.of_thread((operation.tgid, operation.tid), time_ns)
     }
 
-    /// What a thread was at.
+    /// Returns the phase of a thread at a time.
     pub fn of_thread(&self, thread: (u32, u32), time_ns: u64) -> Phase {
         self.call_of_thread(thread, time_ns).map_or(Phase::Outside, |at| self.of_call(at))
     }
 
-    /// The system call that a thread was in, by position of its span.
+    /// Returns the system call in which a thread was, by position of its span.
     pub fn call_of_thread(&self, thread: (u32, u32), time_ns: u64) -> Option<usize> {
         let spans = &self.index.rows.spans;
         let calls = self.threads.get(&thread)?;
         let next = calls.partition_point(|&at| spans[at as usize].start_ns <= time_ns);
         let before = *calls.get(next.checked_sub(1)?)? as usize;
-        // The end of one that was not seen to end is the begin of the next.
+        // A call whose end was not seen ends with the start of the next one.
         spans[before].end_ns.is_none_or(|end| time_ns < end).then_some(before)
     }
 }
 
-/// What each file is. That something is a directory no record says: it is one if a file lies below its path; and if nobody knows its path, since it
-/// was opened in a way that is not recorded, if it was synced, but never read or written, and lies where the databases do.
+/// Returns the kind of each file. No record states that a file is a directory: it is one if a file lies below its path; or, if
+/// its path is unknown because it was opened in a way that is not recorded, if it was synced, but never read or written, and is
+/// on the databases' file system.
 fn kinds(index: &Index) -> Vec<Kind> {
     let rows = index.rows;
     let parents: HashSet<&str> =
@@ -142,7 +143,7 @@ fn kinds(index: &Index) -> Vec<Kind> {
     rows.files.iter().zip(&index.classes).map(kind).collect()
 }
 
-/// Paths of the databases whose WAL the recording saw.
+/// Returns the paths of the databases whose WAL was recorded.
 pub fn wal_databases<'a>(index: &Index<'a>) -> HashSet<&'a str> {
     let rows = index.rows;
     let wal = rows.files.iter().zip(&index.classes).filter(|(_, class)| **class == FileClass::Wal);

@@ -1,14 +1,16 @@
-//! Several recordings a side: how much recordings of the same thing differ is known then, so that times decide where the work is the same.
+//! Several recordings a side: the variation between recordings of the same thing is known then, so times decide even if the work is the
+//! same.
 //!
-//! What is repeated is the recording. The executions of one share its minute of the machine, and a million of them know nothing of the next
-//! recording; so each counts with one number a statement, the sum over the executions that *all* recordings have. The two sides are
-//! compared as two cells of a benchmark are ([`stats::cells`]): the median of all ratios B / A with the interval of the exact rank test
-//! (Hodges and Lehmann; Mann and Whitney). It takes no noise for normal, and one recording that something held up moves it little. It needs
-//! 4 and 4 recordings, or 3 and 5: with 3 and 3 the most extreme order of all is as likely as 1 in 10 by chance, so that no verdict
-//! is possible. Statements are many comparisons at once; those that are reported are false in at most 5 % of them ([`stats::fdr`]).
+//! The unit of repetition is the recording. The executions of one recording share the state of the machine, and even a million of
+//! them do not predict the next recording; so each recording contributes one number per statement, the sum over the executions
+//! that *all* recordings have. The two sides are compared like two cells of a benchmark ([`stats::cells`]): the median of all
+//! ratios B / A with the interval of the exact rank test (Hodges and Lehmann; Mann and Whitney). It does not assume normal noise,
+//! and one outlying recording moves it little. It needs 4 and 4 recordings, or 3 and 5: with 3 and 3 the most extreme order of
+//! all has a probability of 1 in 10 by chance, so that no verdict is possible. Statements are many comparisons at once; at most 5
+//! % of those reported are false ([`stats::fdr`]).
 //!
-//! **Uncertainty.** The test knows that recordings of a side differ, not why the sides do: if all of A were made before all of B, whatever
-//! changed on the machine in between counts as a difference. [`apart`] tells, and the text says so.
+//! **Uncertainty.** The test detects that the sides differ, not why: if all of A were made before all of B, whatever changed on
+//! the machine in between counts as a difference. [`apart`] detects this, and the text reports it.
 
 use super::contract::{Compared, Recordings};
 use crate::rows::{Index, Rows};
@@ -17,9 +19,9 @@ use stats::fdr;
 use stats::verdict::{Better, MARGIN, Verdict, judge};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// How often intervals shall hold; one minus the rate of false differences.
+/// Confidence level of the intervals; one minus the rate of false differences.
 const LEVEL: f64 = 0.95;
-/// A statement below this part of the time is not among those that are compared: each of these makes it harder to be sure of the others.
+/// A statement below this share of the time is not compared: each further comparison makes it harder to be sure of the others.
 const SMALL: f64 = 0.01;
 
 /// A statement: kind and text.
@@ -33,7 +35,7 @@ struct Execution {
     parent: Option<usize>,
 }
 
-/// What is kept of one recording: its finished executions.
+/// The part of one recording that is kept: its finished executions.
 #[derive(Debug, Default)]
 pub struct Recording {
     keys: Vec<Key>,
@@ -42,7 +44,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Of its tables.
+    /// Extracts the executions from a recording's tables.
     pub fn of(rows: &Rows) -> Self {
         let index = Index::new(rows);
         let mut own = Self { created_unix_ns: rows.trace.created_unix_ns, ..Self::default() };
@@ -58,7 +60,7 @@ impl Recording {
             own.executions.push(Execution { key, nth: operation.nth, ns, parent: None });
         }
         for (&at, &own_place) in &place {
-            // An operation that did not end is no execution; the one around it may be.
+            // An operation that did not end is not an execution; the one around it may be.
             let parent = index.chain(at).skip(1).find_map(|outer| place.get(&outer).copied());
             own.executions[own_place].parent = parent;
         }
@@ -76,7 +78,7 @@ impl Recording {
         all
     }
 
-    /// Which executions are compared, by position, and which of these lie inside another that is.
+    /// Returns the compared executions, by position, and whether each is inside another compared one.
     fn chosen(&self, common: &BTreeMap<Key, BTreeSet<u64>>) -> Vec<(usize, bool)> {
         let sets: Vec<Option<&BTreeSet<u64>>> = self.keys.iter().map(|key| common.get(key)).collect();
         let is = |at: usize| sets[self.executions[at].key].is_some_and(|set| set.contains(&self.executions[at].nth));
@@ -88,7 +90,7 @@ impl Recording {
     }
 }
 
-/// The sums of each recording, A's first: of each statement that all have, and of all executions inside no other.
+/// The sums of each recording, A's first: of each common statement, and of all executions that are not nested.
 struct Sums {
     statements: BTreeMap<Key, Vec<u64>>,
     whole: Vec<u64>,
@@ -109,7 +111,7 @@ fn sums(all: &[&Recording]) -> Sums {
         }
     }
     let chosen: Vec<Vec<(usize, bool)>> = all.iter().map(|recording| recording.chosen(&common)).collect();
-    // Inside another in one recording is inside in all, so that the same executions are summed.
+    // An execution that is nested in one recording counts as nested in all, so that the same executions are summed.
     let mut inner: HashSet<(&Key, u64)> = HashSet::new();
     for (recording, chosen) in all.iter().zip(&chosen) {
         let own = chosen.iter().filter(|(_, inside)| *inside).map(|&(at, _)| &recording.executions[at]);
@@ -158,14 +160,14 @@ fn apart(a: &[Recording], b: &[Recording]) -> bool {
     ends(a).zip(ends(b)).is_some_and(|((first_a, last_a), (first_b, last_b))| last_a < first_b || last_b < first_a)
 }
 
-/// The position of the middle one; of an even number the lower.
+/// Returns the position of the median; for an even number the lower one.
 fn middle(sums: &[u64]) -> usize {
     let mut order: Vec<usize> = (0..sums.len()).collect();
     order.sort_by_key(|&at| sums[at]);
     order.get(sums.len().saturating_sub(1) / 2).copied().unwrap_or(0)
 }
 
-/// Compares the recordings of both sides; with what is found of each statement.
+/// Compares the recordings of both sides, and each statement.
 pub fn compare(a: &[Recording], b: &[Recording]) -> (Recordings, BTreeMap<Key, Compared>) {
     let all: Vec<&Recording> = a.iter().chain(b).collect();
     let sums = sums(&all);
@@ -182,7 +184,7 @@ pub fn compare(a: &[Recording], b: &[Recording]) -> (Recordings, BTreeMap<Key, C
     (recordings, statements)
 }
 
-/// Why the recordings' verdict is what it is.
+/// Explains the recordings' verdict.
 pub fn why(one: &Compared) -> String {
     let sides = format!("{} recordings of A and {} of B", one.a_ns.len(), one.b_ns.len());
     match one.verdict {
@@ -201,7 +203,7 @@ pub fn why(one: &Compared) -> String {
     }
 }
 
-/// Of many statements some differ by luck: each that is reported must be sure enough among all that take a part of the time.
+/// Among many statements some differ by chance: a reported one must be significant among all that take a relevant share of the time.
 fn among_many(statements: &mut BTreeMap<Key, Compared>, whole: &[u64]) {
     let matters = |c: &Compared| {
         let own: Vec<f64> = c.a_ns.iter().chain(&c.b_ns).zip(whole).map(|(ns, all)| *ns as f64 / *all as f64).collect();
@@ -226,7 +228,7 @@ mod tests {
     use crate::made::{INSERT, insert, recording};
     use stats::random::Random;
 
-    /// A recording of a noisy machine: it is slower or faster as a whole, drifts while it lasts, and now and then something holds it up.
+    /// A recording of a noisy machine: its overall speed varies, it drifts, and now and then it is delayed.
     fn noisy(random: &mut Random, speed: f64, created: u64) -> Recording {
         let level = speed * (0.1 * (random.unit() + random.unit() - 1.0)).exp();
         let held_up = if random.below(20) == 0 { 1.5 } else { 1.0 };
@@ -246,7 +248,8 @@ mod tests {
         (0..each as u64).map(|i| (noisy(random, 1.0, 2 * i), noisy(random, speed, 2 * i + 1))).unzip()
     }
 
-    /// A binomial of 0.05 and 1,000 has a standard deviation of 6.9; the rank test of 4 and 4 rejects 2.9 % of equal cells, of 5 and 5 3.2 %.
+    /// A binomial of 0.05 and 1,000 has a standard deviation of 6.9; the rank test of 4 and 4 rejects 2.9 % of equal cells, of 5 and 5
+    /// 3.2 %.
     #[test]
     fn equal_sides_differ_in_at_most_5_percent_of_pairs() {
         let mut random = Random::new(19);
@@ -262,8 +265,8 @@ mod tests {
         }
     }
 
-    /// One of A that something held up beyond all of B takes 6 and 6 their certainty (p = 0.065), and is there in 26 of 100 pairs; of 10 and 10
-    /// one may be.
+    /// One recording of A that is delayed beyond all of B makes 6 and 6 insignificant (p = 0.065), and occurs in 26 of 100 pairs;
+    /// with 10 and 10 one is tolerated.
     #[test]
     fn slower_side_is_told_though_its_work_is_equal() {
         let mut random = Random::new(7);

@@ -1,7 +1,7 @@
-//! One recording's part of a comparison: of every statement that both have, what its aligned executions took and did, summed over
-//! stretches of executions ([`stats::stretches`]), by which differences get their intervals.
+//! One recording's side of a comparison: for every common statement, the times and counts of its aligned executions, summed over
+//! stretches of executions ([`stats::stretches`]), from which differences get their intervals.
 //!
-//! Sums of twenty stretches are all that is held, and the latencies for their medians, so that a million executions fit.
+//! Only the sums of twenty stretches are kept, and the latencies for their medians, so that a million executions fit into memory.
 
 use super::phase::{Kind, Phase, Phases};
 use crate::charges::Charges;
@@ -16,12 +16,12 @@ use std::collections::{BTreeMap, HashMap};
 /// A sum for each stretch.
 pub type Sums = Vec<f64>;
 
-/// Where time went: what for, in which layer, doing or awaiting what. Time that no slice covers has no layer.
+/// Where time went: phase, layer, and activity or wait. Time that no slice covers has no layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// What the operation was at.
+    /// The activity of the operation.
     pub phase: Phase,
-    /// The layer and what the thread did or waited for there.
+    /// The layer, and what the thread did or waited for there.
     pub layer: Option<(Layer, Reason)>,
 }
 
@@ -32,19 +32,19 @@ pub struct Counted {
     pub layer: Layer,
     /// What is counted.
     pub name: &'static str,
-    /// On which kind of file, where that is distinguished.
+    /// The kind of file, where it is distinguished.
     pub file: Option<Kind>,
 }
 
-/// What a phase asked for: if these counts are the same in both recordings, they asked for the same work.
+/// Measures of a phase's work: if these counts are equal in both recordings, the work was the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Work {
     /// System calls.
     Calls,
-    /// Bytes that they read or wrote.
+    /// Bytes read or written by these calls.
     Bytes,
-    /// Bios that the thread queued meanwhile; not those of metadata, of which a file system writes the more the longer a program takes
-    /// (an inode's times change with each tick of the clock).
+    /// Bios that the thread queued meanwhile; excluding those of metadata, which a file system writes more often the longer a
+    /// program takes (an inode's times change with each tick of the clock).
     Bios,
     /// Flushes that it waited for.
     Flushes,
@@ -59,11 +59,11 @@ pub struct Part {
     pub executions: Sums,
     /// Their latency.
     pub latency_ns: Sums,
-    /// Where it went. Without what the tracer took, which is a phase of its own; all of it adds up to the latency.
+    /// Where the latency went. Without the tracer's part, which is a phase of its own; all of it adds up to the latency.
     pub times: BTreeMap<Place, Sums>,
-    /// What they did.
+    /// Counts of the executions.
     pub counts: BTreeMap<Counted, Sums>,
-    /// What their phases asked for.
+    /// The work of their phases.
     pub work: BTreeMap<(Phase, Work), Sums>,
 }
 
@@ -85,39 +85,39 @@ pub fn add<K: Ord>(sums: &mut BTreeMap<K, Sums>, key: K, stretch: usize, value: 
     sums.entry(key).or_insert_with(|| vec![0.0; STRETCHES])[stretch] += value;
 }
 
-/// One statement's.
+/// Sums of one statement.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Statement {
-    /// Latencies of the aligned executions, in their order.
+    /// Latencies of the aligned executions, in order.
     pub latencies: Vec<u64>,
     /// Their sums.
     pub sums: Part,
 }
 
-/// A recording's.
+/// Sums of one recording.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Series {
-    /// Statements, as [`super::align::Alignment::shapes`].
+    /// Statements, in the order of [`super::align::Alignment::shapes`].
     pub statements: Vec<Statement>,
-    /// All executions that ran inside no other that is compared.
+    /// All executions that are not nested in another compared one.
     pub whole: Part,
 }
 
-/// Where an execution counts.
+/// The sums to which an execution belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     /// Its statement.
     pub statement: u32,
     /// Its stretch.
     pub stretch: u32,
-    /// Whether it is inside no other that counts.
+    /// Whether it is not nested in another one that counts.
     pub outermost: bool,
 }
 
-/// Where each operation counts, by position; `None` if it has no counterpart.
+/// The slot of each operation, by position; `None` if it has no counterpart.
 pub type Slots = Vec<Option<Slot>>;
 
-/// The slots of the executions of one side (0 or 1) of the aligned pairs. A pair is outermost if it is in both.
+/// Returns the slots of the executions of both sides of the aligned pairs. A pair is outermost if it is in both.
 pub fn slots(indices: [&Index; 2], alignment: &super::align::Alignment) -> [Slots; 2] {
     let mut slots = indices.map(|index| vec![None; index.rows.operations.len()]);
     for (statement, shape) in alignment.shapes.iter().enumerate() {
@@ -148,7 +148,7 @@ pub fn slots(indices: [&Index; 2], alignment: &super::align::Alignment) -> [Slot
     slots
 }
 
-/// Sums up a recording, its slices handed over by `slices` one after the other.
+/// Sums up a recording, whose slices are passed by `slices` one after the other.
 pub fn series<E>(
     index: &Index,
     statements: usize,
@@ -191,7 +191,7 @@ struct Adder<'a> {
 }
 
 impl Adder<'_> {
-    /// Hands over the sums that an execution belongs to, with its stretch.
+    /// Passes the sums to which an execution belongs to `to`, with its stretch.
     fn each(&mut self, at: usize, mut to: impl FnMut(&mut Part, usize)) {
         if let Some(slot) = self.slots[at] {
             to(&mut self.series.statements[slot.statement as usize].sums, slot.stretch as usize);
@@ -201,7 +201,7 @@ impl Adder<'_> {
         }
     }
 
-    /// The same for what happened in an operation: it happened in those around it, too.
+    /// The same for an event in an operation: it is also an event of the operations around it.
     fn each_around(&mut self, operation: usize, mut to: impl FnMut(&mut Part, usize)) {
         let index = self.index;
         for at in index.chain(operation) {
@@ -228,8 +228,8 @@ impl Adder<'_> {
         }
     }
 
-    /// Takes what the recording itself took off the time that the layers were running: from every phase alike, since the price of a probe
-    /// is known, but not to the nanosecond where it fell.
+    /// Deducts the recording's own cost from the time in which the layers were running: from every phase proportionally, since
+    /// the cost of a probe is known, but not exactly where it occurred.
     fn tracer(&mut self, running: &Times) {
         let Some(prices) = Prices::of(self.index.rows) else { return };
         let mut taken: HashMap<(Option<u32>, u32, Layer), f64> = HashMap::new();
@@ -274,7 +274,7 @@ impl Adder<'_> {
             let file = phases.kind(span.file);
             if let (Layer::Syscall, phase @ Phase::In(call, kind)) = (span.layer, phases.of_call(i)) {
                 let counted = Counted { layer: Layer::Syscall, name: call.name(), file: Some(kind) };
-                // What an open or a removal returns is no number of bytes.
+                // The return value of an open or a removal is not a number of bytes.
                 let bytes = if call.reads() || call.writes() || call == Call::CopyRange { does.bytes } else { 0 };
                 self.each_around(operation, |part, stretch| {
                     add(&mut part.counts, counted, stretch, 1.0);
@@ -300,7 +300,7 @@ impl Adder<'_> {
         }
     }
 
-    /// What the phases caused below them.
+    /// Adds the work that the phases caused below them.
     fn bios_and_flushes(&mut self, phases: &Phases) {
         let index = self.index;
         let rows = index.rows;
@@ -312,7 +312,7 @@ impl Adder<'_> {
         }
         for link in rows.links.iter().filter(|l| l.relation == Relation::WaitsForFlush) {
             let Some(waiter) = index.span(link.parent).map(|at| &rows.spans[at]) else { continue };
-            // A flush is waited for by the call and by its bio: counted where the thread waits.
+            // Both the call and its bio wait for a flush: count it where the thread waits.
             if matches!(waiter.layer, Layer::Syscall | Layer::FileSystem)
                 && let Some(operation) = waiter.operation.and_then(|id| index.operation(id))
             {
@@ -322,7 +322,7 @@ impl Adder<'_> {
         }
     }
 
-    /// Shares of bios, device commands and commits.
+    /// Adds the shares of bios, device commands and commits.
     fn charges(&mut self) {
         let index = self.index;
         let spans = &index.rows.spans;
@@ -356,7 +356,7 @@ impl Adder<'_> {
     }
 
     fn shares(&mut self, parts: &[crate::charges::OperationShare], what: &[(Layer, &'static str, f64)]) {
-        // The parts are those of the operations around the innermost one already.
+        // The parts already include the operations around the innermost one.
         for part in parts.iter().filter(|part| part.share > 0.0) {
             self.each(part.operation as usize, |to, stretch| {
                 for &(layer, name, amount) in what.iter().filter(|(.., amount)| *amount > 0.0) {
@@ -366,14 +366,14 @@ impl Adder<'_> {
         }
     }
 
-    /// What no slice covers has no layer, so that all adds up to the latency.
+    /// Assigns time that no slice covers to no layer, so that the sum is the latency.
     fn finish(mut self) -> Series {
         let parts = self.series.statements.iter_mut().map(|s| &mut s.sums).chain([&mut self.series.whole]);
         for part in parts {
             for stretch in 0..STRETCHES {
                 let placed: f64 = part.times.values().map(|sums| sums[stretch]).sum();
                 let rest = part.latency_ns[stretch] - placed;
-                // Less than a nanosecond was made by adding fractions.
+                // Less than a nanosecond is a rounding error.
                 if rest.abs() >= 1.0 {
                     add(&mut part.times, Place { phase: Phase::Outside, layer: None }, stretch, rest);
                 }

@@ -1,4 +1,4 @@
-//! Recordings made by hand, so that every difference is arithmetic.
+//! Handmade recordings, so that every difference can be calculated.
 
 use super::*;
 use crate::made::{DATABASE, DIRECTORY, Execution, insert, recording};
@@ -41,7 +41,7 @@ fn extra_sync_of_directory_is_named_and_charged() {
     assert_eq!((diff.verdict.name(), diff.withheld), ("slower", false));
     assert_eq!(diff.slower(10.0).len(), 2, "all together and the statement");
     assert!(diff.slower(20.0).is_empty(), "402 us are 18 % more than 340");
-    // 40 times the sync and what SQLite does before it.
+    // 40 times the sync, and SQLite's work before it.
     assert_eq!(diff.latency_ns.delta_ns, 40.0 * 62_000.0);
     let sync = of(&diff.phases, "fdatasync directory");
     assert_eq!((sync.delta_ns, sync.different_work), (40.0 * 60_000.0, Some(true)));
@@ -121,7 +121,7 @@ fn executions_without_counterpart_are_listed_and_not_compared() {
     assert_eq!((diff.latency_ns.a, diff.latency_ns.b), (50 * 340_000, 50 * 340_000));
 }
 
-/// Where calls are the operations, syncs that were left out are executions without a counterpart: they are the difference.
+/// Where calls are the operations, missing syncs are executions without a counterpart: they are the difference.
 #[test]
 fn executions_of_one_recording_are_named_first() {
     let with = |syncs: usize, slow: u64| {
@@ -129,7 +129,7 @@ fn executions_of_one_recording_are_named_first() {
         let mut rows = recording(&[vec![one; 3], vec![insert(); syncs]].concat());
         rows.shapes.push(Shape { id: 2, kind: "call".into(), text: "fdatasync a.log".into() });
         rows.operations[3..].iter_mut().for_each(|o| o.shape = 2);
-        // Ordinals are a statement's own.
+        // Ordinals are per statement.
         rows.operations[3..].iter_mut().for_each(|o| o.nth -= 3);
         rows
     };
@@ -236,7 +236,7 @@ fn recordings_without_common_statement_have_no_verdict() {
     assert!(text::text(&diff).contains("Statements of B only"));
 }
 
-/// Executions of any length with calls of any kind.
+/// Executions of any length with any kinds of calls.
 fn executions() -> impl Strategy<Value = Vec<Execution>> {
     let call = (
         prop::sample::select(vec!["pwrite64", "pread64", "fdatasync", "fsync", "unlink"]),

@@ -1,4 +1,4 @@
-//! A comparison as text for people: what `fathom diff` prints. Fits 100 columns, and says nothing that the JSON does not.
+//! A comparison as text for people: the output of `fathom diff`. It fits 100 columns, and contains nothing that is not in the JSON.
 
 use super::align::Alone;
 use super::contract::{Contribution, Count, Diff, Recordings, Side, Statement};
@@ -9,16 +9,16 @@ use model::counted;
 use stats::verdict::Verdict;
 use std::fmt::Write as _;
 
-/// Rows of a table, and things of a list, that are shown.
+/// Maximum number of rows of a table, and of items of a list.
 const ROWS: usize = 12;
-/// Statements with executions of one recording only that are named at the top.
+/// Maximum number of statements with executions in only one recording that are named at the top.
 const NAMED: usize = 3;
-/// A phase or layer with less than this part of the largest difference is not shown.
+/// A phase or layer with less than this fraction of the largest difference is not shown.
 const SMALL: f64 = 0.01;
-/// Facts that differ between any two recordings, and tell nothing.
+/// Facts that differ between any two recordings, and are not informative.
 const ALWAYS: [&str; 7] = ["trace.", "tracer.", "load.", "memory.", "clock.", "temperature.", "stacks."];
 
-/// The text.
+/// Formats the comparison.
 pub fn text(diff: &Diff) -> String {
     let mut out = String::new();
     for (name, side) in [("A", &diff.a), ("B", &diff.b)] {
@@ -57,7 +57,7 @@ pub fn text(diff: &Diff) -> String {
     out
 }
 
-/// Executions that only one recording has: where calls are the operations, a sync that is left out shows here and nowhere else.
+/// Lists executions in only one recording: where calls are the operations, a missing sync shows only here.
 fn uncompared(out: &mut String, diff: &Diff) {
     let left = diff.statements.iter().flat_map(|s| [(s.left_a, "A", &s.statement), (s.left_b, "B", &s.statement)]);
     let alone = [(&diff.only_a, "A"), (&diff.only_b, "B")];
@@ -72,7 +72,7 @@ fn uncompared(out: &mut String, diff: &Diff) {
     }
 }
 
-/// What each recording took, and what else is shown is of.
+/// Lists the time of each recording, and which one the rest of the output is from.
 fn recordings(out: &mut String, all: &Recordings) {
     for (which, sums, middle) in [("A", &all.whole.a_ns, all.middle_a), ("B", &all.whole.b_ns, all.middle_b)] {
         let each: Vec<String> = sums.iter().map(|ns| duration(*ns as f64)).collect();
@@ -99,7 +99,7 @@ fn recordings(out: &mut String, all: &Recordings) {
     }
 }
 
-/// How the numbers were obtained.
+/// Notes on how the numbers were obtained.
 const NOTES: &str = "Executions are aligned by statement and ordinal, not by time. Times are sums over the aligned executions, B - A; intervals \
     (95 %) by a bootstrap over 20 stretches of them: they say how well these two recordings are known, not how much two others would differ. So a \
     verdict needs different work (calls, bytes, bios, flushes, rows), marked *, or several recordings a side. A phase is the system call that the \
@@ -133,7 +133,7 @@ fn name(row: &Contribution) -> String {
     }
 }
 
-/// Rows that matter, and what the others come to.
+/// Formats the rows that matter, and the sum of the others.
 fn table(out: &mut String, what: &str, rows: &[Contribution]) {
     line(out, &format!("  {what:<30} {:>9} {:>9} {:>10} {:>8}  95 % interval", "A", "B", "B - A", "share"));
     let mut sizes: Vec<f64> = rows.iter().map(|row| row.delta_ns.abs()).collect();

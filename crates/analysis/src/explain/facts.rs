@@ -1,5 +1,5 @@
-//! What each execution has of what the rules ask for: time awaited on flushes, on queues, on the file system's own writes, on what others
-//! wrote. One pass over the slices and the spans; no rule reads a table again.
+//! Inputs of the rules for each execution: time spent waiting for flushes, for queues, for the file system's own writes, for data
+//! that others wrote. Collected in one pass over the slices and the spans; no rule reads a table again.
 
 use super::others::Others;
 use crate::charges::Charges;
@@ -14,17 +14,17 @@ use sqlite::FileClass;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
-/// Who or what made an execution wait.
+/// What made an execution wait.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Culprit {
-    /// A process whose flush, commit or pages it waited for.
+    /// A process for whose flush, commit or pages it waited.
     Process {
         /// Its ID.
         tgid: u32,
         /// Its name, if known.
         name: Option<String>,
     },
-    /// A lock that somebody held.
+    /// A lock that was held by another holder.
     Lock {
         /// Its kind.
         wait: Wait,
@@ -35,7 +35,7 @@ pub enum Culprit {
     Checkpoint {
         /// f2fs's reason.
         reason: String,
-        /// Whether a change to a folder is behind it.
+        /// Whether it was caused by a change to a folder.
         is_of_folders: bool,
     },
 }
@@ -50,7 +50,7 @@ impl fmt::Display for Culprit {
     }
 }
 
-/// What time is grouped by.
+/// Categories of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Of {
     /// Asleep until a flush was done.
@@ -59,13 +59,13 @@ pub enum Of {
     Device,
     /// Asleep until a bio or request was issued.
     Queue,
-    /// Runnable without a CPU.
+    /// Runnable, but without a CPU.
     RunQueue,
-    /// Of that, since the cgroup's CPU time was used up.
+    /// The part of that in which the cgroup's CPU quota was used up.
     Quota,
-    /// Asleep for a lock that somebody else held.
+    /// Asleep for a lock with another holder.
     Lock,
-    /// Asleep until the kernel allowed to dirty more pages.
+    /// Asleep until the kernel allowed more dirty pages.
     Dirty,
     /// In fsync and fdatasync.
     Sync,
@@ -73,23 +73,23 @@ pub enum Of {
     JournalFile,
     /// Asleep for the file system's journal and metadata.
     Metadata,
-    /// In fdatasync of a file, what a commit of the file system's journal took beyond one flush.
+    /// In fdatasync of a file, the part of a commit of the file system's journal beyond one flush.
     DataCommit,
-    /// In a sync, asleep for pages that another process wrote, or for its part of a commit.
+    /// In a sync, asleep for pages that another process wrote, or for other processes' part of a commit.
     Foreign,
     /// Asleep for a flush or a commit in which this process has no part, or behind one.
     OthersFlush,
-    /// The same in syncs of a rollback journal: its file is new, or grows.
+    /// The same in syncs of a rollback journal, if its file is new or grows.
     NewFile,
     /// In fsync and fdatasync that made f2fs write a checkpoint.
     Forced,
     /// In the calls of a WAL checkpoint.
     Checkpoint,
-    /// In prepare calls right before the execution, less what the recording took of them; no part of its latency.
+    /// In prepare calls right before the execution, minus the recording's cost; not part of its latency.
     Prepare,
 }
 
-/// Spans that are kept as evidence.
+/// Maximum number of spans kept as evidence.
 const EVIDENCE: usize = 5;
 
 /// The facts of all executions.
@@ -97,7 +97,7 @@ const EVIDENCE: usize = 5;
 pub struct Facts {
     times: HashMap<(u32, Of), (u64, u32)>,
     evidence: HashMap<(usize, Of), Vec<(u64, u64)>>,
-    /// Flushes that an execution had a part in.
+    /// Flushes in which an execution had a share.
     pub flushes: HashMap<u32, u32>,
     /// Calls of fsync and fdatasync, and the longest of them.
     pub syncs: HashMap<u32, (u32, u64)>,
@@ -105,43 +105,43 @@ pub struct Facts {
     pub journals: HashMap<u32, (u32, u32)>,
     /// Executions that synced a directory.
     pub directories: HashSet<u32>,
-    /// Bytes: written by calls, of these to rollback journals; by the device, of these the file system's own.
+    /// Bytes: written by calls, of these to rollback journals; written by the device, of these the file system's own.
     pub bytes: HashMap<u32, [f64; 4]>,
     /// Device commands, by share.
     pub commands: HashMap<u32, f64>,
     /// Executions that wrote a WAL's database.
     pub checkpoints: HashSet<u32>,
-    /// By statement: who or what it waited for, ns.
+    /// By statement: what it waited for, ns.
     pub culprits: BTreeMap<(usize, Of, Culprit), u64>,
-    /// By statement: the longest sleeps of which there is a stack, by the part that is of this kind.
+    /// By statement: the longest sleeps with a stack, by the part of this category.
     pub asleep: HashMap<(usize, Of), Vec<SlowWait>>,
 }
 
 impl Facts {
-    /// Time of an execution.
+    /// Returns the time of an execution in a category.
     pub fn ns(&self, at: u32, of: Of) -> u64 {
         self.times.get(&(at, of)).map_or(0, |(ns, _)| *ns)
     }
 
-    /// In how many pieces.
+    /// Returns the number of pieces of that time.
     pub fn pieces(&self, at: u32, of: Of) -> u32 {
         self.times.get(&(at, of)).map_or(0, |(_, pieces)| *pieces)
     }
 
-    /// The spans with most of it.
+    /// Returns the spans with most of the time.
     pub fn evidence(&self, shape: usize, of: &[Of]) -> Vec<u64> {
         let mut spans: Vec<_> = of.iter().filter_map(|of| self.evidence.get(&(shape, *of))).flatten().collect();
         spans.sort_unstable_by(|p, q| q.cmp(p));
         spans.into_iter().map(|(_, span)| *span).take(EVIDENCE).collect()
     }
 
-    /// Who or what made a statement wait longest.
+    /// Returns what made a statement wait longest.
     pub fn culprit(&self, shape: usize, of: Of) -> Option<&Culprit> {
         let own = self.culprits.iter().filter(|((s, o, _), _)| (*s, *o) == (shape, of));
         own.max_by_key(|(_, ns)| **ns).map(|((.., culprit), _)| culprit)
     }
 
-    /// Gives one execution its time, with a span that shows it.
+    /// Adds time to one execution, with a span as evidence.
     fn give(&mut self, index: &Index, at: usize, of: Of, ns: u64, span: u64) {
         if ns == 0 {
             return;
@@ -160,7 +160,7 @@ impl Facts {
         }
     }
 
-    /// The same for those around it.
+    /// The same for the operations around it.
     fn give_around(&mut self, index: &Index, operation: usize, of: Of, ns: u64, span: u64) {
         index.chain(operation).for_each(|at| self.give(index, at, of, ns, span));
     }
@@ -173,18 +173,18 @@ impl Facts {
     }
 }
 
-/// What commands are of the file system's own, and who wrote what the others carry.
+/// Which commands are the file system's own, and which processes wrote the data of the others.
 struct Carried {
     metadata: HashSet<u64>,
     writers: HashMap<u64, Vec<u32>>,
-    /// Of each commit, the processes of the calls that joined it, one a call.
+    /// For each commit, the processes of the calls that joined it, one entry per call.
     joined: HashMap<u64, Vec<u32>>,
-    /// Of each file, the reads that no operation sent: when, by which process, and of which bytes.
+    /// For each file, the reads issued outside operations: time, process, and range of bytes.
     reads: HashMap<u64, Vec<(u64, u32, std::ops::Range<u64>)>>,
 }
 
 impl Carried {
-    /// Which part of a commit is of other processes, and whose most of it is.
+    /// Returns the part of a commit that belongs to other processes, and the process with most of it.
     fn foreign(&self, commit: u64, own: u32) -> Option<(f64, u32)> {
         let joined = self.joined.get(&commit)?;
         let mut others: BTreeMap<u32, usize> = BTreeMap::new();
@@ -195,9 +195,9 @@ impl Carried {
         Some((others.values().sum::<usize>() as f64 / joined.len() as f64, *most))
     }
 
-    /// When a read that a thread sleeps for was sent, if somebody else sent it meanwhile: a cgroup's limit (blk_throtl_bio) holds a bio
-    /// back before the kernel calls it queued, and a worker of the kernel sends it when its time has come. It sends all that it held back,
-    /// so that the first one that ends the sleep may be another part of the same read-ahead.
+    /// Returns when a read for which a thread sleeps was sent, if another thread sent it meanwhile: a cgroup's limit
+    /// (blk_throtl_bio) holds a bio back before the kernel reports it as queued, and a kernel worker sends it later. The worker
+    /// sends all bios held back, so the one that ends the sleep may be another part of the same read-ahead.
     fn held_back(&self, index: &Index, own: u32, slice: &Slice) -> Option<u64> {
         let read = slice.span.and_then(|id| index.span(id)).map(|at| &index.rows.spans[at])?;
         let from = read.offset?;
@@ -266,9 +266,9 @@ type Syncing = BTreeMap<(usize, usize), Sync>;
 #[derive(Debug, Default)]
 struct Sync {
     what: Option<(Call, Kind)>,
-    /// For the file system's journal itself.
+    /// Whether it waited for the file system's journal itself.
     committed: bool,
-    /// For flushes, and for the journal and what it writes.
+    /// Time waiting for flushes, and for the journal and its writes.
     flushes: BTreeMap<u64, u64>,
     journal_ns: u64,
     most: (u64, u64),
@@ -290,7 +290,7 @@ impl Sync {
         self.most = self.most.max((ns, span));
     }
 
-    /// What it took since it had to commit: a sync of a file that has its size and blocks waits for its data and one flush.
+    /// Adds the extra cost of the commit: a sync of a file with unchanged size and blocks waits only for its data and one flush.
     fn give(&self, facts: &mut Facts, index: &Index, at: usize) {
         let Some((call, kind)) = self.what.filter(|_| self.committed) else { return };
         let flushes = self.flushes.values().fold(0_u64, |sum, ns| sum.saturating_add(*ns));
@@ -305,7 +305,7 @@ impl Sync {
     }
 }
 
-/// Gathers the facts; the slices are handed over by `slices` one after the other.
+/// Collects the facts; the slices are passed by `slices` one after the other.
 pub fn facts<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>) -> Result<Facts, E> {
     let phases = Phases::new(index);
     let carried = carried(index);
@@ -316,7 +316,7 @@ pub fn facts<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
     let sleeps = Sleeps::new(index);
     let mut asleep: HashMap<(usize, Of), BTreeMap<Key, u64>> = HashMap::new();
     slices(&mut |slice| {
-        // Of those around an operation the inner one's slices tell the same: each adds its own, to itself alone.
+        // The slices of an inner operation duplicate those of the operations around it: each slice counts for its own operation only.
         let Some(at) = index.operation(slice.operation) else { return };
         own_slice(&mut facts, index, &phases, (&carried, &others), &mut syncing, at, slice);
         let (Some(of), Some(shape)) = (asleep_for(slice), index.shape(at)) else { return };
@@ -335,7 +335,7 @@ pub fn facts<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
     Ok(facts)
 }
 
-/// What distinguishes a finding's stacks.
+/// Returns the category by which a finding's stacks are distinguished.
 fn asleep_for(slice: &Slice) -> Option<Of> {
     match (slice.reason, slice.wait) {
         (_, Some(Wait::DirtyThrottling)) => Some(Of::Dirty),
@@ -348,15 +348,15 @@ fn asleep_for(slice: &Slice) -> Option<Of> {
     }
 }
 
-/// A futex may be a condition that comes true by itself; only what somebody ended is a lock.
+/// A futex may be a condition that becomes true by itself; it is a lock only if another thread ended the wait.
 fn is_lock(wait: Wait, slice: &Slice) -> bool {
     wait.is_lock() && (wait != Wait::Futex || slice.by_tgid.is_some())
 }
 
-/// SQLite's result of a statement that did not get its lock; extended codes have it in their low byte.
+/// SQLite's result of a statement that did not get its lock; extended codes contain it in their low byte.
 const BUSY: i64 = 5;
 
-/// A statement that was refused a lock to the end slept for it, whoever holds it: a connection of its own thread, too.
+/// A statement that was refused a lock until the end slept for it, whatever connection holds it, even one of its own thread.
 fn ended_busy(operation: &Operation, slice: &Slice) -> bool {
     slice.layer == Layer::Database && operation.result.is_some_and(|result| result & 0xff == BUSY)
 }
@@ -377,7 +377,7 @@ fn own_slice(
     let phase = phases.at(operation, slice.start_ns);
     let in_sync = matches!(phase, Phase::In(Call::Fsync | Call::Fdatasync, _));
     let own = slice.span.is_some_and(|span| carried.metadata.contains(&span));
-    // For whom it was, if for others only; what they wrote into files is separated below.
+    // The process for which it was, if only for others; data that they wrote into files is handled below.
     let theirs = slice.span.and_then(|span| others.whose(span, operation.tgid));
     match slice.reason {
         Reason::Flush | Reason::Device if theirs.is_some() && (own || slice.reason == Reason::Flush) => {
@@ -423,7 +423,7 @@ fn own_slice(
         }
         _ => {}
     }
-    // A commit that others joined is theirs by as much.
+    // The part of a commit that others joined is attributed to them.
     let commit = slice.span.filter(|_| slice.reason == Reason::Journal);
     let foreign = commit.and_then(|commit| carried.foreign(commit, operation.tgid));
     let joined = foreign.map_or(0, |(part, _)| (part * ns as f64) as u64);
@@ -437,7 +437,7 @@ fn own_slice(
     if let Phase::In(call, kind) = phase {
         let syncs = matches!(call, Call::Fsync | Call::Fdatasync);
         if syncs {
-            // With what others made it wait for: without the call there is none of it.
+            // Includes the waits caused by others: without the call there would be none.
             facts.give(index, at, Of::Sync, whole, span);
         }
         let journal = kind == Kind::Of(FileClass::RollbackJournal) && matches!(call, Call::Open | Call::Unlink);
@@ -453,7 +453,7 @@ fn own_slice(
         let writers = slice.span.and_then(|span| carried.writers.get(&span)).filter(|writers| !writers.is_empty());
         let foreign = match writers {
             Some(writers) => writers.first().copied().filter(|_| !writers.contains(&operation.tgid)),
-            // The calls of a process that nobody asked to record are no spans; whom its pages are charged to is known all the same.
+            // Calls of a process that is not recorded are no spans; the process to which its pages are charged is known all the same.
             None => theirs.filter(|_| slice.reason == Reason::Device && !own),
         };
         if let Some(tgid) = foreign.filter(|_| syncs) {
@@ -463,7 +463,7 @@ fn own_slice(
     }
 }
 
-/// A lock and its holder.
+/// Describes a lock and its holder.
 fn lock(index: &Index, wait: Wait, slice: &Slice) -> Culprit {
     let rows = index.rows;
     let path = slice.wait_file.and_then(|id| index.file(id)).and_then(|at| rows.files[at].path.as_deref());
@@ -478,13 +478,13 @@ fn who(index: &Index, tgid: u32) -> Culprit {
     Culprit::Process { tgid, name: index.process_name(tgid).map(str::to_string) }
 }
 
-/// The reason for a checkpoint, from the flags of its span.
+/// Returns the reason for a checkpoint, from the flags of its span.
 fn checkpoint(reason: &str) -> Culprit {
     let is_of_folders = CHECKPOINT_REASONS.iter().any(|known| known.name == reason && known.is_of_folders);
     Culprit::Checkpoint { reason: reason.to_string(), is_of_folders }
 }
 
-/// What the calls tell.
+/// Collects facts from the calls.
 fn calls(facts: &mut Facts, index: &Index, phases: &Phases) {
     let rows = index.rows;
     let wal = wal_databases(index);
@@ -539,7 +539,7 @@ fn calls(facts: &mut Facts, index: &Index, phases: &Phases) {
     }
 }
 
-/// What device commands tell: flushes and bytes by share.
+/// Collects facts from device commands: flushes and bytes by share.
 fn commands(facts: &mut Facts, index: &Index, charges: &Charges, carried: &Carried) {
     for (at, parts) in charges.commands.iter() {
         let span = &index.rows.spans[at];
@@ -565,10 +565,10 @@ fn commands(facts: &mut Facts, index: &Index, charges: &Charges, carried: &Carri
     }
 }
 
-/// What a thread did by its begin: an execution, or a prepare (`Err`), by their positions.
+/// Calls of a thread by start time: an execution, or a prepare (`Err`), by position.
 type Calls = Vec<(u64, Result<usize, usize>)>;
 
-/// Prepare calls of a thread between one execution and the next belong to the next.
+/// Adds prepare calls: those of a thread between one execution and the next belong to the next.
 fn prepares(facts: &mut Facts, index: &Index) {
     let rows = index.rows;
     let recording_ns = tracer::in_prepare_ns(rows);
@@ -594,7 +594,7 @@ fn prepares(facts: &mut Facts, index: &Index) {
                     if let Some(prepare) = last.take() {
                         let span = &rows.spans[prepare];
                         let ns = span.end_ns.map_or(0, |end| end.saturating_sub(span.start_ns));
-                        // That there was one counts, however short it was.
+                        // Even a very short one counts as one.
                         let own = ns.saturating_sub(recording_ns).max(1);
                         facts.give_around(index, *at, Of::Prepare, own, span.id);
                     }

@@ -1,9 +1,9 @@
-//! `fathom explain`: what a recording's statements lose their time to, as findings: a code, a claim with its numbers, its share of the
-//! time, spans that show it, and a remedy.
+//! `fathom explain`: the causes of lost time in a recording's statements, as findings: a code, a claim with its numbers, its
+//! share of the time, spans as evidence, and a remedy.
 //!
-//! [`facts`] gathers what each execution has of everything a rule asks for; [`rules`] are the findings, one function each. A rule
-//! claims only what the archive decides: time that was awaited, calls that were made, commands that were charged. What a remedy would
-//! save is stated as *at most*, since what takes its place takes time too. Findings are ranked by that, at the low end of its interval.
+//! [`facts`] collects the inputs of the rules for each execution; [`rules`] are the findings, one function each. A rule claims
+//! only what the archive proves: time spent waiting, calls made, commands charged. The saving of a remedy is stated as *at most*,
+//! since its replacement takes time too. Findings are ranked by the saving, at the lower bound of its interval.
 
 pub mod contract;
 mod facts;
@@ -24,21 +24,22 @@ use model::table::Slice;
 pub use rules::spans_databases;
 use stats::stretches::{Draws, STRETCHES, stretch, sum};
 
-/// A finding that concerns less of its statement's time is not listed.
+/// A finding below this share of its statement's time is not listed.
 const LEAST_SHARE: f64 = 0.05;
-/// Nor one that concerns less of all time.
+/// A finding below this share of all time is not listed either.
 const LEAST_OF_ALL: f64 = 0.01;
-/// Findings of what chance decides: a few slow executions are no rule. What the program does by itself, or the kernel reported, is none of them.
+/// Findings that may occur by chance: a few slow executions are no pattern. Excludes what the program does by itself, or the kernel
+/// reports.
 const BY_CHANCE: [&str; 5] = ["D01", "F02", "G01", "Q01", "W01"];
-/// The low end of the interval below which a finding by chance is not listed.
+/// The lower bound of the interval below which a finding by chance is not listed.
 const LEAST_LOW: f64 = 0.02;
-/// Waits from which on they are a rule where an interval cannot say it: there are too few executions for one; or few executions wait, and
-/// that is most of the statement's time. Of twenty stretches of executions of which three have all the waits, every 26th resample has none
-/// (0.85^20), so that the interval begins at 0 however long they are.
+/// Number of waits from which on they are a pattern where an interval cannot show it: there are too few executions for one; or
+/// few executions wait, and that is most of the statement's time. If three of twenty stretches of executions have all the waits,
+/// every 26th resample has none (0.85^20), so that the interval begins at 0 however long they are.
 const LEAST_PIECES: u64 = 3;
-/// That part of the statement's time is most of it.
+/// The share of the statement's time that is most of it.
 const MOST: f64 = 0.5;
-/// What causes the time of a finding that only says where it goes, if it is so large a part of that.
+/// Share of the time of a general finding from which on another finding is its cause.
 const PART_OF_CAUSE: f64 = 0.25;
 /// The seed of the intervals.
 const SEED: u64 = 2026;
@@ -87,25 +88,25 @@ fn with_slices<E>(rows: &Rows, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
             findings.extend(finding(&index, &statement, found, latency_ns));
         }
     }
-    // By what is saved at least, as far as the recording tells: a few slow executions come after what all of them do.
+    // By the minimum saving: a few slow executions rank below what all executions have in common.
     findings.sort_by_key(|finding: &Finding| {
         let least = finding.saving_interval_ns.map_or(finding.saving_ns, |[low, _]| Some(low));
         std::cmp::Reverse((least, finding.saving_ns, finding.time_ns))
     });
     general_last(&mut findings);
-    // What makes the rest doubtful stands before it.
+    // Findings that cast doubt on the rest come first.
     findings.splice(0..0, rules::recording(&index));
     let executions = rows.operations.iter().filter(|operation| operation.end_ns.is_some()).count() as u64;
     Ok(Explanation { version: VERSION, findings, executions, latency_ns })
 }
 
-/// Where time goes is listed after what makes it go there: these findings come after the causes of their statement.
+/// Moves general findings, which only report where time goes, behind the findings of the same statement that cause it.
 fn general_last(findings: &mut [Finding]) {
     const CAUSES: [&str; 6] = ["S01", "S02", "F01", "F02", "J02", "W01"];
     const GENERAL: [&str; 4] = ["F03", "J01", "J03", "R01"];
     let saving = |f: &Finding| f.saving_ns.unwrap_or(0) as f64;
     let mut at = findings.len();
-    // From the last on: what is moved back meets none that was.
+    // From last to first, so that a finding is moved past those already moved.
     while at > 0 {
         at -= 1;
         let (statement, least) = (findings[at].statement.clone(), PART_OF_CAUSE * saving(&findings[at]));
@@ -124,20 +125,20 @@ fn latency(rows: &Rows, at: usize) -> u64 {
     operation.end_ns.map_or(0, |end| end.saturating_sub(operation.start_ns))
 }
 
-/// The upper one of two; of some.
+/// Returns the median; the upper one for an even number.
 pub(crate) fn median(ns: &[u64]) -> u64 {
     let mut sorted = ns.to_vec();
     sorted.sort_unstable();
     sorted.get(sorted.len() / 2).copied().unwrap_or(0)
 }
 
-/// A statement's finished executions, in their order.
+/// A statement's finished executions, in order.
 struct Statement {
     shape: usize,
     executions: Vec<u32>,
 }
 
-/// What findings are about: statements and transactions; in a recording without any, whatever its operations are.
+/// Returns what findings are about: statements and transactions; in a recording without any, all operations.
 fn statements(index: &Index) -> Vec<Statement> {
     let rows = index.rows;
     let sql =
@@ -162,17 +163,17 @@ fn statements(index: &Index) -> Vec<Statement> {
     all
 }
 
-/// What a rule says of a statement.
+/// The result of a rule for a statement.
 struct Found {
     code: &'static str,
     title: &'static str,
     claim: String,
-    /// The time concerned, an execution.
+    /// The time concerned, per execution.
     time: Vec<u64>,
-    /// Time that belongs to the executions and is not in their latency.
+    /// Time that belongs to the executions but is not in their latency.
     beside: Option<Vec<u64>>,
     executions: u64,
-    /// Pieces of it, where that is known.
+    /// Number of pieces of the time, if known.
     pieces: Option<u64>,
     saving_ns: Option<u64>,
     remedy: String,
@@ -180,7 +181,7 @@ struct Found {
     slow_waits: Vec<SlowWait>,
 }
 
-/// A finding, if it matters.
+/// Builds a finding, if it matters.
 fn finding(index: &Index, statement: &Statement, found: Found, all: u64) -> Option<Finding> {
     let latency = |at: usize| {
         let beside = found.beside.as_ref().map_or(0, |beside| beside[at]);

@@ -1,14 +1,15 @@
-//! Waits for what the device did for somebody else: a sleep until a command ends in which the sleeper has no part, or in which its own
-//! command stood behind one.
+//! Waits for the device working for other processes: sleeps until a command ends in which the sleeper has no part, or behind
+//! which its own command was queued.
 //!
-//! A file system's journal serves one transaction at a time, so a thread that syncs first sleeps for the commit that another process asked
-//! for: its journal blocks, its flush (jbd2_log_wait_commit, then a commit of its own). And the block layer has one flush under way a
-//! queue; who asks for another waits for the next (block/blk-flush.c). Both follow from whom a command is charged to.
+//! A file system's journal processes one transaction at a time, so a thread that syncs first sleeps for the commit that another
+//! process requested: its journal blocks, its flush (jbd2_log_wait_commit, then a commit of its own). And the block layer has at
+//! most one flush in flight per queue; further requests wait for the next one (block/blk-flush.c). Both can be derived from the
+//! process to which a command is charged.
 //!
-//! **Uncertainty.** A command of nobody known is nobody else's. One that carries something of the sleeper's, too, is its own. A device that
-//! serves one command at a time also delays data behind another's flush: that counts only where the recording shows that it does,
-//! by how much longer such commands took than others. The same holds for data behind another's data: a device that serves several
-//! commands at once delays nobody.
+//! **Uncertainty.** A command of an unknown process does not count as one of others. One that also carries data of the sleeper is
+//! its own. A device that processes one command at a time also delays data behind another's flush: that counts only where the
+//! recording shows it, by how much longer such commands took. The same holds for data behind another's data: a device that
+//! processes several commands at once delays none.
 
 use super::median;
 use crate::charges::Charges;
@@ -16,19 +17,19 @@ use crate::rows::{Index, IoAction};
 use model::{Layer, Origin, Relation};
 use std::collections::HashMap;
 
-/// Commands of each sort from which on they are compared.
+/// Minimum number of commands of each kind for a comparison.
 const COMPARED: usize = 5;
-/// So many times as long behind a flush shows that the device does one thing after the other.
+/// Factor by which commands behind a flush take longer if the device processes one command at a time.
 const DELAYED: f64 = 1.5;
 
-/// Time in which an operation's own command stood behind another's flush.
+/// Time in which an operation's own command was queued behind another's flush.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Behind {
-    /// Begin.
+    /// Start.
     pub from: u64,
     /// End.
     pub to: u64,
-    /// Whose flush it was.
+    /// The process of the flush.
     pub tgid: u32,
     /// The flush, or the write.
     pub command: u64,
@@ -36,7 +37,7 @@ pub struct Behind {
     pub data: bool,
 }
 
-/// Who has which commands.
+/// The processes to which commands are charged.
 #[derive(Debug, Default)]
 pub struct Others {
     charged: HashMap<u64, Vec<(u32, f64)>>,
@@ -48,14 +49,14 @@ struct Command {
     start_ns: u64,
     end_ns: u64,
     id: u64,
-    /// When it was asked for, where that was before.
+    /// When it was queued, if before its issue.
     queued_ns: u64,
     action: IoAction,
     operations: Vec<u32>,
 }
 
 impl Others {
-    /// Looks through the commands.
+    /// Indexes the commands.
     pub fn new(index: &Index, charges: &Charges) -> Self {
         let mut charged: HashMap<u64, Vec<(u32, f64)>> = HashMap::new();
         for cause in index.rows.causes.iter().filter(|cause| cause.share > 0.0 && cause.origin != Origin::Tracer) {
@@ -68,7 +69,7 @@ impl Others {
         others
     }
 
-    /// Whose command it is, if a process has no part in it.
+    /// Returns the process of a command, if the given process has no part in it.
     pub fn whose(&self, command: u64, own: u32) -> Option<u32> {
         let all = self.charged.get(&command)?;
         let known: f64 = all.iter().map(|(_, share)| share).sum();
@@ -78,7 +79,7 @@ impl Others {
         all.iter().max_by(|p, q| p.1.total_cmp(&q.1)).map(|(tgid, _)| *tgid)
     }
 
-    /// The parts of a sleep of an operation in which a command of its own stood behind a flush of others.
+    /// Yields the parts of a sleep of an operation in which one of its commands was queued behind a flush of others.
     pub fn behind(&self, operation: usize, from: u64, to: u64) -> impl Iterator<Item = Behind> {
         let all = self.behind.get(&(operation as u32)).map_or(&[][..], Vec::as_slice);
         let cut = move |b: &Behind| Behind { from: b.from.max(from), to: b.to.min(to), ..*b };
@@ -121,7 +122,7 @@ impl Others {
         for (operation, behind) in found {
             self.behind.entry(operation).or_default().push(behind);
         }
-        // Two own commands behind one of others are one wait.
+        // Two own commands behind one command of others are one wait.
         for list in self.behind.values_mut() {
             list.sort_by_key(|b| (b.from, b.to));
             let mut until = 0;
@@ -133,7 +134,7 @@ impl Others {
     }
 }
 
-/// The last of some commands that was under way on the same disk.
+/// Returns the last of some commands that was in flight on the same disk.
 fn before<'a>(all: &HashMap<u32, Vec<&'a Command>>, command: &Command, at: u64) -> Option<&'a Command> {
     let all = all.get(&command.disk)?;
     let next = all.partition_point(|other| other.start_ns <= at);
@@ -141,7 +142,7 @@ fn before<'a>(all: &HashMap<u32, Vec<&'a Command>>, command: &Command, at: u64) 
     (other.end_ns > at).then_some(*other)
 }
 
-/// Whether a device does nothing else while one of these is under way, as far as its data commands tell.
+/// Whether a device does nothing else while one of these is in flight, as far as its data commands show.
 fn serial<'a>(commands: &'a [Command], before: impl Fn(&Command, u64) -> Option<&'a Command>) -> bool {
     let data = commands.iter().filter(|c| matches!(c.action, IoAction::Read | IoAction::Write));
     let (mut alone, mut beside) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! The findings, a function each. docs/guide/explain.md says of each what it means, how it is found and what to do.
+//! The findings, one function each. docs/guide/explain.md describes for each its meaning, its detection and the remedy.
 
 use super::contract::Finding;
 use super::facts::{Culprit, Facts, Of};
@@ -13,31 +13,31 @@ use model::{Absence, Layer, ShapeKind, Wait, counted};
 use sqlite::{FileClass, class};
 use std::collections::HashSet;
 
-/// The part of executions from which on a statement does something as a rule.
+/// The share of executions from which on a behaviour of a statement is typical.
 pub(super) const MOSTLY: f64 = 0.5;
-/// Executions from which on a flush is one of several: a program that commits once has to flush once.
+/// Executions from which on flushes are repeated: a program that commits once has to flush once.
 const SEVERAL: usize = 3;
-/// Statements in a row, each its own transaction, from which on they are a loop.
+/// Consecutive statements, each its own transaction, from which on they are a loop.
 const LOOP: usize = 10;
-/// Executions from which on a few of them are a tail.
+/// Executions from which on a few slow ones are a tail.
 const TAILED: usize = 20;
-/// An execution is in the tail if it takes so many times the median.
+/// An execution is in the tail if it takes this many times the median.
 const TAIL: u64 = 2;
-/// With so many times the median's device commands it is slow by its work, not by the device.
+/// With this many times the median's device commands an execution is slow because of its work, not because of the device.
 const SAME_WORK: f64 = 1.5;
-/// Bytes written to the device for a byte written to files from which on that is much.
+/// Bytes written to the device per byte written to files from which on the amplification is reported.
 const AMPLIFICATION: f64 = 4.0;
-/// The file system's own part of what the device writes from which on it is reported.
+/// The file system's own share of the device's writes from which on it is reported.
 const OWN_PART: f64 = 0.2;
 
-/// The quota's part of the waiting for a CPU from which on it is reported as the cause.
+/// The quota's share of the time waiting for a CPU from which on it is reported as the cause.
 const TOLD: f64 = 0.1;
 const THROTTLED: f64 = 0.5;
 
-/// Records of the device's that may be lost without a finding, as a part of its commands.
+/// Device records that may be lost without a finding, as a fraction of its commands.
 const HARMLESS: f64 = 0.01;
 
-/// All that is found of a statement.
+/// Returns all findings of a statement.
 pub(super) fn statement(index: &Index, facts: &Facts, statement: &Statement) -> Vec<Found> {
     let case = Case { index, facts, statement };
     let found = [
@@ -67,11 +67,11 @@ pub(super) fn statement(index: &Index, facts: &Facts, statement: &Statement) -> 
     found.into_iter().flatten().map(whole).collect()
 }
 
-/// What a WAL takes from transactions that have several databases (sqlite.org: Write-Ahead Logging, disadvantages).
+/// Drawback of a WAL for transactions with several databases (sqlite.org: Write-Ahead Logging, disadvantages).
 const ACROSS: &str =
     "with a WAL, a transaction over several attached databases is atomic in each, but no longer across them";
 
-/// Whether a transaction wrote several databases at once: SQLite makes a master journal then, unless they have WALs.
+/// Whether a transaction wrote several databases at once: SQLite creates a master journal then, unless they have WALs.
 pub fn spans_databases(rows: &Rows) -> bool {
     let mut paths = rows.files.iter().filter_map(|file| file.path.as_deref());
     paths.any(|path| class(path) == FileClass::MasterJournal)
@@ -84,7 +84,7 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// A remedy of SQLite's where the operations are its statements or transactions, else another one.
+    /// Returns a remedy for SQLite if the operations are its statements or transactions, otherwise another one.
     fn remedy(&self, of_sqlite: &'static str, otherwise: &'static str) -> &'static str {
         let shape = &self.index.rows.shapes[self.statement.shape];
         let is_sql = shape.is(ShapeKind::Statement) || shape.is(ShapeKind::Transaction);
@@ -111,12 +111,12 @@ impl Case<'_> {
         self.statement.executions.iter().filter(|&&at| has(at)).count()
     }
 
-    /// What a checkpoint does is S02's: its syncs are no second flush of a commit, and no WAL spares them.
+    /// Checkpoints are reported as S02: their syncs are no second flush of a commit, and a WAL does not avoid them.
     fn commits(&self, at: u32) -> bool {
         !self.facts.checkpoints.contains(&at)
     }
 
-    /// The time of a kind that is no checkpoint's.
+    /// Returns the time of a category without that of checkpoints.
     fn time_of_commits(&self, of: Of) -> Vec<u64> {
         self.each(|at| if self.commits(at) { self.facts.ns(at, of) } else { 0 })
     }
@@ -145,7 +145,7 @@ impl Case<'_> {
         self.mean(|at| self.facts.bytes.get(&at).map_or(0.0, |bytes| bytes[which]))
     }
 
-    /// A finding that is a kind of time, whose remedy saves it at most.
+    /// Builds a finding about a category of time, all of which its remedy could save.
     fn found(&self, code: &'static str, title: &'static str, of: Of, claim: String, remedy: &str) -> Found {
         let time = if matches!(of, Of::Flush | Of::DataCommit) { self.time_of_commits(of) } else { self.time(of) };
         Found {
@@ -163,7 +163,7 @@ impl Case<'_> {
         }
     }
 
-    /// The file system's journal and metadata, beside a journal of the database's own.
+    /// The file system's journal and metadata, in addition to a journal of the database.
     fn j01(&self) -> Option<Found> {
         let [journal, device, own] = [1, 2, 3].map(|which| self.bytes(which));
         if journal <= 0.0 || own < OWN_PART * device {
@@ -196,7 +196,7 @@ impl Case<'_> {
             let remedy = "PRAGMA journal_mode = WAL; TRUNCATE and PERSIST keep the file, but sync it once more with synchronous = FULL, which may take as long (`fathom fix` measures them)";
             let title = "journal file created and deleted per transaction";
             let found = self.found("J02", title, Of::JournalFile, claim, remedy);
-            // A file that is new has to be committed as it is synced; one that stays is overwritten.
+            // A new file has to be committed when it is synced; a persistent one is overwritten.
             let sum = |at| self.facts.ns(at, Of::JournalFile).saturating_add(self.facts.ns(at, Of::NewFile));
             let time = self.each(sum);
             let executions = time.iter().filter(|ns| **ns > 0).count() as u64;
@@ -219,7 +219,7 @@ impl Case<'_> {
         })
     }
 
-    /// All time in syncs but that of each execution's longest.
+    /// All time in syncs except each execution's longest.
     fn f01(&self) -> Option<Found> {
         let flushes = |at: u32| self.facts.flushes.get(&at).copied().unwrap_or(0);
         let several = |at: u32| self.commits(at) && flushes(at) >= 2;
@@ -270,7 +270,7 @@ impl Case<'_> {
     fn f03(&self) -> Option<Found> {
         let [flush, sync, others] = [Of::Flush, Of::Sync, Of::OthersFlush].map(|of| total(&self.time_of_commits(of)));
         let sync = sync.saturating_sub(others);
-        // One of several that flushed, as the first commit to a new WAL does, is no rule.
+        // A few that flushed among several, such as the first commit to a new WAL, are no pattern.
         let having = self.having(|at| self.commits(at) && self.facts.ns(at, Of::Flush) > 0);
         (having >= SEVERAL && self.mostly(having) && sync > 0 && flush as f64 >= 0.5 * sync as f64).then(|| {
             let claim = format!(
@@ -310,7 +310,7 @@ impl Case<'_> {
         })
     }
 
-    /// What the device took more in slow executions than in the median one, for as many commands.
+    /// The extra device time of slow executions relative to the median one, for as many commands.
     fn d01(&self) -> Option<Found> {
         if self.count() < TAILED {
             return None;
@@ -355,7 +355,7 @@ impl Case<'_> {
         })
     }
 
-    /// Statements of one shape, one after the other on a thread, each of which syncs.
+    /// Consecutive statements of one shape on a thread, each of which syncs.
     fn s01(&self) -> Option<Found> {
         let rows = self.index.rows;
         if !rows.shapes[self.statement.shape].is(ShapeKind::Statement)
@@ -368,7 +368,7 @@ impl Case<'_> {
         let looped: Vec<&Vec<u32>> = runs.iter().filter(|run| run.len() >= LOOP).collect();
         let inside: HashSet<u32> = looped.iter().flat_map(|run| run.iter().copied()).collect();
         let time = self.each(|at| if inside.contains(&at) { self.facts.ns(at, Of::Sync) } else { 0 });
-        // One of each run has to be synced all the same.
+        // One of each run has to be synced anyway.
         let kept: u64 = looped
             .iter()
             .map(|run| total(&run.iter().map(|&at| self.facts.ns(at, Of::Sync)).collect::<Vec<_>>()) / run.len() as u64)
@@ -388,7 +388,7 @@ impl Case<'_> {
         })
     }
 
-    /// Executions of this statement that follow each other on their thread, no other between, and that sync.
+    /// Returns the executions of this statement that are consecutive on their thread and that sync.
     fn runs(&self) -> Vec<Vec<u32>> {
         let rows = self.index.rows;
         let statement =
@@ -480,7 +480,7 @@ impl Case<'_> {
                 "fewer, larger writes before each sync; blocks as large as what is written",
             );
             let found = self.found("R01", "write amplification", Of::Device, claim, remedy);
-            // What is written once has to be written all the same.
+            // What is written once has to be written anyway.
             Found { saving_ns: found.saving_ns.map(|ns| (ns as f64 * (1.0 - 1.0 / factor)) as u64), ..found }
         })
     }
@@ -498,7 +498,7 @@ impl Case<'_> {
                 let part = format!("; for {} of it the CPU time of its cgroup was used up", duration(quota as f64));
                 claim.push_str(&part);
             }
-            // Who else ran is not recorded; that there were others is.
+            // Other running programs are not recorded; only their existence is known.
             if let Some((load, cpus)) = self.load() {
                 claim.push_str(&format!("; the load average was {load} on {cpus} CPUs as the recording began"));
             }
@@ -511,7 +511,7 @@ impl Case<'_> {
         })
     }
 
-    /// The load average and the CPUs, if others kept the machine busy.
+    /// Returns the load average and the number of CPUs, if others kept the machine busy.
     fn load(&self) -> Option<(&str, &str)> {
         let facts = &self.index.rows.facts;
         let fact = |name: &str| facts.iter().find(|f| f.name == name).and_then(|f| f.value.as_deref());
@@ -578,7 +578,7 @@ impl Case<'_> {
     }
 }
 
-/// Whether a statement's syncs are those of a transaction of several.
+/// Whether a statement's syncs are those of a transaction of several statements.
 fn ends_transaction(text: &str) -> bool {
     let first = text.split_whitespace().next().unwrap_or("").trim_end_matches(';');
     ["COMMIT", "END", "RELEASE", "ROLLBACK", "PRAGMA", "VACUUM"].iter().any(|word| first.eq_ignore_ascii_case(word))
@@ -588,7 +588,7 @@ fn total(ns: &[u64]) -> u64 {
     ns.iter().fold(0, |sum, ns| sum.saturating_add(*ns))
 }
 
-/// What makes the recording itself doubtful.
+/// Reports what makes the recording itself doubtful.
 pub(super) fn recording(index: &Index) -> Option<Finding> {
     let rows = index.rows;
     let mut reasons = Vec::new();
@@ -603,7 +603,7 @@ pub(super) fn recording(index: &Index) -> Option<Finding> {
     if losses.iter().any(|lost| lost.events.is_none()) {
         reasons.push("an unknown number of records was lost".into());
     }
-    // A handful of commands without an end changes no figure.
+    // A few commands without an end do not affect the figures.
     let commands = rows.spans.iter().filter(|s| s.layer == Layer::Driver).count();
     if below as f64 > HARMLESS * commands as f64 {
         reasons.push(format!(
@@ -615,13 +615,13 @@ pub(super) fn recording(index: &Index) -> Option<Finding> {
     if !rows.trace.complete {
         reasons.push("the recording was interrupted".into());
     }
-    // A program without SQLite lacks nothing; one whose transactions are inferred does.
+    // A program without SQLite lacks nothing; one with inferred transactions does.
     let inferred = rows.shapes.iter().any(|shape| shape.is(ShapeKind::Transaction));
     let coverage: Vec<_> =
         rows.coverage.iter().filter(|c| inferred || c.absence != Some(Absence::NoSqlite)).cloned().collect();
     reasons.extend(blind::blind(&coverage).into_iter().map(|blind| blind.means.trim_end_matches('.').to_owned()));
     let claim = reasons.join("; ");
-    // What cures one of them does nothing for another: less load brings no symbols.
+    // Each problem has its own remedy: less load does not provide symbols.
     let absent = |absence| coverage.iter().any(|c| !c.attached && c.absence == Some(absence));
     let remedies = [
         (lost_some, "record again with less load"),

@@ -1,8 +1,8 @@
-//! S04, full scan where an index would serve: a statement that compares a column reads much of the database for each row it returns.
+//! S04, full scan where an index would help: a statement that compares a column reads much of the database for each row it returns.
 //!
-//! **Uncertainty.** What SQLite finds in its own cache is no system call, so that a scan of a table that fits there is not seen. And no
-//! record tells which query plan was used: a statement may read as much for another reason, such as very long rows, and the rule asks for
-//! many separate reads a row therefore.
+//! **Uncertainty.** Pages in SQLite's own cache need no system call, so a scan of a table that fits into it is not detected. And
+//! no record contains the query plan: a statement may read as much for another reason, such as very long rows, and the rule
+//! therefore requires many separate reads per row.
 
 use super::{Found, Statement, latency};
 use crate::diff::phase::{Kind, Phase, Phases};
@@ -12,17 +12,17 @@ use model::{Layer, ShapeKind, counted};
 use sqlite::FileClass;
 use std::collections::HashMap;
 
-/// Reads a returned row from which on a statement searches: a search by an index needs one a level of the tree, which are no more than five,
-/// and as many for the table itself.
+/// Reads per returned row from which on a statement scans: a search by an index needs one for each level of the tree, which are
+/// no more than five, and as many for the table itself.
 const READS: f64 = 16.0;
-/// What a search by an index needs.
+/// Reads of a search by an index.
 const BY_INDEX: f64 = 6.0;
-/// Less is the file's header.
+/// Smaller reads are of the file's header.
 const PAGE: u64 = 512;
-/// Spans that are shown.
+/// Maximum number of spans shown.
 const EVIDENCE: usize = 5;
 
-/// What executions read of databases, by position.
+/// Database reads of executions, by position.
 #[derive(Debug, Default)]
 pub struct Scans {
     reads: HashMap<u32, (u64, u64)>,
@@ -32,7 +32,7 @@ pub struct Scans {
 }
 
 impl Scans {
-    /// Looks through the calls.
+    /// Indexes the calls.
     pub fn new(index: &Index) -> Self {
         let phases = Phases::new(index);
         let mut scans = Self::default();
@@ -54,7 +54,7 @@ impl Scans {
     }
 }
 
-/// Whether a statement asks for rows by what is in them.
+/// Whether a statement selects rows by their contents.
 fn compares(text: &str) -> bool {
     let text = text.to_ascii_uppercase();
     let first = text.split_whitespace().next().unwrap_or("");
@@ -63,7 +63,7 @@ fn compares(text: &str) -> bool {
         && (condition.contains(['=', '<', '>']) || condition.contains(" IN"))
 }
 
-/// The finding, if the statement has it.
+/// Returns the finding, if it applies to the statement.
 pub(super) fn s04(index: &Index, scans: &Scans, statement: &Statement) -> Option<Found> {
     let rows = index.rows;
     let shape = &rows.shapes[statement.shape];

@@ -1,4 +1,4 @@
-//! Findings on recordings made by hand, so that every share is arithmetic.
+//! Findings on handmade recordings, so that every share can be calculated.
 
 mod waits;
 
@@ -31,14 +31,14 @@ fn fact(name: &str, value: &str) -> FactRow {
     }
 }
 
-/// Lets every slice that `of` chooses be another's reason, layer and span.
+/// Replaces layer and reason of every slice with the reason `from`.
 fn turn(rows: &mut Rows, from: Reason, to: (Layer, Reason)) {
     for slice in rows.slices.iter_mut().filter(|s| s.reason == from) {
         (slice.layer, slice.reason) = to;
     }
 }
 
-/// With a WAL beside the database.
+/// A recording with a WAL beside the database.
 fn with_wal(executions: &[Execution]) -> Rows {
     let mut rows = recording(executions);
     rows.files.push(File { id: WAL, dev: 1, ino: 9, path: Some("/m/t.db-wal".into()), start_ns: 0 });
@@ -58,14 +58,14 @@ fn flushes_and_syncs_of_delete_mode_are_found() {
     assert!(f01.claim.starts_with("2 flushes and 2 syncs"), "{}", f01.claim);
     let f03 = the(&done, "F03");
     assert_eq!(f03.time_ns, Some(40 * 150_000));
-    // In a row, each its own transaction: one of forty is needed all the same.
+    // Consecutive, each its own transaction: one of forty is needed anyway.
     let s01 = the(&done, "S01");
     assert_eq!((s01.time_ns, s01.saving_ns), (Some(40 * 300_000), Some(39 * 300_000)));
     assert_eq!(codes(&done), ["S01", "F01", "F03"], "the most time first, what causes the flushes before them");
     assert!(s01.statement.as_deref() == Some(INSERT) && !s01.evidence.is_empty() && s01.evidence.len() <= 5);
 }
 
-/// A master journal is made for a transaction over several databases, which a WAL would make atomic in each only.
+/// SQLite creates a master journal for a transaction over several databases, which a WAL would make atomic only in each of them.
 #[test]
 fn wal_over_databases_says_what_it_takes() {
     let mut rows = recording(&vec![insert(); 40]);
@@ -85,7 +85,7 @@ fn forced_f2fs_checkpoint_has_reason() {
     let mut rows = recording(&vec![insert(); 10]);
     let syncs: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "fdatasync").cloned().collect();
     assert_eq!(syncs.len(), 20);
-    // Of two syncs the second, of 200 us.
+    // The second of two syncs, of 200 us.
     for (at, sync) in syncs.iter().filter(|s| s.end_ns == Some(s.start_ns + 200_000)).enumerate() {
         rows.spans.push(Span {
             id: 100_000 + at as u64,
@@ -172,7 +172,7 @@ fn own_writes_of_file_system_beside_journal_are_found() {
                 via: "page".into(),
             });
         }
-        // The first sync's flush becomes waiting for the metadata.
+        // Waiting for the first sync's flush becomes waiting for the metadata.
         let slice = rows.slices.iter_mut().find(|s| s.operation == operation.id && s.reason == Reason::Flush).unwrap();
         (slice.reason, slice.span) = (Reason::Device, Some(id));
     }
@@ -197,7 +197,7 @@ fn checkpoint_in_statement_is_found() {
     assert!(s02.claim.contains("the others' median is 7.00 us"), "{}", s02.claim);
 }
 
-/// A commit that syncs nothing, and every fourth execution's checkpoint: its syncs are no commit's.
+/// A commit that syncs nothing, and a checkpoint in every fourth execution: its syncs do not belong to a commit.
 #[test]
 fn syncs_of_checkpoint_are_no_flushes_of_commits() {
     let plain = Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL, 5_000, 4120)] };
@@ -215,7 +215,8 @@ fn syncs_of_checkpoint_are_no_flushes_of_commits() {
     assert_eq!(the(&done, "S02").time_ns, Some(50 * 321_000), "with the WAL's own sync, since the others have none");
 }
 
-/// The commit after a checkpoint writes the WAL's header anew and syncs it: without checkpoints none would. The first header is nobody's.
+/// The commit after a checkpoint rewrites the WAL's header and syncs it: without checkpoints none would. No checkpoint causes the first
+/// header.
 #[test]
 fn wal_begun_anew_is_checkpoint_s_doing() {
     let plain = Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL, 5_000, 4120)] };
@@ -258,7 +259,7 @@ fn prepare_before_every_execution_is_found() {
     for share in [s03.share, s03.share_of_all] {
         assert!((share.unwrap() - 0.4).abs() < 1e-9, "beside 600 ns of its own: {s03:?}");
     }
-    // What a trap took after it had read the clock is none of the prepare's.
+    // The cost of a trap after it read the clock is not part of the prepare.
     let price = [("", "500"), (".low", "450"), (".high", "600"), (".inside", "150")];
     rows.facts.extend(price.map(|(end, ns)| fact(&format!("tracer.price.prepare{end}"), ns)));
     let s03 = explain(&rows);
@@ -298,7 +299,7 @@ fn slow_device_is_tail_and_more_work_is_none() {
     assert!(d01.claim.contains("7.00 ms longer in all, 3.50 ms of it the device"), "{}", d01.claim);
     let [low, high] = d01.interval.unwrap();
     assert!(low >= LEAST_LOW && low < d01.share.unwrap() && high > d01.share.unwrap(), "{d01:?}");
-    // As slow, with flushes of its own for it.
+    // Equally slow, with flushes of its own as the cause.
     let work = vec![("fdatasync", DATABASE, 700_000, 0); 3];
     for at in [3, 7, 12, 21, 30, 38] {
         executions[at] = Execution { calls: work.clone(), ..commit(0) };
@@ -320,7 +321,7 @@ fn search_that_reads_whole_table_is_full_scan() {
     let select = "SELECT s FROM t WHERE i = ?";
     let done = named(select, 60, 1);
     let s04 = the(&done, "S04");
-    // 61 x 1 us outside, 60 reads of 2 us; six of sixty are left with an index.
+    // 61 x 1 us outside, 60 reads of 2 us; with an index six of sixty remain.
     assert_eq!((s04.time_ns, s04.saving_ns), (Some(20 * 181_000), Some((20.0 * 181_000.0 * 0.9_f64).round() as u64)));
     assert!(
         s04.claim.contains("20 of 20 executions read 60 pages of the database (240 KiB) for 1 rows"),
@@ -388,7 +389,7 @@ fn text_and_line_of_show_name_findings() {
     assert!(text::summary(&none).is_empty() && text::text(&none).starts_with("No finding"));
 }
 
-/// That nothing costs time is reported for operations only.
+/// That nothing costs time is reported only if there are operations.
 #[test]
 fn recording_without_operations_is_not_called_healthy() {
     let none = explain(&recording(&[]));
@@ -429,7 +430,7 @@ proptest! {
     }
 }
 
-/// A statement of another kind, so that what is asked about is no SQL.
+/// Shapes of another kind, so that nothing is SQL.
 #[test]
 fn functions_are_explained_where_there_is_no_sql() {
     let mut rows = recording(&vec![insert(); 12]);

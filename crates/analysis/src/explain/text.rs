@@ -1,4 +1,4 @@
-//! Findings as text for people: what `fathom explain` prints, and the line of `fathom show`. Fits 100 columns.
+//! Findings as text for people: the output of `fathom explain`, and the line of `fathom show`. It fits 100 columns.
 
 use super::contract::{Explanation, Finding};
 use crate::lines::{capital, line, wrapped};
@@ -6,18 +6,18 @@ use crate::stacks;
 use crate::text::{duration, shown};
 use model::counted;
 
-/// Codes that the line of `fathom show` names.
+/// Maximum number of codes in the line of `fathom show`.
 const NAMED: usize = 3;
-/// Stacks of a finding that are printed.
+/// Maximum number of stacks printed for a finding.
 const STACKS: usize = 2;
 
-/// Of a recording without an execution; the page says the same.
+/// Text for a recording without an execution; the page has the same.
 const NOTHING_TO_EXPLAIN: &str = "\
 No operation ended in this recording (no SQL statement, marked span, --op function, or call that waits for the device), so there is \
 nothing to explain. `fathom show` tells what was recorded, and which probes are missing; `fathom record --op BINARY:FUNCTION` makes \
 the calls of a function operations, and --list-ops names those of databases.";
 
-/// All findings.
+/// Formats all findings.
 pub fn text(explanation: &Explanation) -> String {
     let mut out = String::new();
     for finding in &explanation.findings {
@@ -73,7 +73,7 @@ fn head(out: &mut String, finding: &Finding) {
     line(out, &format!("{}  {}{statement}", finding.code, finding.title));
 }
 
-/// The line of `fathom show`; empty without a finding.
+/// Formats the line of `fathom show`; empty without a finding.
 pub fn summary(explanation: &Explanation) -> String {
     if explanation.findings.is_empty() {
         return String::new();
@@ -82,7 +82,7 @@ pub fn summary(explanation: &Explanation) -> String {
         Some(share) => format!("{} {} ({:.0} %)", finding.code, finding.title, 100.0 * share),
         None => format!("{} {}", finding.code, finding.title),
     };
-    // Of each code the finding with most time.
+    // For each code, the finding with most time.
     let mut codes: Vec<&str> = Vec::new();
     let mut names: Vec<String> = Vec::new();
     for finding in &explanation.findings {

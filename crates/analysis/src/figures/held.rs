@@ -1,4 +1,4 @@
-//! Spans of a timeline with all that refers to them, as columns: of a whole recording, or of a part of it.
+//! Spans of a timeline with everything that refers to them, as columns: of a whole recording, or of a part of it.
 
 use super::parts::RowsByKey;
 use super::{Disks, Strings, columns};
@@ -19,7 +19,7 @@ columns! {
         lane: u32,
         /// Kind.
         kind: u32,
-        /// Begin, ns from the origin.
+        /// Start, ns from the origin.
         start: u64,
         /// End; `None` if it was not seen.
         end: Option<u64>,
@@ -29,7 +29,7 @@ columns! {
         tgid: u32,
         /// Thread.
         tid: u32,
-        /// Position in `files`; of a request or command, the file of all bios that it carries, if they have one.
+        /// Position in `files`; for a request or command, the common file of all bios that it carries, if there is one.
         file: Option<u32>,
         /// First byte in the file.
         offset: Option<u64>,
@@ -43,7 +43,7 @@ columns! {
         result: Option<i64>,
         /// Transaction, bios or waiters.
         number: Option<u64>,
-        /// What to write into the box.
+        /// Text of the box.
         label: u32,
         /// Flags.
         flags: u32,
@@ -60,7 +60,7 @@ columns! {
         relation: u32,
         /// Confidence.
         confidence: u32,
-        /// Whether a loss made it less sure.
+        /// Whether a loss lowered its confidence.
         weakened: bool,
     }
 }
@@ -73,13 +73,13 @@ columns! {
         layer: u32,
         /// Reason.
         reason: u32,
-        /// Begin.
+        /// Start.
         start: u64,
         /// End.
         end: u64,
         /// Position in `spans`.
         span: Option<u32>,
-        /// How sure it is that the time belongs there.
+        /// Confidence that the time belongs there.
         confidence: u32,
     }
 }
@@ -100,23 +100,23 @@ columns! {
         share: f64,
         /// Confidence.
         confidence: u32,
-        /// How the chain went.
+        /// How the cause was found.
         via: u32,
     }
 }
 
 columns! {
-    /// Positions of rows among all of the recording.
+    /// Positions of rows within the whole recording.
     Positions {
-        /// One row's.
+        /// Position of one row.
         at: u32,
     }
 }
 
-/// What is held of the tables that belong together.
+/// The related tables of a timeline or a part.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Held {
-    /// Spans by begin.
+    /// Spans by start time.
     pub spans: SpanColumns,
     /// Links between them.
     pub links: LinkColumns,
@@ -126,21 +126,21 @@ pub struct Held {
     pub causes: CauseColumns,
 }
 
-/// Which rows of the recording they are.
+/// Positions of their rows in the recording.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct HeldRows {
-    /// Of the spans, by begin.
+    /// Of spans, by start time.
     pub spans: Positions,
-    /// Of the links.
+    /// Of links.
     pub links: Positions,
-    /// Of the causes.
+    /// Of causes.
     pub causes: Positions,
 }
 
-/// What is needed to make columns of rows.
+/// State for converting rows to columns.
 pub struct Tabling<'a> {
     index: &'a Index<'a>,
-    /// Rows of spans in the order of time.
+    /// Rows of spans in order of time.
     order: &'a [usize],
     places: &'a [(u32, u32)],
     origin_ns: u64,
@@ -156,7 +156,7 @@ pub struct Tabling<'a> {
     links_of: RowsByKey,
     causes_of: RowsByKey,
     slices_of: RowsByKey,
-    /// Where each span's row is in the table that is being made.
+    /// Position of each span's row in the current table.
     local: Vec<Option<u32>>,
 }
 
@@ -193,7 +193,7 @@ impl<'a> Tabling<'a> {
         }
     }
 
-    /// The tables of these spans, positions in the order of time, and of these operations' slices, positions in the rows.
+    /// Builds the tables of these spans, as positions in order of time, and of these operations' slices, as positions in the rows.
     pub fn of(&mut self, spans: &[u32], operations: &[usize]) -> (Held, HeldRows) {
         let (mut held, mut at) = (Held::default(), HeldRows::default());
         let rows: Vec<usize> = spans.iter().map(|&position| self.order[position as usize]).collect();
@@ -287,7 +287,7 @@ impl<'a> Tabling<'a> {
         }
     }
 
-    /// Device commands that are charged to the operations of each shape.
+    /// Returns the device commands that are charged to the operations of each shape.
     pub fn charged_to_shapes(&self) -> Vec<f64> {
         let rows = self.index.rows;
         let mut charged = vec![0.0; rows.shapes.len()];
@@ -301,9 +301,9 @@ impl<'a> Tabling<'a> {
     }
 }
 
-/// How sure slices are.
+/// Confidence of slices.
 struct Confidences {
-    /// Commands charged to operations, by both.
+    /// Commands charged to operations, by command and operation.
     charged: HashMap<(u64, u64), Confidence>,
 }
 
@@ -313,8 +313,8 @@ impl Confidences {
         Self { charged: causes.filter_map(|c| Some(((c.operation?, c.command), c.confidence))).collect() }
     }
 
-    /// As the linker concluded (archives from before it said so: as if from what was under way at the time), and no surer
-    /// than the charge of the command that was waited for.
+    /// Returns the linker's confidence (for older archives without it: that of concurrency), limited by that of the
+    /// charge of the command that was waited for.
     fn slice(&self, slice: &Slice) -> Confidence {
         let confidence = slice.confidence.unwrap_or(Confidence::Interval);
         let charged = slice.span.and_then(|span| self.charged.get(&(slice.operation, span)));
@@ -322,7 +322,7 @@ impl Confidences {
     }
 }
 
-/// File and first byte of requests and commands, by identity: those of the bios they carry, if all are of one file.
+/// Returns file and first byte of requests and commands, by identity: those of the bios they carry, if all are of one file.
 fn carried_files(index: &Index) -> HashMap<u64, (Option<u64>, Option<u64>)> {
     let rows = index.rows;
     let mut found: HashMap<u64, (Option<u64>, Option<u64>)> = HashMap::new();
@@ -344,7 +344,7 @@ fn carried_files(index: &Index) -> HashMap<u64, (Option<u64>, Option<u64>)> {
     found
 }
 
-/// What is written into a span's box.
+/// Returns the text of a span's box.
 fn label(index: &Index, span: &Span) -> String {
     if matches!(span.layer, Layer::App | Layer::Database)
         && let Some(shape) =

@@ -1,7 +1,8 @@
-//! Which row of the timeline a span is drawn in.
+//! Assigns spans to rows of the timeline.
 //!
-//! A thread or a disk has as many lanes as it had spans at once. A thread that lived briefly has no rows of its own where there
-//! are many of its kind (a script starts thousands of processes): those that did not live at the same time share some, in every layer the same.
+//! A thread or a disk has as many lanes as its maximum number of concurrent spans. A short-lived thread has no rows of its own if
+//! there are many of its kind (a script starts thousands of processes): threads that did not live at the same time share rows,
+//! the same in every layer.
 
 use super::end_of;
 use crate::rows::Index;
@@ -12,9 +13,9 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 
-/// A thread lived briefly if the recording is at least so many times as long.
+/// A thread is short-lived if the recording is at least this many times as long.
 const BRIEF: u64 = 8;
-/// Up to so many such threads have rows of their own.
+/// Up to this many short-lived threads have rows of their own.
 const FEW: usize = 6;
 
 /// A layer and its lanes.
@@ -26,7 +27,7 @@ pub struct LayerLanes {
     pub lanes: Vec<Lane>,
 }
 
-/// A row of boxes that do not overlap, but for the last lane of a group that had too many at once.
+/// A row of boxes that do not overlap, except in the last lane of a group with too many concurrent spans.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Lane {
     /// The thread, the number of threads that share it, or the disk.
@@ -35,7 +36,7 @@ pub struct Lane {
     pub group: u32,
 }
 
-/// Who shares lanes; the order is the one on the page.
+/// What shares lanes; the order is the one on the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Group {
     /// A thread, by process and thread.
@@ -46,7 +47,7 @@ enum Group {
     Disk(u32),
 }
 
-/// Threads that lived briefly, with the set that each is in.
+/// Short-lived threads, with the set to which each belongs.
 #[derive(Debug, Default)]
 struct ShortLived {
     of: HashMap<(u32, u32), u32>,
@@ -75,7 +76,7 @@ impl ShortLived {
             return Self::default();
         }
         brief.sort_by_key(|&(thread, (start, _))| (start, thread));
-        // The set that has been free for longest, if one is: so few sets as there were such threads at once.
+        // Take the set that has been free longest, if any: this needs no more sets than there were such threads at once.
         let mut made = Self::default();
         let mut free: BinaryHeap<Reverse<(u64, u32)>> = BinaryHeap::new();
         for (thread, (start, end)) in brief {
@@ -111,15 +112,15 @@ fn on_disk(layer: Layer) -> bool {
     matches!(layer, Layer::Block | Layer::IoScheduler | Layer::Driver)
 }
 
-/// Puts spans, given by begin, into lanes: for each group the first lane that is free. Returns the layers and (layer, lane) of
-/// each span.
+/// Assigns spans, ordered by start time, to lanes: each to the first free lane of its group. Returns the layers and the (layer,
+/// lane) of each span.
 pub fn lanes(index: &Index, order: &[usize], most: usize) -> (Vec<LayerLanes>, Vec<(u32, u32)>) {
     let spans = &index.rows.spans;
     let brief = ShortLived::new(spans, order);
-    // For each layer and group, when each of its lanes is free again.
+    // For each layer and group, when each of its lanes becomes free.
     let mut free: BTreeMap<Layer, BTreeMap<Group, Vec<u64>>> = BTreeMap::new();
     let mut within: Vec<(Layer, Group, usize)> = Vec::with_capacity(order.len());
-    // The threads of each set that have anything in a layer.
+    // The threads of each set with any span in a layer.
     let mut seen: HashMap<(Layer, Group), HashSet<(u32, u32)>> = HashMap::new();
     for &at in order {
         let span = &spans[at];
@@ -169,7 +170,7 @@ mod tests {
     use crate::case;
     use crate::rows::Rows;
 
-    /// The case, lengthened, with calls of `threads` more threads of one span each, two of which overlap at any time.
+    /// The test case, lengthened, with calls of `threads` more threads of one span each, two of which overlap at any time.
     fn with_threads(threads: u32) -> Rows {
         let mut rows = case::rows();
         let first = rows.spans.iter().map(|s| s.start_ns).min().unwrap_or(0);
@@ -204,10 +205,10 @@ mod tests {
         let (at, calls) = layers.iter().enumerate().find(|(_, l)| l.name == "Syscall").expect("calls");
         let shared: Vec<_> = calls.lanes.iter().filter(|l| l.name.ends_with("short-lived")).collect();
         let threads: usize = shared.iter().filter_map(|l| l.name.split(' ').next()?.parse::<usize>().ok()).sum();
-        // The case's own two threads lived briefly too, beside the first of them.
+        // The case's own two threads were short-lived too, at the same time as the first of them.
         assert!((2..=3).contains(&shared.len()), "{shared:?}");
         assert_eq!(threads, 202);
-        // And no box lies over another.
+        // No box overlaps another.
         let mut ends: HashMap<u32, u64> = HashMap::new();
         for (&(layer, lane), &span) in places.iter().zip(&order).filter(|((layer, _), _)| *layer == at as u32) {
             let span = &rows.spans[span];

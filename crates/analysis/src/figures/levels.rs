@@ -1,26 +1,26 @@
-//! Levels of detail: of each row of the timeline, how busy it was in each of so many equal parts of the run.
+//! Levels of detail: for each row of the timeline, how busy it was in equal parts of the run.
 //!
 //! A window in which a row has more spans than pixels is drawn from them, at a cost that does not grow with the recording; and
-//! where a page has no room for all spans, they still show all of the run.
+//! if a page has no room for all spans, they still show the whole run.
 
 use super::lanes::LayerLanes;
 use super::{columns, end_of};
 use model::table::Span;
 use serde::Serialize;
 
-/// Parts of the run in the coarse level: about two a pixel of the whole run.
+/// Parts of the run in the coarse level: about two for each pixel of the whole run.
 const COARSE: u64 = 2048;
-/// And in the fine one, for pages that do not hold all spans.
+/// Parts in the fine level, for pages that do not hold all spans.
 const FINE: u64 = 16_384;
 
 columns! {
-    /// What a row did in parts of the run; only parts in which it did anything, by row and time.
+    /// Activity of a row in parts of the run; only parts with activity, by row and time.
     CellColumns {
         /// Position among the rows of all layers, from the top.
         row: u32,
-        /// Which part.
+        /// Index of the part.
         at: u32,
-        /// Time of it in which there was a span, ns. Above its length where spans overlap.
+        /// Time in the part that spans cover, ns. Exceeds its length where spans overlap.
         busy: u64,
         /// Spans that begin in it.
         begun: u32,
@@ -36,8 +36,8 @@ pub struct Level {
     pub cells: CellColumns,
 }
 
-/// The levels of a run of `length_ns` from `origin_ns`; the fine one only if it is wanted. `places` are the layer and lane of each
-/// span of `order`.
+/// Computes the levels of a run of `length_ns` from `origin_ns`; the fine one only if `fine`. `places` are the layer and lane of
+/// each span of `order`.
 pub fn levels(
     spans: &[Span],
     order: &[usize],

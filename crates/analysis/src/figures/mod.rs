@@ -1,11 +1,11 @@
 //! The report's figures as plain data: the layered timeline (papers 000, figures 13-15, and 004, figures 2-5), the
 //! address-time scatter of device commands (000, figures 11 and 12), and the tables of counts.
 //!
-//! All that is computed is computed here; the page only draws. Long lists are columns, which are a third of the size of
-//! a list of objects, times are relative to the first one shown, and what refers to a row refers by position.
+//! Everything is computed here; the page only draws. Long lists are columns, which are a third of the size of a list of
+//! objects, times are relative to the first one shown, and references to rows are positions.
 //!
-//! A page has a limit, a trace has none. A timeline too large for one table is cut into parts, of which the page loads those that are
-//! looked at; what has no room in them either is shown as levels of detail and in the list, and is said.
+//! A page is limited in size, a trace is not. A timeline too large for one table is cut into parts, of which the page loads those
+//! that are viewed; what does not fit into them either is shown as levels of detail and in the list, with a note.
 
 mod held;
 mod lanes;
@@ -33,10 +33,10 @@ use std::collections::HashMap;
 /// Version of the shapes below.
 pub const VERSION: u32 = 1;
 
-/// What a figure may hold at most.
+/// Limits of a figure.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Spans of a timeline in one table; one with more is cut into parts.
+    /// Spans of a timeline in one table; a larger one is cut into parts.
     pub spans: usize,
     /// Spans that begin in one part.
     pub part: usize,
@@ -46,7 +46,7 @@ pub struct Limits {
     pub points: usize,
     /// Lanes of one thread or disk.
     pub lanes: usize,
-    /// The time whose spans come first where not all have room, in ns from the first operation's begin.
+    /// The time range whose spans have priority if not all fit, in ns from the first operation's start.
     pub window: Option<(u64, u64)>,
 }
 
@@ -59,13 +59,13 @@ impl Default for Limits {
 /// One column of a table, as the page packs it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Column {
-    /// Whole numbers, and nothing where there is none.
+    /// Integers, or none.
     Whole(Vec<Option<i64>>),
     /// Other numbers.
     Real(Vec<f64>),
 }
 
-/// What a column may hold.
+/// A type that a column may hold.
 trait Cell: Copy {
     fn column(values: Vec<Self>) -> Column;
 }
@@ -93,13 +93,13 @@ impl Cell for f64 {
     }
 }
 
-/// A table held as columns.
+/// A table stored as columns.
 pub trait Table: Default {
-    /// Hands over its columns by name, one after the other, and leaves it empty.
+    /// Passes its columns by name, one after the other, and leaves it empty.
     fn take_columns(&mut self, each: &mut dyn FnMut(&'static str, Column));
 }
 
-/// Declares a table held as columns.
+/// Declares a table stored as columns.
 macro_rules! columns {
     ($(#[doc = $doc:literal])+ $Type:ident { $( $(#[doc = $cdoc:literal])+ $column:ident : $ty:ty ),* $(,)? }) => {
         $(#[doc = $doc])+
@@ -145,13 +145,13 @@ pub struct LeftOut {
     pub slices: usize,
     /// Causes.
     pub causes: usize,
-    /// From when on; `None` if nothing is left out.
+    /// The time from which on rows are left out; `None` if nothing is left out.
     pub after_ns: Option<u64>,
-    /// Why, in a sentence; empty if nothing is left out.
+    /// The reason, in a sentence; empty if nothing is left out.
     pub why: String,
 }
 
-/// Texts, each once.
+/// Interned texts.
 #[derive(Default)]
 pub struct Strings {
     all: Vec<String>,
@@ -174,7 +174,7 @@ fn end_of(span: &Span) -> u64 {
     span.end_ns.unwrap_or(span.start_ns)
 }
 
-/// Disks in the order in which they are met.
+/// Disks in order of first occurrence.
 #[derive(Default)]
 pub struct Disks {
     all: Vec<DiskAxis>,

@@ -5,33 +5,33 @@ use super::parts::Cut;
 use crate::rows::Rows;
 use serde::Serialize;
 
-/// What is known of a part before it is loaded.
+/// Description of a part, available before it is loaded.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Part {
-    /// Position of the first span that it owns among all by begin.
+    /// Position of the first span that it owns among all spans by start time.
     pub first: usize,
-    /// How many it owns; none if it is of one operation.
+    /// Number of spans that it owns; 0 if the part is for one operation.
     pub own: usize,
-    /// How many it holds.
+    /// Number of spans that it holds.
     pub spans: usize,
-    /// The time in which its own spans begin, ns from the origin.
+    /// Start of the time in which its own spans begin, ns from the origin.
     pub start: u64,
-    /// Its end; `None` if no part comes after it.
+    /// End of that time; `None` if it is the last part.
     pub end: Option<u64>,
-    /// The lowest number that one of its own spans has in the archive.
+    /// The lowest ID of its own spans in the archive.
     pub id_low: u64,
-    /// The highest.
+    /// The highest ID.
     pub id_high: u64,
     /// Its tables.
     #[serde(skip)]
     pub held: Held,
-    /// Which rows of the recording they are.
+    /// Positions of its rows in the recording.
     #[serde(skip)]
     pub rows: HeldRows,
 }
 
 impl Part {
-    /// A part of these rows, which were tabled.
+    /// Creates a part from rows that were converted to tables.
     pub(super) fn new(rows: &Rows, order: &[usize], cut: &Cut, origin_ns: u64, held: Held, at: HeldRows) -> Self {
         let begin = |position: usize| order.get(position).map(|&at| rows.spans[at].start_ns.saturating_sub(origin_ns));
         let ids = || order[cut.own.clone()].iter().map(|&at| rows.spans[at].id);

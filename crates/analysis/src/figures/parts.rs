@@ -1,8 +1,9 @@
-//! How a recording that is too large for one table is cut: into parts by time, each with all that its operations and spans belong to,
-//! so that a page loads the part that is looked at and the chain of any operation is whole there.
+//! Cuts a recording that is too large for one table into parts by time, each with everything to which its operations and spans
+//! are linked, so that a page loads only the viewed part, which has the whole chain of each of its operations.
 //!
-//! A part owns the spans that begin in its time, and repeats those of others that reach into it or that chains of its own lead to. An
-//! operation with more spans than a part may repeat has a part for itself. The chains are those that `web/src/chain.js` walks.
+//! A part owns the spans that begin in its time, and repeats those of others that extend into it or that belong to chains of its
+//! own. An operation with more spans than a part may repeat gets a part of its own. The chains are those that `web/src/chain.js`
+//! walks.
 
 use super::end_of;
 use crate::rows::{Index, Rows};
@@ -11,14 +12,14 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// A part may repeat so many times as many spans as it owns.
+/// A part may repeat this many times the number of spans that it owns.
 const REPEATED: usize = 4;
-/// A walk that finds too much has a cost: after so many in one part, the others are given less.
+/// A walk that exceeds its limit has a cost: after this many in one part, the limit of the others is lower.
 const PASSED_OVER: usize = 20;
-/// What they are given.
+/// The lower limit.
 const LESS: usize = 5_000;
 
-/// Rows of one table by a key that is a position of another.
+/// Rows of one table, indexed by positions in another one.
 pub struct RowsByKey {
     first: Vec<u32>,
     rows: Vec<u32>,
@@ -43,15 +44,15 @@ impl RowsByKey {
     }
 }
 
-/// Who belongs to whom, by positions in the rows.
+/// Links between operations and spans, by positions in the rows.
 struct Belongs {
     down: RowsByKey,
     up: RowsByKey,
-    /// Spans that an operation's thread made in it.
+    /// Spans of an operation made by its thread.
     made: RowsByKey,
-    /// Commands that are charged to it.
+    /// Commands charged to an operation.
     charged: RowsByKey,
-    /// Operations that ran inside it.
+    /// Operations that ran inside an operation.
     inner: RowsByKey,
 }
 
@@ -74,7 +75,7 @@ impl Belongs {
         }
     }
 
-    /// Adds to `found` all that an operation's chain holds and `held` has not; false if that is more than `room`.
+    /// Adds to `found` everything in an operation's chain that is not in `held`; returns false if that is more than `room`.
     fn chain(&self, index: &Index, operation: usize, held: &Marks, room: usize, found: &mut HashSet<u32>) -> bool {
         let rows = index.rows;
         let own = |at: usize| index.span(rows.operations[at].span).map(|span| span as u32);
@@ -95,7 +96,7 @@ impl Belongs {
             && self.walk(rows, own(operation).into_iter().collect(), false, held, room, found)
     }
 
-    /// Adds what is reached from spans, down to the device or up to what asked.
+    /// Adds what is reachable from spans, down to the device or up to the request's origin.
     fn walk(
         &self,
         rows: &Rows,
@@ -114,7 +115,7 @@ impl Belongs {
             if found.len() > room {
                 return false;
             }
-            // Upward from an application's span is another question; but what was begun with is always left.
+            // Do not continue upward from an application's span, unless the walk began there.
             let asks = matches!(rows.spans[span as usize].layer, Layer::App | Layer::Database);
             if !downward && asks && !begun_with {
                 continue;
@@ -128,7 +129,7 @@ impl Belongs {
     }
 }
 
-/// Which spans a part holds; made once, and emptied for the next.
+/// Marks the spans that a part holds; allocated once, and cleared for the next part.
 struct Marks {
     marked: Vec<bool>,
     list: Vec<u32>,
@@ -154,27 +155,27 @@ impl Marks {
 /// A part of a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cut {
-    /// The spans that it owns, as positions in the order of time; none in a part for one operation.
+    /// The spans that it owns, as positions in order of time; none in a part for one operation.
     pub own: Range<usize>,
-    /// All that it holds, likewise, ascending.
+    /// All spans that it holds, likewise, ascending.
     pub spans: Vec<u32>,
-    /// The operations whose chains are whole in it, as positions in the rows.
+    /// The operations whose chains are complete in it, as positions in the rows.
     pub operations: Vec<usize>,
 }
 
-/// What a recording is cut into.
+/// Limits for cutting a recording.
 #[derive(Debug)]
 pub struct Limits {
     /// Spans that a part owns.
     pub part: usize,
-    /// Spans of a part for one operation, at most.
+    /// Maximum number of spans of a part for one operation.
     pub single: usize,
     /// Spans of all parts.
     pub all: usize,
 }
 
-/// Cuts a recording whose spans begin in this order. Where there is no room for all, parts of `window`, which is from one CLOCK_BOOTTIME to
-/// another, come first, and then those of the slowest operations.
+/// Cuts a recording whose spans begin in this order. If not all fit, parts of `window`, which is from one CLOCK_BOOTTIME to
+/// another, have priority, followed by those of the slowest operations.
 pub fn cut(index: &Index, order: &[usize], limits: &Limits, window: Option<(u64, u64)>) -> Vec<Cut> {
     let rows = index.rows;
     let belongs = Belongs::new(index);
@@ -232,7 +233,7 @@ pub fn cut(index: &Index, order: &[usize], limits: &Limits, window: Option<(u64,
                 alone.push(at);
             }
         }
-        // What else leads from here, as far as there is room.
+        // Add the other chains that start here, as far as there is room.
         for downward in [true, false] {
             found.clear();
             let from = order[own.clone()].iter().map(|&at| at as u32).collect();
@@ -267,7 +268,7 @@ fn made(own: Range<usize>, spans: Vec<u32>, operations: Vec<usize>, position: &[
     Cut { own, spans, operations }
 }
 
-/// The parts by time, those first that are kept where not all are.
+/// Returns the parts by time, or, if not all are kept, those with priority first.
 fn wanted(
     rows: &Rows,
     operations: &[Vec<usize>],

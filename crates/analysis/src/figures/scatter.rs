@@ -9,11 +9,11 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
 columns! {
-    /// Device commands in the plane of time and address.
+    /// Device commands by time and address.
     PointColumns {
-        /// Issue.
+        /// Time of issue.
         t: u64,
-        /// Until completion.
+        /// Time from issue to completion.
         latency: Option<u64>,
         /// First sector; `None` for a flush.
         sector: Option<u64>,
@@ -39,19 +39,19 @@ columns! {
 pub struct Scatter {
     /// [`VERSION`].
     pub version: u32,
-    /// CLOCK_BOOTTIME that all times are relative to, ns.
+    /// CLOCK_BOOTTIME to which all times are relative, ns.
     pub origin_ns: u64,
     /// Last time.
     pub duration_ns: u64,
     /// Texts.
     pub strings: Vec<String>,
-    /// Shapes with the time they were at work.
+    /// Shapes with the time in which they were active.
     pub shapes: Vec<ScatterShape>,
     /// Disks.
     pub disks: Vec<DiskAxis>,
     /// Commands by time.
     pub points: PointColumns,
-    /// What is not shown.
+    /// What is left out.
     pub left_out: LeftOut,
 }
 
@@ -62,9 +62,9 @@ pub struct ScatterShape {
     pub text: String,
     /// `statement`, `function`, `mark`.
     pub kind: String,
-    /// Whether the text begins as a statement that only reads.
+    /// Whether the text begins like a read-only statement.
     pub read_only_looking: bool,
-    /// First begin.
+    /// First start.
     pub start: Option<u64>,
     /// Last end.
     pub end: Option<u64>,
@@ -72,7 +72,7 @@ pub struct ScatterShape {
     pub commands: f64,
 }
 
-/// The scatter of a trace's device commands.
+/// Builds the scatter of a trace's device commands.
 pub fn scatter(rows: &Rows, limits: &Limits) -> Scatter {
     let index = Index::new(rows);
     let mut shapes: Vec<ScatterShape> = rows
@@ -154,7 +154,7 @@ pub fn scatter(rows: &Rows, limits: &Limits) -> Scatter {
     }
 }
 
-/// Whether a statement's text begins as one that only reads does.
+/// Whether a statement's text begins like a read-only one.
 pub fn looks_read_only(text: &str) -> bool {
     let first = text.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or("");
     first.eq_ignore_ascii_case("select")

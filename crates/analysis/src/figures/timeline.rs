@@ -20,11 +20,11 @@ columns! {
         shape: Option<u32>,
         /// Ordinal within its shape.
         nth: u64,
-        /// Position among all spans of the recording by begin: in `spans`, where they are not in parts.
+        /// Position among all spans of the recording by start time: in `spans`, unless they are in parts.
         span: Option<u32>,
         /// Position of the operation around it.
         parent: Option<u32>,
-        /// Begin.
+        /// Start.
         start: u64,
         /// End.
         end: Option<u64>,
@@ -32,9 +32,9 @@ columns! {
         rows: u64,
         /// Result.
         result: Option<i64>,
-        /// Whether all that belongs to it is shown.
+        /// Whether everything that belongs to it is shown.
         whole: bool,
-        /// Position of the part in which it is, where there are parts.
+        /// Index of its part, if there are parts.
         part: Option<u32>,
     }
 }
@@ -54,7 +54,7 @@ pub struct ShapeInfo {
 /// A process.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProcessName {
-    /// Its number.
+    /// Process ID.
     pub tgid: u32,
     /// Its name.
     pub name: String,
@@ -63,7 +63,7 @@ pub struct ProcessName {
 /// A file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FileInfo {
-    /// Path, or what is known instead.
+    /// Path, or a substitute if it is unknown.
     pub path: String,
     /// Class.
     pub class: FileClass,
@@ -76,7 +76,7 @@ pub struct LossMark {
     pub source: &'static str,
     /// CPU.
     pub cpu: Option<u32>,
-    /// Begin.
+    /// Start.
     pub start: u64,
     /// End.
     pub end: u64,
@@ -89,9 +89,9 @@ pub struct LossMark {
 pub struct Timeline {
     /// [`VERSION`].
     pub version: u32,
-    /// CLOCK_BOOTTIME that all times are relative to, ns.
+    /// CLOCK_BOOTTIME to which all times are relative, ns.
     pub origin_ns: u64,
-    /// Last time that anything was recorded.
+    /// Last recorded time.
     pub duration_ns: u64,
     /// Widths of the papers' windows.
     pub presets_ns: [u64; 2],
@@ -99,15 +99,15 @@ pub struct Timeline {
     pub strings: Vec<String>,
     /// Layers from top to bottom.
     pub layers: Vec<LayerLanes>,
-    /// Names of the processes that made any span.
+    /// Names of all processes with spans.
     pub processes: Vec<ProcessName>,
-    /// All spans in short, the coarse level first.
+    /// Levels of detail of all spans, the coarse level first.
     pub levels: Vec<Level>,
-    /// Spans by begin; none if the timeline is in parts.
+    /// Spans by start time; empty if the timeline is in parts.
     pub spans: SpanColumns,
     /// Links.
     pub links: LinkColumns,
-    /// Operations by begin.
+    /// Operations by start time.
     pub operations: OperationColumns,
     /// Shapes.
     pub shapes: Vec<ShapeInfo>,
@@ -115,7 +115,7 @@ pub struct Timeline {
     pub slices: SliceColumns,
     /// Causes.
     pub causes: CauseColumns,
-    /// What it is cut into, where it is too large for one table.
+    /// The parts, if the timeline is too large for one table.
     pub parts: Vec<Part>,
     /// Files.
     pub files: Vec<FileInfo>,
@@ -123,11 +123,11 @@ pub struct Timeline {
     pub disks: Vec<DiskAxis>,
     /// Losses.
     pub losses: Vec<LossMark>,
-    /// What is not shown.
+    /// What is left out.
     pub left_out: LeftOut,
 }
 
-/// The timeline of a trace.
+/// Builds the timeline of a trace.
 pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
     let index = Index::new(rows);
     let mut order: Vec<usize> = (0..rows.spans.len()).collect();
@@ -237,7 +237,7 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
     }
 }
 
-/// What is said where not everything has room; nothing where everything has.
+/// Returns the note for a page on which not everything fits; empty if everything does.
 fn not_held(all: usize, left: usize, listed: usize, operations: usize, window: bool) -> String {
     if left == 0 && listed == 0 {
         return String::new();
@@ -323,7 +323,7 @@ mod tests {
             let files: Vec<_> = carried.map(|l| t.spans.file[t.links.parent[l] as usize]).collect();
             assert!(files.iter().all(|file| *file == t.spans.file[i]), "command {} has another file", t.spans.id[i]);
         }
-        // Each slice has the linker's confidence, and no more than that of its command's charge.
+        // Each slice has the linker's confidence, limited by that of its command's charge.
         let mut rows = case::rows();
         for (slice, confidence) in
             rows.slices.iter_mut().zip([Confidence::Exact, Confidence::Guess].into_iter().cycle())

@@ -1,7 +1,7 @@
-//! The papers' figures of two machines, a host and a device, beside each other: each cell's score on both, and its ratio.
+//! The papers' figures for two machines, a host and a device, side by side: each cell's score on both, and its ratio.
 //!
-//! A figure of a benchmark compares cells of the same parameters, and bytecode in the modes that correspond: a JVM's interpreter with
-//! ART's, its tiered compiler with ART's JIT. What was measured on one of them only stands there without a ratio.
+//! A figure of a benchmark compares cells with the same parameters, and bytecode in corresponding modes: a JVM's interpreter with
+//! ART's, its tiered compiler with ART's JIT. What was measured on only one of them is shown without a ratio.
 
 use super::Figure as Recorded;
 use crate::bench::comparable::Rules;
@@ -20,16 +20,16 @@ const CORRESPONDING: [[&str; 2]; 2] = [["jvm-int", "art-interpreter"], ["jvm-tie
 /// One of the two machines.
 #[derive(Debug)]
 pub struct Machine {
-    /// How the user names it.
+    /// Name given by the user.
     pub name: String,
-    /// What was measured there, or why nothing was.
+    /// Its measurements, or why there are none.
     pub bench: Result<Bench, String>,
     /// The figures of its recording, or why there is none.
     pub recorded: Result<Vec<Recorded>, String>,
-    /// Of the papers' networks: what was measured with the device as a node and as an end, of the host what emulates them on one
-    /// machine; or why nothing was.
+    /// Measurements of the papers' networks: of the device as a node and as an end; of the host with networks emulated on one
+    /// machine; or why there are none.
     pub network: Result<Bench, String>,
-    /// What is known of it.
+    /// Facts about it.
     pub facts: Environment,
 }
 
@@ -44,7 +44,7 @@ impl Machine {
         self.fact("virtual.accelerator") == Some("tcg")
     }
 
-    /// What it is, in a line.
+    /// Describes the machine in a line.
     pub fn is(&self) -> String {
         let all = [
             ("", "device.model"),
@@ -63,21 +63,21 @@ impl Machine {
     }
 }
 
-/// The cells of both, with the ratio device / host.
+/// Returns the cells of both, with the ratio device / host.
 pub fn pairs(host: &Machine, device: &Machine) -> Vec<Pair> {
     let (Ok(a), Ok(b)) = (&host.bench, &device.bench) else { return Vec::new() };
     let rules = Rules { better: None, other_commands: true };
     let mut all = compare::archives(a, b, &rules).results;
     for modes in CORRESPONDING {
-        // An error says that one of the two has no such cell: then there is no pair.
+        // An error means that one of the two has no such cell: then there is no pair.
         all.extend(compare::across(a, b, "mode", modes, &rules).map(|c| c.results).unwrap_or_default());
     }
-    // Latencies are scores of their own, and none of a figure's. What one of the two could not measure is no pair.
+    // Latencies are separate scores, and not part of a figure. A cell without a result on one machine is not a pair.
     all.retain(|pair| pair.score.is_none() && pair.a.estimate.is_some() && pair.b.estimate.is_some());
     all
 }
 
-/// The figures of benchmarks that `wanted` keeps, a table each.
+/// Formats the figures of benchmarks that satisfy `wanted`, one table each.
 pub fn benchmarks(host: &Machine, device: &Machine, pairs: &[Pair], wanted: &dyn Fn(&Figure) -> bool) -> String {
     let of = |machine: &Machine| -> Vec<Figure> {
         machine
@@ -161,7 +161,7 @@ fn one(out: &mut String, figure: &Figure, sides: [Vec<Bar>; 2], machines: [&Mach
     out.push('\n');
 }
 
-/// What all labels of several share, which is shown once.
+/// Returns what several labels have in common, which is shown once.
 fn common<'a>(labels: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let all: BTreeSet<&str> = labels.collect();
     match all.first() {
@@ -192,7 +192,7 @@ fn value(bar: &Bar, size: f64) -> String {
     }
 }
 
-/// The ratio of the scores, with its interval.
+/// Formats the ratio of the scores, with its interval.
 pub fn ratio(pair: &Pair) -> String {
     match (pair.ratio, pair.ratio_ci95) {
         (Some(x), Some([low, high])) => format!("{} ({} to {})", digits(x), digits(low), digits(high)),
@@ -201,7 +201,7 @@ pub fn ratio(pair: &Pair) -> String {
     }
 }
 
-/// Why a workload has no pair: what each machine says of the cells that it could not measure.
+/// Explains why a workload has no pair: for each machine, the reasons of the cells that it could not measure.
 pub fn why_unpaired(machines: [&Machine; 2], workloads: &[&str]) -> String {
     let mut why: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for machine in machines {

@@ -1,9 +1,10 @@
 //! The papers' claims that compare Linux with Android, judged by what was measured on a host and on a device.
 //!
-//! A claim is **confirmed** only if every cell that it is about says so, **not confirmed** if one contradicts it, and else it **cannot
-//! be tested**, with the reason: nothing was measured on one of the two, or too few processes to tell. The direction is what is
-//! judged: the papers' machines are of 2009 to 2013, so no factor of theirs is expected here. Of a recording there is one a machine;
-//! its counts are exact, its times have no interval, and only a quarter or more of difference counts.
+//! A claim is **confirmed** only if every cell that it is about supports it, **not confirmed** if one contradicts it, and
+//! otherwise it **cannot be tested**, with the reason: nothing was measured on one of the two, or too few processes to decide.
+//! Only the direction is judged: the papers' machines are of 2009 to 2013, so none of their factors is expected here. There is
+//! one recording per machine; its counts are exact, its times have no interval, and only a difference of a quarter or more
+//! counts.
 
 use super::both::{self, Machine, ratio};
 use super::list::Listed;
@@ -16,16 +17,16 @@ use serde::Serialize;
 use stats::verdict::Verdict;
 use std::fmt::Write as _;
 
-/// A claim, judged.
+/// A claim with its verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Judged {
     /// Paper and figure.
     pub figure: &'static str,
-    /// What the paper says.
+    /// The paper's statement.
     pub claim: &'static str,
-    /// What becomes of it.
+    /// The verdict.
     pub outcome: Outcome,
-    /// By what.
+    /// The evidence.
     pub because: String,
 }
 
@@ -33,7 +34,7 @@ pub struct Judged {
 #[derive(Debug, Clone, Copy)]
 struct Cells {
     workloads: &'static [&'static str],
-    /// A factor and the beginnings of its values.
+    /// A factor and prefixes of its values.
     only: Option<(&'static str, &'static [&'static str])>,
     without: Option<(&'static str, &'static [&'static str])>,
 }
@@ -51,56 +52,56 @@ const fn only(workload: &'static [&'static str], factor: &'static str, values: &
 enum Test {
     /// The device is slower in each cell.
     Slower(Cells),
-    /// It is slower in none.
+    /// The device is slower in no cell.
     NotSlower(Cells),
     /// Both are within a quarter in each cell.
     Alike(Cells),
-    /// Bytecode's time beside native code's is more on the device.
+    /// The time of bytecode relative to native code is larger on the device.
     BytecodeCostsMore(&'static str),
-    /// The ratio of one is that of the other, within a quarter.
+    /// The ratio of one workload equals that of the other, within a quarter.
     SameRatio(Cells, Cells),
-    /// The device's recording has more of this, by a half at least.
+    /// The device's recording has more of this, by at least a half.
     More(&'static str, &'static str),
-    /// The device's recording has a larger time, by a quarter at least; `x86`: of Android on a PC.
+    /// The device's recording has a larger time, by at least a quarter; `x86`: for Android on a PC.
     Longer(&'static str, &'static str, bool),
-    /// A shorter one.
+    /// A smaller time.
     Shorter(&'static str, &'static str),
-    /// The same within a quarter, of Android on a PC.
+    /// The same time within a quarter, for Android on a PC.
     SameTime(&'static str, &'static str),
-    /// The same count, of Android on a PC.
+    /// The same count, for Android on a PC.
     SameCount(&'static str, &'static str),
     /// Its recording has some of this.
     Some(&'static str, &'static str),
-    /// None.
+    /// Its recording has none of this.
     None(&'static str, &'static str),
-    /// Flash beside a hard disk.
+    /// Flash compared with a hard disk.
     HardDisk(Cells),
-    /// By the device as a part of a network.
+    /// Tested with the device as part of a network.
     Network(NetworkTest),
-    /// Not by a host and one device.
+    /// Not testable with a host and one device.
     Other(&'static str),
 }
 
 impl Test {
-    /// Whether it is decided by times. Counts are the same on whatever processor.
+    /// Whether the claim is about times. Counts do not depend on the processor.
     fn is_of_time(self) -> bool {
         !matches!(self, Self::More(..) | Self::SameCount(..) | Self::Some(..) | Self::None(..) | Self::Other(_))
     }
 }
 
-/// A difference of counts an INSERT counts from here.
+/// Smallest relevant difference between counts per INSERT.
 const HALF: f64 = 0.5;
 const EXTERNAL: &[&str] = &["external", "usb", "sd", "card"];
 const INSERTS: Cells = only(&["sqlite"], "op", &["insert"]);
 const LINES: Cells = only(&["draw"], "shape", &["line"]);
-/// Classes in which the CPU benchmarks are run: bytecode.
+/// Bytecode variants of the CPU benchmarks.
 const BYTECODE: Cells = only(&["linpack", "scimark"], "mode", &["jvm", "art"]);
 
 const fn above(a: Cell, b: Cell) -> Test {
     Test::Network(NetworkTest::Above(a, b))
 }
 
-/// One node on the device, with flash as the paper's.
+/// One node on the device, with flash like in the paper.
 const fn node(threads: &'static str, batch: &'static str) -> Cell {
     Cell("cluster-devices", [("io", "flash"), ("threads", threads), ("batch", batch)])
 }
@@ -109,12 +110,12 @@ const fn without_io(batch: &'static str) -> Cell {
     Cell("cluster-devices", [("io", "none"), ("threads", "32"), ("batch", batch)])
 }
 
-/// The device as the client; `down`: to it.
+/// The device as the client; `down`: traffic to the device.
 const fn end(traffic: &'static str, direction: &'static str) -> Cell {
     Cell("net-devices", [("traffic", traffic), ("direction", direction), ("cc", "kernel")])
 }
 
-/// To the device, from a server behind this machine.
+/// Traffic to the device, from a server behind this machine.
 const fn delayed(cc: &'static str, delay_ms: &'static str) -> Cell {
     Cell("net-delay-devices", [("direction", "down"), ("cc", cc), ("delay_ms", delay_ms)])
 }
@@ -176,7 +177,7 @@ const CLAIMS: &[(&str, &str, Test)] = &[
      Test::Longer("5", "time of an INSERT between the file system and the driver", false)),
 ];
 
-/// Whether one of these workloads was to run in a folder of such a name there.
+/// Whether one of these workloads was to run in a folder with such a name.
 fn has_folder(machine: &Machine, cells: Cells, names: &[&str]) -> bool {
     machine.bench.as_ref().is_ok_and(|bench| {
         bench.measured().iter().any(|m| {
@@ -186,7 +187,7 @@ fn has_folder(machine: &Machine, cells: Cells, names: &[&str]) -> bool {
     })
 }
 
-/// The claims that `wanted` keeps by their figure, judged.
+/// Judges the claims whose figures satisfy `wanted`.
 pub fn judge(host: &Machine, device: &Machine, pairs: &[Pair], wanted: &dyn Fn(&str) -> bool) -> Vec<Judged> {
     let both = Both { host, device, pairs };
     let kept = CLAIMS.iter().filter(|(figure, ..)| wanted(figure));
@@ -197,14 +198,14 @@ pub fn judge(host: &Machine, device: &Machine, pairs: &[Pair], wanted: &dyn Fn(&
     .collect()
 }
 
-/// Whether a claim's figure is one of these: `004/2-3` is one of `004/2-4`.
+/// Whether a claim's figure is part of a listed one: `004/2-3` is part of `004/2-4`.
 pub fn is_of(listed: &Listed, figure: &str) -> bool {
     let (paper, number) = figure.split_once('/').unwrap_or((figure, ""));
     let first = number.split('-').next().unwrap_or(number);
     listed.is(figure) || listed.is(&format!("{paper}/{first}"))
 }
 
-/// The table of claims.
+/// Formats the table of claims.
 pub fn markdown(all: &[Judged]) -> String {
     let mut out = String::from("## The papers' claims\n\n| figure | claim | here | by |\n|---|---|---|---|\n");
     for j in all {
@@ -275,7 +276,7 @@ impl Both<'_> {
         }
     }
 
-    /// Android x86 is Android on a PC's processor.
+    /// Android x86 means Android on a PC's processor.
     fn not_a_pc(&self) -> Option<Decided> {
         match self.device.fact("cpu.architecture") {
             Some("x86_64" | "i686" | "x86") if self.device.fact("os.sdk").is_some() => None,
@@ -297,7 +298,7 @@ impl Both<'_> {
         self.pairs.iter().filter(fits).collect()
     }
 
-    /// Each cell's verdict is one of `good`; one of `bad` contradicts.
+    /// Judges by the cells' verdicts: all must be in `good`; one in `bad` contradicts.
     fn verdicts(&self, cells: Cells, good: &[Verdict], bad: &[Verdict]) -> Decided {
         let pairs = self.cells(cells);
         if pairs.is_empty() {
@@ -347,7 +348,7 @@ impl Both<'_> {
         }
     }
 
-    /// Ratio of ratios: bytecode's device / host below native code's.
+    /// Compares the ratios: bytecode's device / host below native code's.
     fn bytecode(&self, workload: &'static str) -> Decided {
         let of = |values: &'static [&'static str]| {
             let cells =
@@ -401,8 +402,8 @@ impl Both<'_> {
     }
 }
 
-/// Whether the device loses more in `lower` than in `upper`: the ratio of the ratios is below 1 with its interval, of which the halves
-/// of both add up as those of independent values do.
+/// Whether the device loses more in `lower` than in `upper`: the ratio of the ratios and its interval are below 1; the
+/// half-widths of both are combined like those of independent values.
 fn below(lower: &Pair, upper: &Pair, a: &str, b: &str) -> Decided {
     let because = format!("device / host: {a} {}, {b} {}", ratio(lower), ratio(upper));
     let (Some(x), Some(y), Some(ci), Some(other)) = (lower.ratio, upper.ratio, lower.ratio_ci95, upper.ratio_ci95)
@@ -422,7 +423,7 @@ fn below(lower: &Pair, upper: &Pair, a: &str, b: &str) -> Decided {
     }
 }
 
-/// `slower in 3, inconclusive in 1 of 4 cells`.
+/// Formats the verdicts of cells: `slower in 3, inconclusive in 1 of 4 cells`.
 fn tally(pairs: &[&Pair]) -> String {
     let mut verdicts: Vec<(Verdict, usize)> = Vec::new();
     for pair in pairs {
@@ -497,7 +498,7 @@ mod tests {
             }
         }
         assert!(judged(&host, &device, "000/11")[0].because.contains("not root there"));
-        // Of three processes nobody can tell.
+        // Three processes are too few to decide.
         let few = sqlite("few", 1.02e6, 1e5, 2);
         assert_ne!(judged(&host, &few, "000/9")[0].outcome, Outcome::Confirmed);
     }
@@ -580,7 +581,7 @@ mod tests {
         assert_eq!(judged(&host, &with("x", 1.0), "000/12")[0].outcome, Outcome::NotConfirmed);
     }
 
-    /// Every row that a claim is about is one of the figures.
+    /// Every row named by a claim is in one of the figures.
     #[test]
     fn claims_name_rows_and_figures_that_exist() {
         let figures = papers::compare(&summarise(&case::rows()));

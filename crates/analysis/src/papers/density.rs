@@ -1,8 +1,9 @@
-//! Figure 5 of paper 004: over a longer time INSERTs are dense in some regions and sparse in others. Here the sparse ones are found and
-//! listed, with what the device did in them.
+//! Figure 5 of paper 004: over a longer time INSERTs are dense in some regions and sparse in others. This module finds the sparse
+//! ones and lists them, with the device's activity in them.
 //!
-//! An INSERT's period is the time from the end of the one before it to its own. One of more than [`SPARSE`] times the median is sparse; a
-//! region goes on over as many dense ones as [`BRIDGED`]. The paper drew by eye and names no threshold: this one is ours.
+//! An INSERT's period is the time from the end of the previous one to its own end. A period of more than [`SPARSE`] times the
+//! median is sparse; a region may include up to [`BRIDGED`] dense ones. The paper's regions were drawn by eye, without a
+//! threshold: this one is ours.
 
 use super::{find_shape, shown};
 use crate::Rows;
@@ -11,11 +12,11 @@ use model::Layer;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// How many times the median a sparse period has at least.
+/// Minimum length of a sparse period, as a multiple of the median.
 const SPARSE: u64 = 3;
-/// Dense INSERTs between two sparse ones of one region.
+/// Maximum number of dense INSERTs between two sparse ones of one region.
 const BRIDGED: usize = 1;
-/// Regions that are listed: the longest.
+/// Maximum number of regions listed: the longest.
 const LISTED: usize = 10;
 
 /// A stretch of time without a change between dense and sparse.
@@ -27,7 +28,7 @@ struct Region {
     inserts: usize,
 }
 
-/// A command that the device served.
+/// A command that the device completed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Served {
     start_ns: u64,
@@ -35,7 +36,7 @@ struct Served {
     name: String,
 }
 
-/// The regions between these ends of INSERTs, in order of time, and the median period.
+/// Returns the regions between these ends of INSERTs, in order of time, and the median period.
 fn regions(ends: &[u64]) -> (Vec<Region>, u64) {
     let mut periods: Vec<u64> = ends.windows(2).map(|pair| pair[1] - pair[0]).collect();
     periods.sort_unstable();
@@ -58,7 +59,7 @@ fn regions(ends: &[u64]) -> (Vec<Region>, u64) {
     (all, median)
 }
 
-/// What the device did from one moment to another: for how long it had a command, how many began, and the longest.
+/// Returns the device's activity in a region: for how long it had a command, how many began, and the longest.
 fn served<'a>(commands: &'a [Served], of: &Region) -> (u64, usize, Option<&'a Served>) {
     let within = commands.iter().filter(|c| c.start_ns < of.end_ns && c.end_ns > of.start_ns);
     let (mut busy, mut until, mut began) = (0, of.start_ns, 0);
@@ -71,7 +72,7 @@ fn served<'a>(commands: &'a [Served], of: &Region) -> (u64, usize, Option<&'a Se
     (busy, began, within.max_by_key(|c| c.end_ns - c.start_ns))
 }
 
-/// The ends of the INSERTs of the statement with the most of them, and what the device served, both in order of time.
+/// Returns the ends of the INSERTs of the statement with the most of them, and the device's commands, both in order of time.
 fn of(rows: &Rows) -> Option<(String, Vec<u64>, Vec<Served>)> {
     let shape = find_shape(rows)?;
     let mut ends: Vec<u64> = rows.operations.iter().filter(|o| o.shape == shape.id).filter_map(|o| o.end_ns).collect();
@@ -90,7 +91,7 @@ fn of(rows: &Rows) -> Option<(String, Vec<u64>, Vec<Served>)> {
     Some((shape.text.clone(), ends, commands))
 }
 
-/// The regions of a recording, as a section of a page; nothing if it has no INSERTs.
+/// Formats the regions of a recording, as a section of a page; empty if it has no INSERTs.
 pub fn markdown(name: &str, rows: &Rows) -> String {
     let Some((statement, ends, commands)) = of(rows).filter(|(_, ends, _)| ends.len() > 2) else {
         return String::new();
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn slow_inserts_form_sparse_regions() {
-        // Every 10, but two slow ones with a quick one between, and one alone.
+        // Every 10, except for two slow ones with a fast one in between, and a single one.
         let ends = [0, 10, 20, 30, 100, 110, 160, 170, 180, 190, 200, 240, 250];
         let (all, median) = regions(&ends);
         assert_eq!(median, 10);

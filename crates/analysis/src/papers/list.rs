@@ -1,4 +1,4 @@
-//! The list of the papers' figures: which there are, what makes each, and what the page of them says of each.
+//! The list of the papers' figures: which exist, how each is made, and what their page states about each.
 
 use crate::contract::Summary;
 use crate::text::escaped;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Every figure of the papers, with its true state.
+/// Every figure of the papers, with its actual state.
 const LIST: &str = include_str!("../../../../experiments/papers/figures.toml");
 
 /// Papers and figures.
@@ -20,15 +20,15 @@ pub struct List {
     pub figure: Vec<Listed>,
 }
 
-/// All of them.
+/// Returns all of them.
 ///
 /// # Errors
-/// The list is wrong, which a test would show.
+/// The list is malformed, which a test would detect.
 pub fn list() -> Result<List, toml::de::Error> {
     toml::from_str(LIST)
 }
 
-/// A paper, by the number that stands for it everywhere here.
+/// A paper, with the number that identifies it throughout this project.
 #[derive(Debug, Deserialize)]
 pub struct Paper {
     number: String,
@@ -40,30 +40,30 @@ pub struct Paper {
 pub struct Listed {
     /// The paper's number.
     pub paper: String,
-    /// The figure's, such as `13-15`.
+    /// The figure's number, such as `13-15`.
     pub number: String,
     shows: String,
-    /// The command that makes it, if one does.
+    /// The command that makes it, if there is one.
     pub command: Option<String>,
-    /// The workloads of the suite that make it; without one a recording does.
+    /// The workloads of the suite that make it; if there are none, a recording does.
     #[serde(default)]
     pub bench: Vec<String>,
     state: String,
-    /// The command that measures it with more than a host and one device.
+    /// The command that measures it with more machines than a host and one device.
     beside: Option<String>,
     /// The command that makes what is missing here.
     elsewhere: Option<String>,
-    /// What was measured besides, and stands beside the figure.
+    /// Further measurements, shown beside the figure.
     pub note: Option<String>,
 }
 
 impl Listed {
-    /// How it is measured with this device and others.
+    /// Returns the command that measures it with this device and others.
     pub fn with_device(&self, device: &str) -> Option<String> {
         Some(self.beside.as_ref()?.replace("{device}", device))
     }
 
-    /// Whether `name` means it: `PAPER` or `PAPER/FIGURE`.
+    /// Whether `name` refers to it: `PAPER` or `PAPER/FIGURE`.
     pub fn is(&self, name: &str) -> bool {
         name == self.paper
             || name.split_once('/').is_some_and(|(paper, number)| {
@@ -82,7 +82,7 @@ fn covers(range: &str, number: &str) -> bool {
     }
 }
 
-/// How the page begins.
+/// Returns the head of the page.
 pub fn head() -> String {
     "# The papers' figures\n\nThe column \"paper\" has the paper's values, from its own machines; \"ours\" has \
      values measured here. The state says on what a figure\nwas made. `make papers` makes them all; each command \
@@ -90,7 +90,7 @@ pub fn head() -> String {
         .into()
 }
 
-/// How the page of a host and a device begins.
+/// Returns the head of the page of a host and a device.
 pub fn head_of_both(host: &str, device: &str, date: &str, quick: bool) -> String {
     let quick = if quick { " It is of a quick run: few processes, small values." } else { "" };
     let device = escaped(device);
@@ -100,7 +100,7 @@ pub fn head_of_both(host: &str, device: &str, date: &str, quick: bool) -> String
     ))
 }
 
-/// Which figures a host and a device make, and by which command each comes out alone.
+/// Lists the figures that a host and a device make, and the command that makes each one alone.
 pub fn overview_of_both(papers: &[Paper], wanted: &[&Listed], device: &str) -> String {
     let mut text = String::new();
     for paper in papers.iter().filter(|p| wanted.iter().any(|k| k.paper == p.number)) {
@@ -121,7 +121,7 @@ pub fn overview_of_both(papers: &[Paper], wanted: &[&Listed], device: &str) -> S
     text
 }
 
-/// Which papers these are, and what there is of them.
+/// Lists the papers, and the state of their figures.
 pub fn overview(papers: &[Paper], wanted: &[&Listed]) -> String {
     let mut text = String::new();
     for paper in papers.iter().filter(|p| wanted.iter().any(|k| k.paper == p.number)) {
@@ -142,13 +142,14 @@ pub fn overview(papers: &[Paper], wanted: &[&Listed]) -> String {
     text
 }
 
-/// What was measured besides.
+/// Formats the further measurements.
 pub fn notes(figures: &[&Listed]) -> String {
     let noted = figures.iter().filter_map(|k| Some((k, k.note.as_ref()?)));
     noted.map(|(k, note)| format!("\n### {} figure {}, notes\n\n{}\n", k.paper, k.number, note.trim())).collect()
 }
 
-/// What each recording is called: `here` if there is one; else its name, or its folder's where all have one name.
+/// Returns the name of each recording: `here` if there is one; otherwise its file's name, or its folder's if all
+/// files have the same name.
 pub fn names(archives: &[PathBuf]) -> Vec<String> {
     if let [_] = archives {
         return vec!["here".into()];
@@ -163,7 +164,7 @@ fn capital(text: &str) -> String {
     if text == "here" { "Here".into() } else { format!("`{text}`") }
 }
 
-/// On what a recording was made, in a line; `name` is what it is called.
+/// Describes the machine of a recording, in a line; `name` is the recording's name.
 pub fn machine(name: &str, summary: &Summary) -> String {
     let fact = |name: &str| summary.environment.get(name).and_then(|f| f.value.clone());
     let mut machine = Vec::new();
@@ -181,7 +182,7 @@ pub fn machine(name: &str, summary: &Summary) -> String {
     folded(&format!("{}: {}{times}.\n", capital(name), machine.join(", ")))
 }
 
-/// Why an archive of this kind makes none of the figures that are wanted: some that a benchmark makes, some that a recording makes.
+/// Returns why an archive of this kind makes none of the requested figures: some are made from a benchmark, some from a recording.
 pub fn nothing_to_make(kind: ArchiveKind, of_benchmark: bool, of_recording: bool) -> Option<String> {
     let (fits, needed) = match kind {
         ArchiveKind::Bench => (of_benchmark, "a recording (`fathom record`, or `fathom demo`)"),
@@ -243,12 +244,12 @@ mod tests {
         assert!(covers("13-15", "14") && !covers("13-15", "1") && covers("5", "5") && !covers("x", "5"));
     }
 
-    /// Making the manual's page anew drops nothing that it says.
+    /// Regenerating the manual's page loses none of its text.
     #[test]
     fn page_of_papers_says_what_list_says() {
         let (list, page) = (list().unwrap(), include_str!("../../../../docs/results/papers.md"));
         let whole = overview(&list.paper, &list.figure.iter().collect::<Vec<_>>());
-        // However its lines are wrapped.
+        // Ignores line breaks.
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let of_page = words(page);
         for line in head().lines().chain(whole.lines()) {

@@ -1,8 +1,8 @@
-//! The claims of papers 001 and 002 that are about a network: of a cluster's node and of an end on the device, by cells of one
-//! benchmark (`cluster-devices`, `net-devices`, `net-delay-devices`). A host has no such network, so that the device's cells are
-//! compared with each other, as the papers do.
+//! The claims of papers 001 and 002 about networks: with the device as a node of a cluster and as an end, by cells of one
+//! benchmark (`cluster-devices`, `net-devices`, `net-delay-devices`). A host has no such network, so the device's cells are
+//! compared with each other, as in the papers.
 //!
-//! A rate is above another where their intervals are apart. What is within a quarter is about equal.
+//! A rate is above another if their intervals do not overlap. Rates within a quarter are about equal.
 
 use super::outcome::{Decided, Outcome, QUARTER, cannot};
 use crate::bench::results::{Bench, Measured};
@@ -19,7 +19,7 @@ pub enum NetworkTest {
     Above(Cell, Cell),
     /// Both are within a quarter.
     Alike(Cell, Cell),
-    /// The first's is about so many times the second's.
+    /// The first's is about this many times the second's.
     Times(f64, Cell, Cell),
 }
 
@@ -39,7 +39,7 @@ impl Score<'_> {
 }
 
 impl NetworkTest {
-    /// What becomes of the claim.
+    /// Judges the claim.
     pub fn judge(self, network: &Result<Bench, String>) -> Decided {
         let bench = match network {
             Ok(bench) => bench,
@@ -148,7 +148,7 @@ mod tests {
             let made = measured(one, ten, processes);
             let got = [NetworkTest::Above(TEN, ONE), NetworkTest::Alike(TEN, ONE), NetworkTest::Times(10.0, TEN, ONE)];
             let got = got.map(|test| test.judge(&made).0);
-            // Two equal rates may differ by the noise of the made ones: then one is above the other, and both are alike.
+            // Two equal rates may differ by the noise of the synthetic ones: then one is above the other, and both are alike.
             let expected = if one == ten && got[0] == Confirmed { Confirmed } else { above };
             assert_eq!(got, [expected, alike, times], "{one} {ten} {processes}");
         }

@@ -1,17 +1,17 @@
-//! What becomes of a paper's claim.
+//! The verdict on a paper's claim.
 
 use serde::Serialize;
 
-/// A difference of times that has no interval counts from here.
+/// Smallest relevant ratio between times without an interval.
 pub(super) const QUARTER: f64 = 1.25;
 
-/// What becomes of a claim.
+/// The verdict on a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Everything measured says so.
+    /// Everything measured supports it.
     Confirmed,
-    /// Something measured says otherwise.
+    /// Something measured contradicts it.
     NotConfirmed,
     /// Nothing measured decides it.
     CannotBeTested,
@@ -27,7 +27,7 @@ impl Outcome {
     }
 }
 
-/// What becomes of a claim, and by what.
+/// The verdict on a claim, and the evidence.
 pub(super) type Decided = (Outcome, String);
 
 pub(super) fn cannot(why: impl Into<String>) -> Decided {

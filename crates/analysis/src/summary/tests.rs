@@ -53,7 +53,7 @@ fn warm_scan_hits_cache_and_is_charged_nothing() {
     assert_eq!(per.write_amplification, None);
 }
 
-/// Nothing of it is SQLite: its calls on files are all that there is to tell. Another process's write to the same file is not its.
+/// Nothing of it is SQLite: only its calls on files are known. Another process's write to the same file does not count.
 #[test]
 fn files_are_listed_for_traces_without_operations() {
     let mut rows = case::rows();
@@ -133,7 +133,7 @@ fn file_system_calls_count_once_without_file_name() {
     rows.files[0].path = None;
     let summary = summarise(&rows);
     let writes = &of(&summary, case::INSERT).per_operation.filesystem_writes;
-    // Of the four calls to the file only one was seen in the file system.
+    // Only one of the four calls to the file was seen in the file system.
     assert_eq!(writes[&FileClass::Other].count, 0.5);
     // A splice is not a write call: its bytes count in the file system.
     rows.spans.iter_mut().filter(|s| s.id == 20).for_each(|s| s.kind = "copy_file_range".into());

@@ -1,5 +1,5 @@
-//! The contract of `fathom whatif --json`: what a program may rely on. Names and shapes change only together with [`VERSION`]. Times are
-//! ns, ratios predicted / recorded, intervals `[low, high]` of 0.95. What is null is not known.
+//! The contract of `fathom whatif --json`: what a program may rely on. Names and shapes change only together with [`VERSION`].
+//! Times are ns, ratios predicted / recorded, intervals `[low, high]` of 0.95. Unknown values are null.
 
 use crate::contract::{Bin, Times};
 use serde::Serialize;
@@ -7,43 +7,43 @@ use serde::Serialize;
 /// Version of this contract.
 pub const VERSION: u32 = 1;
 
-/// What a recording's operations would have taken.
+/// The predicted times of a recording's operations.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Prediction {
     /// [`VERSION`].
     pub version: u32,
-    /// What was thought away, as it was asked.
+    /// What was removed, as requested.
     pub without: Vec<String>,
     /// Whether commands took another recording's times.
     pub other_device: bool,
-    /// Commands at the device at once, if that was asked.
+    /// Queue depth at the device, if requested.
     pub queue: Option<u32>,
-    /// Of the draws of another device's times.
+    /// Seed for drawing times of another device.
     pub seed: u64,
-    /// All operations, of those inside others the outer ones.
+    /// All outermost operations.
     pub total: Total,
     /// Each statement, the largest difference first.
     pub statements: Vec<Statement>,
-    /// What went, in the order of `without`.
+    /// The removed parts, in the order of `without`.
     pub removed: Vec<Removed>,
-    /// By how much such predictions were wrong.
+    /// The error of such predictions.
     pub model_error: ModelError,
-    /// What this cannot know, in sentences.
+    /// Limits of the prediction, in sentences.
     pub unknown: Vec<String>,
 }
 
 /// A sum of latencies, recorded and predicted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Total {
-    /// As it was.
+    /// Recorded sum.
     pub recorded_ns: u64,
-    /// As it would have been.
+    /// Predicted sum.
     pub predicted_ns: u64,
     /// Predicted / recorded.
     pub ratio: Option<f64>,
-    /// By a bootstrap over stretches of executions: how well this recording knows it.
+    /// From a bootstrap over stretches of executions: the precision for this recording.
     pub interval: Option<[f64; 2]>,
-    /// The same, wider by the model's error.
+    /// The same, widened by the model's error.
     pub interval_with_model: Option<[f64; 2]>,
 }
 
@@ -58,34 +58,34 @@ pub struct Statement {
     pub count: u64,
     /// Their sum.
     pub total: Total,
-    /// Latencies as they were.
+    /// Recorded latencies.
     pub recorded_ns: Times,
-    /// As they would have been.
+    /// Predicted latencies.
     pub predicted_ns: Times,
     /// The predicted latencies in bins of a quarter of an octave.
     pub distribution: Vec<Bin>,
 }
 
-/// What went.
+/// A removed part.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Removed {
-    /// As it was asked.
+    /// The removal, as requested.
     pub what: String,
-    /// Executions that had it.
+    /// Executions in which it occurred.
     pub executions: u64,
-    /// Their time in it.
+    /// The time of these executions that was removed.
     pub time_ns: u64,
 }
 
-/// By how much predictions were wrong when the changes were made, relative to the time before.
+/// The error of predictions, measured by making the changes, relative to the time before.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ModelError {
-    /// Half of the changes had an error up to this.
+    /// Median error of the changes.
     pub median: f64,
-    /// Nine of ten up to this.
+    /// 90th percentile.
     pub p90: f64,
-    /// The median relative to the true time after the change: large where little is left.
+    /// The median relative to the true time after the change: large if little time remains.
     pub median_of_truth: f64,
-    /// Changes that were tried.
+    /// Number of changes made.
     pub changes: u32,
 }

@@ -1,17 +1,18 @@
-//! Another number of commands at the device at once: each disk as a queue with so many servers, first come, first served.
+//! Another queue depth at the device: models each disk as a queue with this many servers, first come, first served.
 //!
-//! Commands come as they were queued. A thread that waits for one is moved by as much as its command is, and so are the commands it queues
-//! afterwards (a closed loop); so they are served in the order in which they come then, not in which they came.
+//! Commands arrive when they were queued. A thread that waits for one is delayed by as much as its command is, and so are the
+//! commands it queues afterwards (a closed loop); so they are served in the order of their new arrival times, not of the recorded
+//! ones.
 //!
-//! A disk that serves one command after the other ([`is_serial`]) does so at any depth: each command takes what it took behind the one before
-//! it, whoever else waits.
+//! A disk that processes one command after the other ([`is_serial`]) does so at any depth: each command takes as long as it took
+//! behind the previous one, however many others wait.
 //!
-//! Another one, which works on several at once, may take longer for each. How much longer is in the recording: its commands' times against
-//! the number in flight as each was issued, a straight line for each disk and kind of command. A command takes as many times as long as the
-//! line at its new depth is as high as at its old one.
+//! Any other disk, which processes several at once, may take longer for each. How much longer is derived from the recording: its
+//! commands' times over the number in flight when each was issued, a straight line for each disk and kind of command. A command's
+//! time is scaled by the ratio of the line at its new depth to the line at its old one.
 //!
-//! **Uncertainty**: the line is extrapolated where the recording has no such depth; with one depth only, times stay. How many commands that
-//! concerns is counted. The driver's own limits and the scheduler's order are not replayed.
+//! **Uncertainty**: the line is extrapolated where the recording has no such depth; with one depth only, times are unchanged. The
+//! number of affected commands is counted. The driver's own limits and the scheduler's order are not replayed.
 
 use super::pieces::Piece;
 use crate::rows::{Index, IoAction};
@@ -22,18 +23,18 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 
 type Thread = (u32, u32);
 
-/// By how much a thread is later, from when on, in the recording's time.
+/// The delays of threads, by the recording's time.
 pub struct Delays {
     threads: HashMap<Thread, Vec<(u64, f64)>>,
-    /// Commands, and how many of them would be at the device with a number of others that hardly any recorded one of their kind was.
+    /// Commands, and how many of them would be at a depth at which hardly any command of their kind was recorded.
     pub commands: usize,
     pub extrapolated: usize,
-    /// Those of disks that serve one after the other.
+    /// Commands of serial disks.
     pub serial: usize,
 }
 
 impl Delays {
-    /// By how much the thread is later at that time.
+    /// Returns the delay of the thread at that time.
     pub fn at(&self, thread: Thread, time_ns: u64) -> f64 {
         let Some(steps) = self.threads.get(&thread) else { return 0.0 };
         let next = steps.partition_point(|(at, _)| *at <= time_ns);
@@ -41,7 +42,7 @@ impl Delays {
     }
 }
 
-/// A command as it was.
+/// A recorded command.
 #[derive(Debug, Clone, Copy)]
 struct Command {
     queued_ns: u64,
@@ -49,25 +50,25 @@ struct Command {
     end_ns: u64,
     disk: u32,
     action: IoAction,
-    /// Who waited for it.
+    /// The thread that waited for it.
     waiter: Option<Thread>,
-    /// How many were in flight as it was issued, itself among them.
+    /// Number of commands in flight when it was issued, including itself.
     depth: usize,
-    /// Its time since the end before its own, or since it was issued, if that was later: what it took, if the disk served no other.
+    /// Its time since the previous end or its own issue, whichever was later: its service time, if the disk serves one at a time.
     alone_ns: u64,
 }
 
-/// A kind of command's time by depth: `at` its height at 0 and `slope`, ns; neither is negative.
+/// A kind of command's time by depth: `at` is the value at depth 0, `slope` the increase, ns; neither is negative.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Law {
     at: f64,
     slope: f64,
-    /// The depths that all but the lowest twentieth of the commands were recorded at.
+    /// The range of depths at which commands were recorded, without the lowest twentieth.
     recorded: (usize, usize),
 }
 
 impl Law {
-    /// The least squares' line. What gets faster with depth does so for another reason: then depth has no effect.
+    /// Fits the line by least squares. If times fall with depth, there is another reason: then depth has no effect.
     fn fit(points: &[(f64, f64)]) -> Self {
         let n = points.len() as f64;
         let [x, y] = [0, 1].map(|which| points.iter().map(|p| if which == 0 { p.0 } else { p.1 }).sum::<f64>() / n);
@@ -87,7 +88,7 @@ impl Law {
         }
     }
 
-    /// How many times as long a command takes at one depth as at another.
+    /// Returns the ratio of a command's time at one depth to that at another.
     fn times(self, to: usize, from: usize) -> f64 {
         let height = |depth: usize| self.at + self.slope * depth as f64;
         let times = height(to) / height(from);
@@ -100,9 +101,9 @@ pub fn replay(index: &Index, pieces: &[Vec<Piece>], servers: usize) -> Delays {
     let commands = commands(index, pieces);
     let laws = laws(&commands);
     let serial = serial(&commands);
-    // When the last command that was begun on such a disk ends.
+    // When the last command issued to such a disk ends.
     let mut last: HashMap<u32, u64> = HashMap::new();
-    // Each thread's commands in their order; those that nobody waited for come when they came.
+    // Each thread's commands in order; those without a waiter keep their arrival times.
     let mut lines: BTreeMap<(Option<Thread>, usize), Vec<usize>> = BTreeMap::new();
     for (at, command) in commands.iter().enumerate() {
         lines.entry((command.waiter, if command.waiter.is_some() { 0 } else { at })).or_default().push(at);
@@ -152,7 +153,7 @@ pub fn replay(index: &Index, pieces: &[Vec<Piece>], servers: usize) -> Delays {
     delays
 }
 
-/// The finished commands, in the order in which they were queued.
+/// Returns the finished commands, in the order in which they were queued.
 fn commands(index: &Index, pieces: &[Vec<Piece>]) -> Vec<Command> {
     let rows = index.rows;
     let mut waiter: HashMap<u64, Thread> = HashMap::new();
@@ -202,29 +203,29 @@ fn with_distances(commands: &mut [Command]) {
     }
 }
 
-/// The disks that serve one command after the other.
+/// Returns the disks that serve one command after the other.
 fn serial(commands: &[Command]) -> HashSet<u32> {
     let mut disks: BTreeMap<u32, Vec<Command>> = BTreeMap::new();
     commands.iter().for_each(|command| disks.entry(command.disk).or_default().push(*command));
     disks.into_iter().filter(|(_, own)| is_serial(own)).map(|(disk, _)| disk).collect()
 }
 
-/// Commands that came while others were at the disk, from which on their ends tell how it serves.
+/// Minimum number of commands issued while others were at the disk for determining how it serves.
 const OVERLAPPING: usize = 20;
-/// The part of them that may end before one that came earlier.
+/// Maximum share of these that end before an earlier one.
 const OVERTAKING: f64 = 0.02;
-/// How many times as long as behind another a command may take that comes to an idle disk.
+/// Maximum ratio of the time of a command on an idle disk to the time of one behind another.
 const ALONE: f64 = 1.5;
-/// Which part of the scatter of times the scatter of the ends' distances has to account for.
+/// Minimum share of the variance of times that the variance of the distances between ends must explain.
 const SCATTER: f64 = 0.3;
 
-/// Whether a disk serves one command after the other: they end in the order in which they came, and a command that comes to an idle disk takes
-/// no longer than one does behind another. A disk with a long way to it, which works on many at once, may keep the order, too, but lets one
-/// that comes alone wait as long as all.
+/// Whether a disk serves one command after the other: they end in the order in which they were issued, and a command on an idle
+/// disk takes no longer than one behind another. A disk with a long latency that processes many at once may keep the order, too,
+/// but a single command takes as long there as any other.
 ///
-/// Where none ever came alone, times tell: behind so many others each waits for the distances of as many ends, so that where those scatter,
-/// it does by the sum of them. Where many are served at once, the ends are as far from each other as the begins were: they may scatter,
-/// while all take the same time.
+/// If no command was ever alone, times decide: behind n others each waits for the distances of n ends, so that if those vary, it
+/// varies by their sum. If many are served at once, the ends are as far apart as the starts were: they may vary, although all
+/// take the same time.
 fn is_serial(commands: &[Command]) -> bool {
     let mut commands = commands.to_vec();
     commands.sort_by_key(|c| (c.issued_ns, c.end_ns));
@@ -237,7 +238,7 @@ fn is_serial(commands: &[Command]) -> bool {
     if overlapping < OVERLAPPING || overtaking as f64 > OVERTAKING * overlapping as f64 {
         return false;
     }
-    // The first ones may have come behind some that nobody recorded.
+    // The first ones may have been queued behind unrecorded ones.
     let first_end = commands.iter().map(|c| c.end_ns).min().unwrap_or(0);
     let of_action = |action: IoAction| {
         let own = || commands.iter().filter(move |c| c.action == action);
@@ -253,7 +254,7 @@ fn is_serial(commands: &[Command]) -> bool {
     }
 }
 
-/// Whether the times of the commands at the usual depth scatter by what the distances of their ends do.
+/// Whether the times of the commands at the most frequent depth vary as the distances between their ends do.
 fn scatters_by_ends(commands: &[Command]) -> bool {
     let mut depths: BTreeMap<usize, usize> = BTreeMap::new();
     commands.iter().for_each(|command| *depths.entry(command.depth).or_default() += 1);
@@ -283,11 +284,11 @@ fn laws(commands: &[Command]) -> BTreeMap<(u32, IoAction), Law> {
     points.into_iter().map(|(kind, points)| (kind, Law::fit(&points))).collect()
 }
 
-/// When the first bio of each command was queued.
+/// Returns when the first bio of each command was queued.
 fn queued(index: &Index) -> HashMap<u64, u64> {
     let rows = index.rows;
     let mut first: HashMap<u64, u64> = HashMap::new();
-    // A command's request lies between it and its bios.
+    // A command's request is between it and its bios.
     for _ in 0..2 {
         for link in rows.links.iter().filter(|l| matches!(l.relation, Relation::Carries | Relation::Merges)) {
             let Some(parent) = index.span(link.parent).map(|at| &rows.spans[at]) else { continue };
@@ -315,8 +316,8 @@ mod tests {
         assert_eq!(Law::fit(&parallel).times(1, 8), 1.0);
     }
 
-    /// The commands of 16 writers of which each has one under way, on a device of so many servers. With `pauses`, all begin together again and
-    /// again, and one of them before the others.
+    /// The commands of 16 writers, each with one in flight, on a device with this many servers. With `pauses`, all begin together
+    /// again and again, and one of them before the others.
     fn closed_loop(servers: usize, pauses: bool, mut takes_ns: impl FnMut() -> u64) -> Vec<Command> {
         let mut free = BinaryHeap::from(vec![Reverse(0); servers]);
         let mut coming: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
@@ -358,7 +359,7 @@ mod tests {
             let one = closed_loop(1, pauses, || about(5_000_000, 2_000_000));
             assert_eq!(one.iter().filter(|c| c.depth == 1).count() > 1, pauses);
             assert!(is_serial(&one), "{pauses}");
-            // Sixteen at once; a way of 5 ms, on which there is room for all, which keeps their order; four at once.
+            // Sixteen at once; a latency of 5 ms with room for all, which keeps their order; four at once.
             for (servers, by) in [(16, 2_000_000), (16, 200), (16, 1), (4, 100), (2, 100_000)] {
                 let several = closed_loop(servers, pauses, || about(5_000_000, by));
                 assert!(!is_serial(&several), "{servers} of 5 ms and up to {by} ns more, {pauses}");

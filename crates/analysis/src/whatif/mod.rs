@@ -1,12 +1,12 @@
-//! `fathom whatif`: what a recording's operations would have taken without a flush, a call, a checkpoint, or on another device.
+//! `fathom whatif`: predicts the times of a recording's operations without a flush, a call, a checkpoint, or on another device.
 //!
-//! An operation's time is a chain of pieces ([`pieces`]): its thread ran, or waited for something that is known. [`replay`] goes through
-//! them once more, with what is thought away ([`removal`]) gone, commands as long as on another device ([`service`]), or with more or fewer
-//! of them at once ([`depth`]). An execution that need no longer sleep takes less CPU time ([`warm`]). Nothing is simulated that was not
-//! recorded: so what a change makes *others* do is not in it, and [`Prediction::unknown`](contract::Prediction) says so.
+//! An operation's time is a chain of pieces ([`pieces`]): its thread ran, or waited for something known. [`replay`] replays them
+//! without what is removed ([`removal`]), with the command times of another device ([`service`]), or with another queue depth
+//! ([`depth`]). An execution that no longer sleeps takes less CPU time ([`warm`]). Nothing is simulated that was not recorded:
+//! the effect of a change on *others* is not included, as [`Prediction::unknown`](contract::Prediction) states.
 //!
-//! How wrong such predictions are was measured: each was made, then the change was made, on real programs (docs/results/whatif.md, by
-//! `make truth`). [`MODEL`] is such a table's summary, and widens the interval.
+//! The error of such predictions was measured: each was made, then the change was made, on real programs (docs/results/whatif.md,
+//! by `make truth`). [`MODEL`] summarises such a table, and widens the interval.
 
 pub mod contract;
 mod depth;
@@ -30,20 +30,21 @@ use service::{Factors, Measured};
 use stats::stretches::{Draws, STRETCHES, stretch, sum};
 use std::collections::BTreeSet;
 
-/// Of the trials with seed 20261126 on a quiet machine, with the factor for warm caches; `--queue` was not among the changes.
-/// docs/results/whatif.md has these or later ones, with the part of them in which the interval held the truth.
+/// From the trials with seed 20261126 on a quiet machine, with the factor for warm caches; `--queue` was not among the
+/// changes. docs/results/whatif.md has these or later ones, with the share of them in which the interval covered the true
+/// value.
 const MODEL: ModelError = ModelError { median: 0.02, p90: 0.07, median_of_truth: 0.10, changes: 16 };
 
-/// What is asked of a recording.
+/// A request for a prediction.
 #[derive(Default)]
 pub struct Asked<'a> {
-    /// What is thought away.
+    /// What is removed.
     pub without: Vec<Removal>,
-    /// Another recording, whose device is put in this one's place.
+    /// Another recording, whose device replaces this one's.
     pub device: Option<&'a Rows>,
-    /// Commands at the device at once.
+    /// Queue depth at the device.
     pub queue: Option<u32>,
-    /// Of the draws.
+    /// Seed of the draws.
     pub seed: u64,
 }
 
@@ -53,14 +54,14 @@ pub enum Error {
     /// The recording has no finished operation.
     #[error("the recording has no operation that ended: there is nothing to predict")]
     Nothing,
-    /// No execution has what is thought away.
+    /// No execution has what is to be removed.
     #[error("--without {what}: {lacks}; {has}")]
     Missing {
-        /// What was asked.
+        /// The requested removal.
         what: String,
-        /// Of what no statement has any, in a sentence.
+        /// What no statement does, in a sentence.
         lacks: String,
-        /// What there is.
+        /// What there is instead.
         has: String,
     },
     /// The other recording has no finished commands on its disks.
@@ -70,10 +71,10 @@ pub enum Error {
     NoCommands,
 }
 
-/// Predicts.
+/// Predicts the times.
 ///
 /// # Errors
-/// There is nothing to predict from.
+/// There is no basis for a prediction.
 pub fn whatif(rows: &Rows, asked: &Asked<'_>) -> Result<Prediction, Error> {
     let index = Index::new(rows);
     let phases = Phases::new(&index);
@@ -106,7 +107,7 @@ pub fn whatif(rows: &Rows, asked: &Asked<'_>) -> Result<Prediction, Error> {
             Removed { what: what.to_string(), executions: gone.len() as u64, time_ns: gone.iter().sum::<f64>() as u64 }
         })
         .collect();
-    // What another removal took already is there all the same.
+    // What another removal already removed did exist.
     if let Some(missing) = removed.iter().find(|r| r.executions == 0 && removed.len() == 1) {
         let lacks = asked.without.first().map(Removal::absent).unwrap_or_default();
         return Err(Error::Missing { what: missing.what.clone(), lacks, has: has(&index, &phases) });
@@ -137,7 +138,7 @@ fn factors(index: &Index, pieces: &[Vec<Piece>], other: &Rows, seed: u64) -> Res
     Ok(service::draw(index, pieces, &measured, seed))
 }
 
-/// The calls that a recording's executions make, for whoever asked for one that they do not.
+/// Lists the calls of a recording's executions, for a request that matches none.
 fn has(index: &Index, phases: &Phases) -> String {
     let calls: BTreeSet<String> = crate::checkpoints::calls(index, phases)
         .map(|(_, _, call, kind)| Removal::Calls(0, call, Some(kind)).to_string().trim().to_owned())
@@ -175,7 +176,7 @@ fn statement(index: &Index, shape: usize, replayed: &[Option<Replayed>]) -> Opti
     })
 }
 
-/// The sum over executions, with the interval of its ratio.
+/// Returns the sum over executions, with the interval of its ratio.
 fn total(index: &Index, executions: &[usize], replayed: &[Option<Replayed>]) -> Total {
     let used = STRETCHES.min(executions.len());
     let mut sums = [vec![0.0; used], vec![0.0; used]];
@@ -197,7 +198,7 @@ fn total(index: &Index, executions: &[usize], replayed: &[Option<Replayed>]) -> 
     }
 }
 
-/// What the prediction leaves out, as far as it matters here.
+/// Lists the limits of the prediction that are relevant here.
 fn unknown(
     index: &Index,
     asked: &Asked<'_>,
@@ -249,7 +250,7 @@ fn unknown(
             true => "the device serves one command after the other, as the order and the distances of their ends tell: so it is taken to do at any depth; the scheduler's order and the driver's own limit are not replayed".into(),
             false => "how a command's time depends on the number at the device is a straight line through the recorded ones; the scheduler's order and the driver's own limit are not replayed".into(),
         });
-        // One in a hundred changes little.
+        // One in a hundred has little effect.
         if delays.extrapolated * 100 > delays.commands {
             said.push(format!(
                 "{} of {} commands would be at the device with a number of others that hardly any recorded one was: their times are a guess",

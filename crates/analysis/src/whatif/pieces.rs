@@ -1,4 +1,4 @@
-//! The time of an operation as it passed: what its thread did or waited for, piece after piece, each with the system call it was in.
+//! The time of an operation as a sequence of pieces: what its thread did or waited for, each with the system call it was in.
 
 use crate::diff::phase::Phases;
 use crate::rows::Index;
@@ -7,13 +7,13 @@ use model::Reason;
 /// A piece of an operation's time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Piece {
-    /// Begin.
+    /// Start.
     pub start_ns: u64,
     /// Length.
     pub ns: u64,
     /// What the thread did or waited for.
     pub reason: Reason,
-    /// The span that it waited for or ran in.
+    /// The span in which it ran or for which it waited.
     pub span: Option<u64>,
     /// The system call it was in, by position of its span.
     pub call: Option<u32>,
@@ -26,7 +26,7 @@ impl Piece {
     }
 }
 
-/// The pieces of every operation, by its position, in their order.
+/// Returns the pieces of every operation, by its position, in order.
 pub fn pieces(index: &Index, phases: &Phases) -> Vec<Vec<Piece>> {
     let rows = index.rows;
     let mut all: Vec<Vec<Piece>> = vec![Vec::new(); rows.operations.len()];

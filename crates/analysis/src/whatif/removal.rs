@@ -1,8 +1,9 @@
-//! What may be thought away: waits of a kind, or system calls of a kind. Each has a name on the command line; calls are named as
-//! `fathom diff` names them (`second fdatasync rollback journal`).
+//! What can be removed: waits of a kind, or system calls of a kind. Each has a name on the command line; calls are named as in
+//! `fathom diff` (`second fdatasync rollback journal`).
 //!
-//! A **wait** is thought away where a thread slept for it: the time of the sleep goes, what the thread did before and after stays. A
-//! **call** goes with all that the thread did in it, since a program that does not make the call does not enter the kernel.
+//! A **wait** is removed where a thread slept for it: the time of the sleep goes, the thread's activity before and after stays. A
+//! **call** is removed with everything that the thread did in it, since a program that does not make the call does not enter the
+//! kernel.
 
 use super::pieces::Piece;
 use crate::checkpoints::{calls, windows};
@@ -14,16 +15,16 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
-/// Something to be thought away.
+/// Something to remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {
     /// Waits for flushes of the disk's cache.
     Flush,
-    /// The same, but for the longest of each execution.
+    /// The same, except for the longest of each execution.
     SecondFlush,
     /// Calls of fsync and fdatasync.
     Sync,
-    /// The same, but for the longest of each execution.
+    /// The same, except for the longest of each execution.
     SecondSync,
     /// Calls that create and delete rollback journals, and syncs of directories.
     JournalDelete,
@@ -37,11 +38,11 @@ pub enum Removal {
     Queue,
     /// Waits for a CPU.
     RunQueue,
-    /// Calls of one kind; of an execution only the n-th, if that is not 0.
+    /// Calls of one kind; only the n-th of each execution, if that is not 0.
     Calls(u32, Call, Option<Kind>),
 }
 
-/// The names, each with what it means.
+/// The names, each with its description.
 pub const NAMED: [(&str, Removal, &str); 10] = [
     ("flush", Removal::Flush, "waits for flushes of the disk's cache"),
     ("second-flush", Removal::SecondFlush, "the same, but for the longest of each execution"),
@@ -56,7 +57,7 @@ pub const NAMED: [(&str, Removal, &str); 10] = [
 ];
 
 impl Removal {
-    /// Where no execution has it, in a sentence.
+    /// Describes that no execution has it, in a sentence.
     pub fn absent(&self) -> String {
         let what = match self {
             Self::Flush => "waited for a flush",
@@ -119,7 +120,7 @@ impl FromStr for Removal {
     }
 }
 
-/// Whether something goes, and how.
+/// Whether something is removed, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goes {
     /// The whole call that the thread was in.
@@ -128,16 +129,16 @@ pub enum Goes {
     Wait,
 }
 
-/// A removal, looked up in a recording.
+/// A removal, resolved for a recording.
 pub struct Lookup {
     removal: Removal,
-    /// Calls that go, by position of their spans.
+    /// Calls to remove, by position of their spans.
     calls: HashSet<u32>,
-    /// Times of operations that go whole.
+    /// Time windows of operations that are removed completely.
     windows: HashMap<u32, Vec<(u64, u64)>>,
-    /// Spans that carry what the file system writes of its own, and flushes.
+    /// Spans that carry the file system's own writes, and flushes.
     spans: HashSet<u64>,
-    /// Of each operation, the flush that stays.
+    /// For each operation, the flush that is kept.
     stays: HashMap<u32, u64>,
 }
 
@@ -146,7 +147,7 @@ fn is_sync(call: Call) -> bool {
 }
 
 impl Lookup {
-    /// Looks through the rows.
+    /// Resolves the removal in one pass over the rows.
     pub fn new(removal: Removal, index: &Index, phases: &Phases, pieces: &[Vec<Piece>]) -> Self {
         let mut lookup = Self {
             removal,
@@ -181,7 +182,7 @@ impl Lookup {
         lookup
     }
 
-    /// Whether a piece of an operation goes.
+    /// Returns whether and how a piece of an operation is removed.
     pub fn goes(&self, at: u32, piece: &Piece) -> Option<Goes> {
         let slept = |reasons: &[Reason]| reasons.contains(&piece.reason);
         let carried = || piece.span.is_some_and(|span| self.spans.contains(&span));

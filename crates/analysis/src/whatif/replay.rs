@@ -1,15 +1,14 @@
-//! An operation once more, without what is thought away, or on another device.
+//! Replays an operation without what is removed, or on another device.
 //!
-//! The thread's pieces follow each other as they did. What goes takes its time with it, and with it goes what only it brought about:
+//! The thread's pieces follow each other as recorded. A removed piece takes its consequences with it:
 //!
-//! - A thread that need not sleep at all is not woken: the wait for a CPU after such a sleep goes.
-//! - What comes between the end of a removed command and the next one, while the thread still sleeps, is others being woken by that end
-//!   (jbd2, the block layer's flush machinery): it goes. It was the better part of a flush's cost on a busy machine.
+//! - A thread that does not sleep at all is not woken: the wait for a CPU after such a sleep is removed.
+//! - The time between the end of a removed command and the next one, while the thread still sleeps, is spent on waking others
+//!   (jbd2, the block layer's flush machinery): it is removed. It was the larger part of a flush's cost on a busy machine.
 //!
-//! - An execution that does not sleep at all any more finds its caches warm.
+//! - An execution that no longer sleeps at all finds its caches warm.
 //!
-//! On another device a wait for a command is as many times as long as the command is; what comes between commands, as many times as it is
-//! there.
+//! On another device a wait for a command is scaled like the command's time; the time between commands is scaled by its ratio there.
 
 use super::depth::Delays;
 use super::pieces::Piece;
@@ -18,24 +17,24 @@ use super::service::Factors;
 use crate::rows::Index;
 use model::Reason;
 
-/// What is asked.
+/// The requested change.
 pub struct Change<'a> {
-    /// What goes.
+    /// What is removed.
     pub without: &'a [Lookup],
-    /// How many times as long commands take.
+    /// Scale factors of command times.
     pub device: Option<&'a Factors>,
-    /// By how much threads are later.
+    /// Delays of threads.
     pub delays: Option<&'a Delays>,
-    /// What part of its CPU time an execution takes that slept and no longer does.
+    /// CPU time, as a fraction, of an execution that slept and no longer does.
     pub warm: Option<f64>,
 }
 
-/// What came of an operation.
+/// The result for an operation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replayed {
-    /// Its time.
+    /// Its predicted time.
     pub ns: f64,
-    /// Of each removal, the time that went.
+    /// For each removal, the removed time.
     pub gone: Vec<f64>,
 }
 
@@ -46,11 +45,11 @@ pub fn operation(index: &Index, at: usize, pieces: &[Piece], change: &Change<'_>
     let latency = end.saturating_sub(operation.start_ns);
     let mut gone = vec![0.0; change.without.len()];
     let mut saved = 0.0;
-    // Of the sleep that the thread is in or was woken from: what it was, what is left of it, and who took the last of it.
+    // For the current or last sleep of the thread: its length, what is left of it, and the removal that took the last part of it.
     let (mut slept, mut left, mut taker) = (0.0, 0.0, 0);
-    // Of the whole operation: time asleep, what is left of it, and of its CPU time.
+    // For the whole operation: time asleep, what is left of it, and CPU time.
     let (mut asleep, mut still_asleep, mut cpu) = (0.0, 0.0, 0.0);
-    // Whether the last command that was waited for in this sleep is gone.
+    // Whether the last command that was waited for in this sleep is removed.
     let mut ended_by_gone = false;
     for piece in pieces {
         let ns = piece.ns as f64;
@@ -97,7 +96,7 @@ pub fn operation(index: &Index, at: usize, pieces: &[Piece], change: &Change<'_>
     Replayed { ns: (latency as f64 - saved).max(0.0), gone }
 }
 
-/// A wait for a command is as many times as long as the command; a queue drains as fast as commands are done on average.
+/// Returns the scale factor of a wait: that of the command waited for; a queue drains as fast as commands complete on average.
 fn factor(piece: &Piece, factors: &Factors) -> f64 {
     match piece.reason {
         Reason::Device | Reason::Flush => piece.span.and_then(|span| factors.of.get(&span)).copied().unwrap_or(1.0),

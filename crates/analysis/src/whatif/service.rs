@@ -1,11 +1,11 @@
-//! How long another device takes for what this one did: service times measured there, drawn for each command by what it does and how
-//! large it is.
+//! Command times on another device: service times measured there, drawn for each command by its kind and size.
 //!
-//! Between commands others have to be woken, which takes as long as CPUs sleep deep: longer after a long wait. So the time between them is
-//! taken from there, too, on average.
+//! Between commands other threads have to be woken, which depends on the depth of CPU idle states: it takes longer after a long
+//! wait. So the time between commands is also taken from there, on average.
 //!
-//! **Uncertainty.** Draws are independent, where a device's slow moments last; and a service time measured there holds what else that
-//! device did meanwhile. A kind that was not measured there keeps its time; a size that was not is taken from the nearest one.
+//! **Uncertainty.** Draws are independent, but a device's slow periods last; and a service time measured there includes the
+//! effect of other work of that device. A kind that was not measured there keeps its time; a size that was not is taken from the
+//! nearest one.
 
 use super::pieces::{Piece, pieces};
 use crate::diff::phase::Phases;
@@ -15,7 +15,7 @@ use model::{Layer, Reason, SpanFlag};
 use stats::random::Random;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What a command does, whether it forces data to the medium (FUA), and the octave of its bytes.
+/// Kind of command, whether it forces data to the medium (FUA), and the octave of its size.
 type Class = (IoAction, bool, u32);
 
 /// Service times, by class.
@@ -25,7 +25,7 @@ pub struct Measured {
     between_ns: Option<f64>,
 }
 
-/// Mean time that a thread slept in calls while no command was waited for, for each command that was.
+/// Returns the mean time that a thread slept in calls without waiting for a command, for each command waited for.
 pub fn between(pieces: &[Vec<Piece>]) -> Option<f64> {
     let all = || pieces.iter().flatten().filter(|piece| piece.call.is_some());
     let commands = all().filter(|piece| matches!(piece.reason, Reason::Device | Reason::Flush)).count();
@@ -39,7 +39,7 @@ fn class(span: &Span) -> Class {
     (IoAction::on_disk(span), fua, span.bytes.max(1).ilog2())
 }
 
-/// The finished commands of the disks that hold the files.
+/// Yields the finished commands of the disks that hold the files.
 fn commands<'a>(index: &'a Index<'a>) -> impl Iterator<Item = (&'a Span, u64)> {
     let counted = |span: &&Span| span.disk.is_some_and(|disk| index.counted.contains(&disk));
     let all = index.rows.spans.iter().filter(|span| span.layer == Layer::Driver).filter(counted);
@@ -47,7 +47,7 @@ fn commands<'a>(index: &'a Index<'a>) -> impl Iterator<Item = (&'a Span, u64)> {
 }
 
 impl Measured {
-    /// The commands of a recording.
+    /// Collects the commands of a recording.
     pub fn new(index: &Index) -> Self {
         let mut times: BTreeMap<Class, Vec<u64>> = BTreeMap::new();
         for (span, ns) in commands(index) {
@@ -62,7 +62,7 @@ impl Measured {
         self.times.is_empty()
     }
 
-    /// The service times of the nearest class, and whether it is the very one.
+    /// Returns the service times of the nearest class, and whether it is an exact match.
     fn nearest(&self, (does, fua, octave): Class) -> Option<(&[u64], bool)> {
         let of = self.times.iter().filter(|((d, ..), _)| *d == does);
         let distance = |(_, f, o): &Class| (u32::from(*f != fua) * 64).saturating_add(o.abs_diff(octave));
@@ -71,24 +71,24 @@ impl Measured {
     }
 }
 
-/// How many times as long each command of a recording takes on the other device.
+/// Scale factors for the commands of a recording on the other device.
 #[derive(Debug, Default)]
 pub struct Factors {
-    /// By the command's span; of a request or a bio that it carries, nothing.
+    /// By the command's span; none for a request or a bio that it carries.
     pub of: HashMap<u64, f64>,
-    /// The same on average, by time.
+    /// The average factor, weighted by time.
     pub mean: f64,
-    /// The same of what comes between commands.
+    /// The factor for the time between commands.
     pub between: f64,
-    /// Commands by kind that the other device did not measure at all.
+    /// Kinds of commands that were not measured on the other device.
     pub unknown: BTreeSet<&'static str>,
-    /// Commands whose size was taken from another.
+    /// Number of commands whose times are from another size.
     pub nearest: u64,
-    /// Commands that got a time.
+    /// Number of commands with a drawn time.
     pub drawn: u64,
 }
 
-/// Draws a time for each command. A command that several wait for has one, so that all of them wait alike.
+/// Draws a time for each command. A command with several waiters has one time, the same for all of them.
 pub fn draw(index: &Index, own: &[Vec<Piece>], other: &Measured, seed: u64) -> Factors {
     let mut random = Random::new(seed);
     let mut factors = Factors::default();

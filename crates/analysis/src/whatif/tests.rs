@@ -1,4 +1,4 @@
-//! Predictions of recordings made by hand, so that each is arithmetic.
+//! Predictions from handmade recordings, so that each can be calculated.
 
 use super::contract::Prediction;
 use super::*;
@@ -43,7 +43,7 @@ fn removed_calls_take_all_their_time() {
     assert_eq!(each(&without(&rows, &["fdatasync rollback journal"])), 240_000);
     assert_eq!(each(&without(&rows, &["second fdatasync"])), 140_000);
     assert_eq!(each(&without(&rows, &["pwrite64"])), 310_000);
-    // One piece of time goes once, whoever asks for it.
+    // A piece of time is removed only once, whichever removal comes first.
     let both = without(&rows, &["sync", "flush"]);
     assert_eq!((each(&both), both.removed[1].time_ns), (40_000, 0));
 }
@@ -56,7 +56,7 @@ fn journal_that_stays_is_neither_made_nor_deleted() {
         vec![("fdatasync", DIRECTORY, 50_000, 0), ("unlink", JOURNAL, 40_000, 0)],
     ];
     let rows = recording(&vec![Execution { calls: calls.concat(), ..insert() }; 10]);
-    // 466 us in all: 450 in calls, 8 x 2 outside.
+    // 466 us in total: 450 in calls, 8 x 2 outside.
     assert_eq!(each(&without(&rows, &["journal-delete"])), 466_000 - 120_000);
     assert_eq!(each(&without(&rows, &["directory-sync"])), 466_000 - 50_000);
 }
@@ -79,12 +79,12 @@ fn checkpoint_is_removed_and_commit_kept() {
     let prediction = without(&rows, &["checkpoint"]);
     assert_eq!(prediction.removed[0].executions, 1);
     let statement = &prediction.statements[0];
-    // What is left of it: the others' 98 us, and 1 us outside, before the sync.
+    // What remains: 98 us as in the others, and 1 us outside, before the sync.
     assert_eq!((statement.recorded_ns.max, statement.predicted_ns.max), (98_000 + 295_000, 99_000));
     assert_eq!(statement.predicted_ns.p50, 98_000);
 }
 
-/// Ten INSERTs, each of whose waits for a flush is cut into others; what is empty of them goes.
+/// Ten INSERTs, whose waits for a flush are each split into other slices; empty ones are dropped.
 fn with_flushes_cut(cut: impl Fn(Slice) -> Vec<Slice>) -> Rows {
     let mut rows = recording(&vec![insert(); 10]);
     let cut = |slice: Slice| if slice.reason == Reason::Flush { cut(slice) } else { vec![slice] };
@@ -93,10 +93,10 @@ fn with_flushes_cut(cut: impl Fn(Slice) -> Vec<Slice>) -> Rows {
     rows
 }
 
-/// A thread that need not sleep is not woken: the wait for a CPU behind its sleep goes too. One that has to sleep all the same is woken.
+/// A thread that need not sleep is not woken: the wait for a CPU after its sleep is removed too. One that still has to sleep is woken.
 #[test]
 fn wait_for_cpu_is_removed_with_whole_sleep_only() {
-    // The last 10 us become a wait for a CPU; of the longer flush the first 30 us one for data.
+    // The last 10 us become a wait for a CPU; the first 30 us of the longer flush a wait for data.
     let rows = with_flushes_cut(|slice| {
         let woken = slice.end_ns - 10_000;
         let data = if slice.end_ns - slice.start_ns > 60_000 { 30_000 } else { 0 };
@@ -107,12 +107,12 @@ fn wait_for_cpu_is_removed_with_whole_sleep_only() {
             Slice { layer: Layer::RunQueue, reason: Reason::RunQueue, start_ns: woken, ..slice },
         ]
     });
-    // The shorter flush goes with its wake-up, 40 + 10 us; of the longer only the flush, 60 us.
+    // The shorter flush is removed with its wake-up, 40 + 10 us; of the longer one only the flush, 60 us.
     assert_eq!(each(&without(&rows, &["flush"])), 340_000 - 50_000 - 60_000);
     assert_eq!(each(&without(&rows, &["run-queue"])), 340_000 - 20_000);
 }
 
-/// What comes between a removed command and the next is others being woken by its end.
+/// The time between a removed command and the next one is spent on waking others.
 #[test]
 fn wait_after_removed_command_is_removed() {
     // A write of 10 us, the journal for 5, a flush, the journal for 7.
@@ -126,7 +126,7 @@ fn wait_after_removed_command_is_removed() {
         ];
         parts.map(|(reason, start_ns, end_ns)| Slice { reason, start_ns, end_ns, ..slice.clone() }).to_vec()
     });
-    // 150 us in both sleeps, of which 2 x 15 stay.
+    // 150 us in both sleeps, of which 2 x 15 remain.
     assert_eq!(each(&without(&rows, &["flush"])), 340_000 - 150_000 + 30_000);
 }
 
@@ -142,7 +142,7 @@ fn absent_removal_names_calls_that_there_are() {
     assert_eq!(whatif(&recording(&[]), &asked("flush")), Err(Error::Nothing));
 }
 
-/// Gives every wait its command, and each of those the times of the wait.
+/// Gives every wait its command, with the times of the wait.
 fn with_commands(executions: &[Execution]) -> Rows {
     let mut rows = recording(executions);
     let flushes: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").cloned().collect();
@@ -164,7 +164,7 @@ fn other_device_stretches_waits_by_its_service_times() {
     let prediction = whatif(&rows, &asked(&other, 1)).unwrap();
     assert_eq!(each(&prediction), 340_000 - 25_000 - 75_000);
     assert!(prediction.other_device && prediction.unknown.iter().any(|said| said.contains("drawn one by one")));
-    // The same device: other draws, the same times on the whole.
+    // The same device: other draws, the same times overall.
     let same = whatif(&rows, &asked(&rows, 2)).unwrap();
     let ratio = same.total.ratio.unwrap();
     assert!((0.7..1.3).contains(&ratio), "{ratio}");
@@ -186,13 +186,14 @@ fn kind_that_other_device_lacks_keeps_its_time() {
     assert!(prediction.unknown.iter().any(|said| said.contains("no flush")), "{:?}", prediction.unknown);
 }
 
-/// A flush that waits for another process's command makes its thread later by that, once: the next ones come later, too, and meet nobody.
+/// A flush that waits for another process's command delays its thread by that time, once: its next ones come later, too, and do not
+/// overlap others.
 #[test]
 fn queue_of_one_serves_commands_one_after_other() {
     let mut rows = with_commands(&vec![insert(); 8]);
     let sum = |rows: &Rows, n| whatif(rows, &Asked { queue: Some(n), ..Asked::default() }).unwrap().total.predicted_ns;
     assert_eq!(sum(&rows, 1), 8 * 340_000, "they never overlap");
-    // A command lies at the device as each execution's first flush begins, for 30 us more.
+    // A command is at the device when each execution's first flush begins, for 30 us more.
     let firsts: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").step_by(2).cloned().collect();
     for (n, flush) in firsts.into_iter().enumerate() {
         let (start_ns, end_ns) = (flush.start_ns - 10_000, Some(flush.start_ns + 30_000));
@@ -202,7 +203,7 @@ fn queue_of_one_serves_commands_one_after_other() {
     assert_eq!(sum(&rows, 2), 8 * 340_000);
 }
 
-/// Flushes that were never alone: what one takes alone is not in the recording.
+/// Flushes that were never alone: the time of a single one is not in the recording.
 #[test]
 fn depth_that_was_never_recorded_is_unknown() {
     let mut rows = with_commands(&vec![insert(); 8]);
@@ -214,14 +215,15 @@ fn depth_that_was_never_recorded_is_unknown() {
     let flushes: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").cloned().collect();
     for (n, flush) in flushes.into_iter().enumerate() {
         let start_ns = flush.start_ns - 10;
-        // The first of each pair is no flush, so that those have a single depth: two.
+        // The first of each pair is not a flush, so that flushes have a single depth: two.
         rows.spans.push(Span { id: 70_000 + n as u64, start_ns, disk: Some(DEV), kind: "read".into(), ..flush });
     }
     assert!(extrapolated(&rows, 1) && !extrapolated(&rows, 2));
 }
 
-/// A flush alone, twenty times, and then two threads that flush at the same time, ten times. A device that serves one after the other makes
-/// the second wait as a queue of one does: nothing changes. One that serves both at once does not: the second thread comes later, once.
+/// A single flush, twenty times, then two threads that flush at the same time, ten times. A device that serves one after the
+/// other makes the second wait as a queue of one does: nothing changes. One that serves both at once does not: the second thread
+/// is delayed, once.
 #[test]
 fn queue_of_one_changes_nothing_at_serial_device() {
     let of = |alone_ns: u64| {
@@ -253,8 +255,8 @@ fn queue_of_one_changes_nothing_at_serial_device() {
     assert_eq!(of(100_000), 100_000);
 }
 
-/// Many threads that flush without a pause, at a disk that serves one after the other, which they never leave alone: with fewer at the disk the
-/// others wait before it for as long. What the recording has no depth of is no guess then.
+/// Many threads that flush without a pause, on a disk that serves one after the other and is never idle: with fewer at the disk
+/// the others wait before it for as long. A depth that was not recorded is no guess then.
 #[test]
 fn serial_disk_is_told_by_its_ends_and_serves_any_queue_alike() {
     const THREADS: usize = 4;
@@ -268,7 +270,7 @@ fn serial_disk_is_told_by_its_ends_and_serves_any_queue_alike() {
         })
         .collect();
     for at in 0..200 {
-        // Each begins as its thread's last one ends, behind those of the other threads.
+        // Each begins when its thread's previous one ends, behind those of the other threads.
         let (start, end) = (ends[at], ends[at + THREADS]);
         let operation = &mut rows.operations[at];
         operation.tid += (at % THREADS) as u32;
@@ -294,7 +296,7 @@ fn execution_without_sleeps_takes_warm_cpu_time() {
     let write = |ns| ("pwrite64", JOURNAL, ns, 4096);
     let calls = vec![write(40_000), write(10_000), write(10_000), ("fdatasync", JOURNAL, 500_000, 0)];
     let rows = recording(&vec![Execution { outside_ns: 0, calls }; 20]);
-    // 60 us of writes are left, of which a quarter.
+    // 60 us of writes remain, of which a quarter.
     let prediction = without(&rows, &["sync"]);
     assert_eq!(each(&prediction), 15_000);
     assert!(
@@ -302,7 +304,7 @@ fn execution_without_sleeps_takes_warm_cpu_time() {
         "{:?}",
         prediction.unknown
     );
-    // Who sleeps all the same is as cold as before.
+    // An execution that still sleeps is as cold as before.
     let calls =
         [vec![write(40_000), write(10_000), ("fdatasync", JOURNAL, 500_000, 0), write(40_000)], vec![write(10_000)]];
     let calls = [calls.concat(), vec![("fdatasync", DATABASE, 300_000, 0)]].concat();

@@ -1,11 +1,11 @@
-//! A prediction as text for people. Fits 100 columns.
+//! A prediction as text for people. It fits 100 columns.
 
 use super::contract::{Prediction, Total};
 use crate::lines::{capital, line, wrapped};
 use crate::text::{digits, duration, shown};
 use model::counted;
 
-/// All of it.
+/// Formats the prediction.
 pub fn text(prediction: &Prediction) -> String {
     let mut out = String::new();
     let total = &prediction.total;

@@ -1,11 +1,12 @@
-//! How much less CPU a thread takes that need not sleep: after a sleep it finds its caches cold, on a busy machine several times as slow.
+//! How much less CPU time a thread takes that need not sleep: after a sleep it finds its caches cold, and is several times slower on a
+//! busy machine.
 //!
-//! The recording shows by how much: within one stretch between two sleeps a call of a kind (its file's kind, the octave of its bytes) is
-//! made once cold, and maybe again, warm. The ratio of these medians, over all kinds that were made often both ways, is what is left
-//! of the CPU time of executions that slept and, without what is thought away, do not.
+//! The recording shows by how much: between two sleeps a call of a kind (its file's kind, the octave of its bytes) is made once
+//! cold, and possibly again, warm. The ratio of the medians, over all kinds that were made often in both states, is the remaining
+//! fraction of the CPU time of executions that slept and, with the removal, no longer do.
 //!
-//! **Uncertainty.** What a first call does beyond a later one (a page that has to be made writable) counts as cold, and the code
-//! between the calls is taken to warm up as they do. Where no kind was made often enough both ways, CPU time stays as it was.
+//! **Uncertainty.** Extra work of a first call (a page that has to be made writable) counts as cold, and the code between the
+//! calls is assumed to warm up like the calls. If no kind was made often enough in both states, CPU time is unchanged.
 
 use super::pieces::Piece;
 use crate::checkpoints::calls;
@@ -15,15 +16,15 @@ use crate::rows::Index;
 use model::{Call, Reason};
 use std::collections::{BTreeMap, HashSet};
 
-/// Calls of a kind from which on their median counts, cold and warm each.
+/// Minimum number of calls of a kind for its median to count, for cold and warm each.
 const ENOUGH: usize = 5;
 
 type Sort = (Call, Kind, u32);
 
-/// What part of its CPU time a warm execution takes of a cold one; `None` where the recording does not show it.
+/// Returns the CPU time of a warm execution as a fraction of that of a cold one; `None` if the recording does not show it.
 pub fn factor(index: &Index, phases: &Phases, pieces: &[Vec<Piece>]) -> Option<f64> {
     let mut times: BTreeMap<Sort, [Vec<u64>; 2]> = BTreeMap::new();
-    // By operation: what was called since it last slept, and until when.
+    // By operation: the calls since its last sleep, and the end of the last one.
     let mut since: BTreeMap<usize, (u64, HashSet<Sort>)> = BTreeMap::new();
     for (at, operation, call, kind) in calls(index, phases) {
         let span = &index.rows.spans[at];

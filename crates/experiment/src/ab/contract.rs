@@ -1,4 +1,4 @@
-//! What a comparison of commands found, as `--json` gives it. A change of a field's meaning or type changes [`VERSION`].
+//! The result of a comparison of commands, as printed by `--json`. A change of a field's meaning or type changes [`VERSION`].
 
 use super::{METRIC, line};
 use crate::{Cell, Comparison, Results, Stopped};
@@ -10,28 +10,28 @@ use std::collections::BTreeMap;
 /// The version of the format.
 pub const VERSION: u32 = 1;
 
-/// Everything.
+/// The result.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// [`VERSION`].
     pub version: u32,
     /// The commands in their order; the first is the baseline, the last the control.
     pub commands: Vec<Measured>,
-    /// Each command but the first beside the first, without the control.
+    /// Each command except the first, compared with the first, without the control.
     pub comparisons: Vec<Compared>,
-    /// The first beside itself; `null` if there are too few pairs.
+    /// The first compared with itself; `null` if there are too few pairs.
     pub control: Option<Control>,
-    /// The smallest difference that counts as one: 2 %, or what the control differs from itself by.
+    /// The smallest difference that counts as one: 2 %, or the control's difference from itself.
     pub margin: f64,
-    /// Blocks that count.
+    /// Number of measured blocks.
     pub blocks: u64,
-    /// Blocks that do not.
+    /// Number of warm-up blocks.
     pub warmup: u64,
-    /// Of the order.
+    /// Seed of the order.
     pub seed: u64,
     /// Why no further block was run: `blocks`, `precision`, `budget`; `null` if it was interrupted.
     pub stopped: Option<Stopped>,
-    /// Where the numbers come from.
+    /// Sources of the numbers.
     pub sources: BTreeMap<String, String>,
 }
 
@@ -42,17 +42,17 @@ pub struct Measured {
     pub name: String,
     /// The command line.
     pub command: String,
-    /// Whether it is the first once more.
+    /// Whether it is a repetition of the first.
     pub control: bool,
-    /// Processes that count.
+    /// Valid processes.
     pub runs: u64,
     /// Processes that failed.
     pub failed: u64,
     /// Why it failed, or has no (further) result.
     pub failure: Option<String>,
-    /// Wall time of every process that counts, s, in their order.
+    /// Wall time of every valid process, s, in order.
     pub wall_s: Vec<f64>,
-    /// Of every metric: its distribution over the processes.
+    /// The distribution of every metric over the processes.
     pub metrics: BTreeMap<String, Metric>,
 }
 
@@ -63,44 +63,44 @@ pub struct Metric {
     pub median: f64,
     /// Mean.
     pub mean: f64,
-    /// Least.
+    /// Minimum.
     pub min: f64,
-    /// Most.
+    /// Maximum.
     pub max: f64,
 }
 
-/// A command beside the first.
+/// A command compared with the first.
 #[derive(Debug, Clone, Serialize)]
 pub struct Compared {
     /// The command's name.
     pub name: String,
-    /// The first one's.
+    /// The name of the first command.
     pub baseline: String,
     /// Median of its time divided by the first's, pair by pair; without an interval below six pairs.
     pub ratio: Option<f64>,
     /// The interval of 95 %.
     pub ci95: Option<[f64; 2]>,
-    /// Blocks in which both gave a result.
+    /// Blocks in which both have a result.
     pub pairs: u64,
     /// `slower`, `faster`, `equivalent`, `inconclusive`.
     pub verdict: Verdict,
 }
 
-/// The first beside itself.
+/// The first command compared with itself.
 #[derive(Debug, Clone, Serialize)]
 pub struct Control {
     /// As in a comparison.
     pub ratio: f64,
     /// As in a comparison.
     pub ci95: [f64; 2],
-    /// Whether its interval holds 1.
+    /// Whether its interval contains 1.
     pub passed: bool,
-    /// The largest difference that is indistinguishable from none.
+    /// The largest difference that cannot be distinguished from none.
     pub noise: f64,
 }
 
 impl Outcome {
-    /// What came of a run.
+    /// Evaluates a run.
     pub fn new(results: &Results) -> Self {
         let all = results.comparisons();
         let baseline = results.design.baseline.clone().unwrap_or_default();
@@ -138,14 +138,14 @@ impl Outcome {
         }
     }
 
-    /// The commands that are slower than the first by more than this fraction.
+    /// Returns the commands that are slower than the first by more than this percentage.
     pub fn slower(&self, percent: f64) -> Vec<&Compared> {
         let beyond =
             |c: &&Compared| c.verdict == Verdict::Slower && c.ratio.is_some_and(|ratio| ratio > 1.0 + percent / 100.0);
         self.comparisons.iter().filter(beyond).collect()
     }
 
-    /// Whether every command has been compared: what has no interval must not pass for no slower.
+    /// Whether every command has been compared: a command without an interval must not pass as not slower.
     pub fn compared(&self) -> bool {
         self.comparisons.iter().all(|c| c.ci95.is_some())
     }

@@ -1,19 +1,19 @@
-//! Two commits of a repository beside each other: each in a worktree of its own, built there, removed afterwards.
+//! Comparison of two commits of a repository: each in a worktree of its own, built there, removed afterwards.
 //!
-//! The worktrees lie in a folder of the run's own ([`Scratch`]), so that a killed run's are cleaned away by the next; git forgets them
-//! with its next `git worktree prune`, which comes after that.
+//! The worktrees are in a folder of the run's own ([`Scratch`]), so that those of a killed run are removed by the next run; git
+//! forgets them with its next `git worktree prune`, which follows.
 
 use crate::scratch::{NoFolder, Scratch};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Why a commit could not be made ready.
+/// Why a commit could not be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Not two names.
     #[error("--git {0}: expected BASE..HEAD, such as main..HEAD")]
     Range(String),
-    /// git is not there, or refuses.
+    /// git is not installed, or failed.
     #[error("git {what}: {why}")]
     Git {
         /// Its arguments.
@@ -24,30 +24,30 @@ pub enum Error {
     /// A commit cannot be built.
     #[error("building {commit} failed: {why}")]
     Build {
-        /// Which.
+        /// The commit.
         commit: String,
-        /// What the build's end says.
+        /// The end of the build's output.
         why: String,
     },
-    /// No folder for them.
+    /// No folder for the worktrees.
     #[error(transparent)]
     Folder(#[from] NoFolder),
 }
 
-/// Lines that are kept of what a failed build says.
+/// Number of lines kept from the output of a failed build.
 const LAST_LINES: usize = 15;
 
-/// Commits, each in a folder; removed when dropped.
+/// Worktrees of commits, each in a folder; removed on drop.
 #[derive(Debug)]
 pub struct Worktrees {
     repository: PathBuf,
-    /// Commit as it was named with its short number, and its folder.
+    /// Commit as given by the user, with its abbreviated hash, and its folder.
     pub all: Vec<(String, PathBuf)>,
     _scratch: Scratch,
 }
 
 impl Worktrees {
-    /// Checks out both ends of `range` of the repository in which `here` is.
+    /// Checks out both ends of `range` in the repository that contains `here`.
     ///
     /// # Errors
     /// See [`Error`].
@@ -78,7 +78,7 @@ impl Worktrees {
     /// Runs a build in one of them.
     ///
     /// # Errors
-    /// It failed, with the end of what it said.
+    /// The build failed, with the end of its output.
     pub fn build(&self, at: usize, build: &str) -> Result<(), Error> {
         let Some((commit, folder)) = self.all.get(at) else { return Ok(()) };
         let failed = |why: String| Error::Build { commit: commit.clone(), why };
@@ -99,13 +99,13 @@ impl Worktrees {
 impl Drop for Worktrees {
     fn drop(&mut self) {
         for (_, folder) in &self.all {
-            // What git leaves, the folder's own end removes; the name is pruned by the next run.
+            // Files that git leaves are removed with the folder; the next run prunes the name.
             let _ = git(&self.repository, &["worktree", "remove", "--force", &folder.to_string_lossy()]);
         }
     }
 }
 
-/// What git prints.
+/// Runs git and returns its output.
 fn git(here: &Path, words: &[&str]) -> Result<String, Error> {
     let failed = |why: String| Error::Git { what: words.join(" "), why };
     let done = Command::new("git")
@@ -142,7 +142,7 @@ mod tests {
             run(&["add", "f"]).unwrap();
             run(&["commit", "--quiet", "-m", text]).unwrap();
         }
-        // As a run leaves it that was killed: nobody holds the folder's lock.
+        // The state that a killed run leaves: the folder's lock is not held.
         let left = std::env::temp_dir().join(format!("fathom-run-1-{}", std::process::id()));
         std::fs::create_dir(&left).unwrap();
         git(here, &["worktree", "add", "--quiet", "--detach", &left.join("base").to_string_lossy(), "HEAD"]).unwrap();

@@ -1,8 +1,8 @@
-//! Any commands beside each other, without a file: a design is made of them, with the first as the baseline and the first once more
-//! under another name, which shows what the machine cannot tell apart.
+//! Comparison of any commands, without a file: they are made into a design, with the first as the baseline and the first again
+//! under another name, which shows which differences the machine cannot resolve.
 //!
-//! Each command is run by `fathom workload command`, which prints the wall time and what the process used. Commands reach it as values
-//! of variables, so that their own braces mean what they say.
+//! Each command is run by `fathom workload command`, which prints the wall time and the resources used. Commands are passed to it
+//! as values of variables, so that braces in them are literal.
 
 pub mod contract;
 pub mod git;
@@ -18,50 +18,50 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What is compared: the wall time.
+/// The compared metric: the wall time.
 pub const METRIC: &str = "wall";
 /// The name of such a design.
 pub const NAME: &str = "ab";
 /// The least number of blocks: an interval of fewer is worth little.
 pub const LEAST_BLOCKS: u64 = 10;
-/// A command that runs longer than a day is ended.
+/// A command that runs longer than a day is killed.
 const TIMEOUT_S: u64 = 86_400;
-/// Time without an end.
+/// An unlimited time.
 const FOR_EVER: Duration = Duration::from_secs(1 << 40);
 
 /// A command to be compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Command {
-    /// What it is called; its line, if that is empty.
+    /// Its name; if empty, the command line.
     pub name: String,
     /// The command line.
     pub line: String,
-    /// Where it runs, if not here.
+    /// The folder in which it runs, if not the current one.
     pub folder: Option<PathBuf>,
-    /// The values of parameters in it.
+    /// Values for the parameters in it.
     pub values: BTreeMap<String, String>,
 }
 
-/// What was asked for.
+/// A request for a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AbRequest {
     /// The commands; the first is the baseline.
     pub commands: Vec<Command>,
-    /// Runs before each of them, untimed.
+    /// Command to run before each of them, untimed.
     pub prepare: Option<String>,
-    /// Blocks before those that count.
+    /// Number of warm-up blocks.
     pub warmup: u64,
-    /// So many blocks that count, whatever the intervals say.
+    /// Exact number of measured blocks, whatever the intervals are.
     pub blocks: Option<u64>,
-    /// When no further block is begun, after the least number of them.
+    /// Time after which no further block is started, once the least number is complete.
     pub budget: Duration,
-    /// Half the width of the ratios' intervals that ends the run.
+    /// Half-width of the ratios' intervals at which the run ends.
     pub precision: f64,
-    /// Of the order.
+    /// Seed of the order.
     pub seed: u64,
 }
 
-/// The design of these commands.
+/// Builds the design of these commands.
 ///
 /// # Errors
 /// [`Error::Design`]: there are fewer than two.
@@ -146,7 +146,7 @@ pub fn design(asked: &AbRequest) -> Result<Design, Error> {
     })
 }
 
-/// A line with the values of its parameters.
+/// Substitutes the values of parameters in a line.
 pub fn filled(line: &str, values: &BTreeMap<String, String>) -> String {
     values.iter().fold(line.to_string(), |line, (name, value)| line.replace(&format!("{{{name}}}"), value))
 }
@@ -156,7 +156,7 @@ pub fn line(cell: &Cell) -> &str {
     cell.fill.variables.get("ab_command").map_or("", String::as_str)
 }
 
-/// The half-widths by which such a run stops: those of the ratios, which are what it is about. A baseline has none and needs none.
+/// Returns the half-widths by which such a run stops: those of the ratios, its actual result. A baseline has none and needs none.
 pub fn half_widths(results: &Results) -> Vec<Option<f64>> {
     let of = |c: crate::Comparison| match &results.design.baseline {
         Some(baseline) if *baseline == c.cell => Some(0.0),
@@ -165,7 +165,7 @@ pub fn half_widths(results: &Results) -> Vec<Option<f64>> {
     results.comparisons().into_iter().map(of).collect()
 }
 
-/// Why a parameter gives no values, or none to any command.
+/// Why a parameter has no values, or is not used by any command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
     /// It is neither a range nor a list.
@@ -174,18 +174,18 @@ pub enum ParameterError {
     /// A range without a value.
     #[error("{0:?}: the first value is above the last")]
     Reversed(String),
-    /// More than anybody waits for.
+    /// More values than anyone would wait for.
     #[error("{0:?}: more than {MOST_VALUES} values")]
     TooMany(String),
-    /// No command names it.
+    /// No command uses it.
     #[error("--param {0}: no command has {{{0}}} in it")]
     Unused(String),
 }
 
-/// Values of a parameter: `1..8`, `1..9..2` (both ends belong to it), `a,b,c`.
+/// Parses the values of a parameter: `1..8`, `1..9..2` (bounds are inclusive), `a,b,c`.
 ///
 /// # Errors
-/// It is no list, or one without an end.
+/// It is not a list, or an unlimited one.
 pub fn values(text: &str) -> Result<Vec<String>, ParameterError> {
     let wrong = || ParameterError::Malformed(text.into());
     let ends: Vec<&str> = text.split("..").collect();
@@ -208,13 +208,13 @@ pub fn values(text: &str) -> Result<Vec<String>, ParameterError> {
     }
 }
 
-/// More values than anybody waits for.
+/// Maximum number of values that anyone would wait for.
 const MOST_VALUES: usize = 1000;
 
-/// The commands with every combination of the parameters' values that they name. A command that names none stays as it is.
+/// Returns the commands with every combination of values of the parameters that they use. A command that uses none is unchanged.
 ///
 /// # Errors
-/// No command names a parameter.
+/// No command uses a parameter.
 pub fn combined(commands: &[Command], parameters: &[(String, Vec<String>)]) -> Result<Vec<Command>, ParameterError> {
     for (name, _) in parameters {
         if !commands.iter().any(|c| c.line.contains(&format!("{{{name}}}"))) {

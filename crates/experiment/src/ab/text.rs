@@ -1,4 +1,4 @@
-//! A comparison of commands as text for people. Says nothing that the JSON does not.
+//! A comparison of commands as text for people. Contains nothing that is not in the JSON.
 
 use super::contract::{Control, Measured, Metric, Outcome};
 use crate::Stopped;
@@ -6,7 +6,7 @@ use model::counted;
 use model::text::{bytes, count, digits, duration};
 use std::fmt::Write as _;
 
-/// The text.
+/// Formats the comparison.
 pub fn text(outcome: &Outcome) -> String {
     let mut out = String::new();
     let letters: Vec<String> = (0..outcome.commands.len()).map(letter).collect();
@@ -89,13 +89,13 @@ fn control_line(out: &mut String, first: &str, control: &Control) {
     );
 }
 
-/// A failure without what the process that ran the command says of itself.
+/// Shortens a failure to the command's own error, without that of the process that ran it.
 pub fn reason(why: &str) -> String {
     let why = match why.strip_prefix("exit status: ").and_then(|rest| rest.split_once(": ")) {
         Some((status, rest)) if status.bytes().all(|b| b.is_ascii_digit()) => rest,
         _ => why,
     };
-    // What the command complained about stands before it.
+    // The command's own error output precedes it.
     let (complaint, said) = why.rsplit_once("fathom: ").unwrap_or(("", why));
     match complaint.trim().lines().last() {
         Some(complaint) => format!("{} ({complaint})", said.trim()),

@@ -1,13 +1,13 @@
-//! What follows from a comparison for who started it: what failed, and whether a command is slower than `--fail-on` allows.
+//! The consequences of a comparison for its caller: failures, and whether a command is slower than `--fail-on` allows.
 
 use super::contract::Outcome;
 use super::text::reason;
 use model::text::shown;
 
-/// The messages, a line each, and whether it passed.
+/// Returns the messages, one per line, and whether the comparison passed.
 pub fn verdict(outcome: &Outcome, fail_on: Option<f64>) -> (Vec<String>, bool) {
     let (mut lines, mut passed) = (Vec::new(), true);
-    // What was given up only because nothing was left to compare it with did not fail.
+    // A control that was given up only because nothing was left to compare it with did not fail.
     for command in outcome.commands.iter().filter(|c| c.failed > 0 || c.failure.is_some()) {
         if command.control && !passed {
             continue;
@@ -19,7 +19,7 @@ pub fn verdict(outcome: &Outcome, fail_on: Option<f64>) -> (Vec<String>, bool) {
     let Some(percent) = fail_on else { return (lines, passed) };
     let slower = outcome.slower(percent);
     lines.extend(slower.iter().map(|one| format!("slower: {}", shown(&one.name))));
-    // A build that compares nothing must not pass for one that is no slower.
+    // A build that compares nothing must not pass as not slower.
     if !outcome.compared() {
         lines.push("--fail-on: no verdict: too few runs".into());
     } else if slower.is_empty() {

@@ -1,4 +1,4 @@
-//! What `fathom fix --json` prints. A change of a field's meaning or type changes [`VERSION`].
+//! The output of `fathom fix --json`. A change of a field's meaning or type changes [`VERSION`].
 
 use super::AS_IT_IS;
 use super::remedies::{Durability, Remedy};
@@ -10,28 +10,28 @@ use stats::verdict::{self, Verdict};
 /// The version of the format.
 pub const VERSION: u32 = 1;
 
-/// What was tried, and what came of it.
+/// The remedies tried, and the results.
 #[derive(Debug, Clone, Serialize)]
 pub struct Fixed {
     /// [`VERSION`].
     pub version: u32,
-    /// Codes of the findings that named remedies; empty where they were named by the user.
+    /// Codes of the findings that have remedies; empty if the user named the remedies.
     pub findings: Vec<String>,
-    /// Every remedy that was tried, what saves most first.
+    /// Every remedy that was tried, the largest saving first.
     pub tried: Vec<Tried>,
     /// Remedies that could not be tried, and why.
     pub not_tried: Vec<NotTried>,
-    /// The best of those whose durability the user allows; null if none is faster.
+    /// The best remedy with an allowed durability; null if none is faster.
     pub best: Option<String>,
     /// The classes of durability from which the best was chosen, up to this one.
     pub allowed: Durability,
-    /// Median wall time of the command as it is, s.
+    /// Median wall time of the unchanged command, s.
     pub as_it_is_s: Option<f64>,
-    /// The command beside itself.
+    /// The unchanged command compared with itself.
     pub control: Option<Control>,
     /// The smallest difference that counts as one.
     pub margin: f64,
-    /// Blocks that count.
+    /// Number of measured blocks.
     pub blocks: u64,
     /// Why no further block was run; null if it was interrupted.
     pub stopped: Option<Stopped>,
@@ -40,9 +40,9 @@ pub struct Fixed {
 /// A remedy that was tried.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tried {
-    /// It.
+    /// The remedy.
     pub remedy: Remedy,
-    /// Its time divided by that of the command as it is.
+    /// Its time divided by that of the unchanged command.
     pub ratio: Option<f64>,
     /// The interval of 95 %.
     pub ci95: Option<[f64; 2]>,
@@ -54,17 +54,17 @@ pub struct Tried {
     pub allowed: bool,
 }
 
-/// A remedy that was not.
+/// A remedy that was not tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NotTried {
     /// Its name.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
 impl Fixed {
-    /// Of a run's outcome. Only what is *faster* can be the best: a remedy that nobody can tell from none is no remedy.
+    /// Evaluates a run's outcome. Only a *faster* variant can be the best: a remedy without a measurable effect is none.
     pub fn new(
         outcome: &ab::Outcome,
         remedies: Vec<Remedy>,
@@ -105,7 +105,7 @@ impl Fixed {
         }
     }
 
-    /// Of a command for which no remedy could be tried.
+    /// The result for a command for which no remedy could be tried.
     pub fn untried(not_tried: Vec<NotTried>, findings: Vec<String>, allowed: Durability) -> Self {
         Self {
             version: VERSION,
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(order, ["off", "wal"], "what saves most first");
     }
 
-    /// One that was interrupted before its first blocks ended.
+    /// A run that was interrupted before its first blocks ended.
     #[test]
     fn what_was_not_measured_is_not_called_no_faster() {
         let mut fixed = fixed(&[("wal", 1.0, Verdict::Inconclusive)], Durability::Same);

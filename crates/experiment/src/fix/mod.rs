@@ -1,8 +1,8 @@
-//! `fathom fix`: the remedies that `explain` names, each tried as a variant beside the command as it is, in the randomised blocks and with the
-//! A/A control of [`crate::ab`].
+//! `fathom fix`: tries the remedies that `explain` names, each as a variant compared with the unchanged command, in the
+//! randomised blocks and with the A/A control of [`crate::ab`].
 //!
-//! [`remedies`] lists them, each with how it is applied and what it gives up: a remedy that gives durability up is never the best unless
-//! the user said so ([`Durability`]). [`contract`] is what comes of a run, [`text`] the same for people.
+//! [`remedies`] lists them, each with how it is applied and what it gives up: a remedy that gives up durability is never the best
+//! unless the user allows it ([`Durability`]). [`contract`] is the result of a run, [`text`] formats it for people.
 
 pub mod contract;
 pub mod remedies;
@@ -13,26 +13,26 @@ use remedies::Remedy;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What the variants share.
+/// What all variants have in common.
 #[derive(Debug, Clone, Default)]
 pub struct Variants<'a> {
     /// This program, which prepares the variants.
     pub fathom: PathBuf,
-    /// The command, word by word; `{db}` is the copy of the database.
+    /// The command's arguments; `{db}` is the copy of the database.
     pub command: &'a [String],
     /// The database and its copy.
     pub database: Option<(PathBuf, PathBuf)>,
     /// The preloaded object that sets PRAGMAs.
     pub object: PathBuf,
-    /// Settings of the machine as they are: each variant begins with them.
+    /// Current settings of the machine: each variant starts with them.
     pub machine: &'a [(PathBuf, String)],
-    /// Mounts, each with the option that puts it back.
+    /// Mounts, each with the option that restores it.
     pub mounts: &'a [(PathBuf, String)],
-    /// Runs before each variant, after the database was copied.
+    /// Command to run before each variant, after the database was copied.
     pub prepare: Option<&'a str>,
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -43,13 +43,13 @@ pub fn quoted(word: &str) -> String {
 }
 
 impl Variants<'_> {
-    /// The command with the copy in the database's place.
+    /// Returns the command with the copy in place of the database.
     pub fn words(&self) -> Vec<String> {
         let copy = self.database.as_ref().map(|(_, copy)| copy.to_string_lossy().into_owned());
         self.command.iter().map(|word| copy.as_ref().map_or(word.clone(), |copy| word.replace("{db}", copy))).collect()
     }
 
-    /// The line that runs a variant: through `env` in each of them, so that its start is in all of them alike.
+    /// Returns the line that runs a variant: always through `env`, so that all variants include its start-up time.
     fn line(&self, remedy: Option<&Remedy>) -> String {
         let mut words = vec!["env".to_owned()];
         if let Some(pragmas) = remedy.and_then(|remedy| remedy.connection.as_ref()) {
@@ -60,7 +60,7 @@ impl Variants<'_> {
         words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
     }
 
-    /// The line that prepares a variant.
+    /// Returns the line that prepares a variant.
     pub fn prepare(&self, remedy: Option<&Remedy>) -> String {
         let mut words: Vec<String> =
             vec![self.fathom.to_string_lossy().into_owned(), "workload".into(), "variant".into()];
@@ -93,7 +93,7 @@ impl Variants<'_> {
         line
     }
 
-    /// The commands of [`crate::ab::Asked`]: as it is, then each remedy. What prepares a variant is its variable [`VARIANT`].
+    /// Returns the commands of [`crate::ab::AbRequest`]: unchanged, then with each remedy. The variable [`VARIANT`] prepares a variant.
     pub fn commands(&self, remedies: &[Remedy]) -> Vec<Command> {
         let command = |name: &str, remedy: Option<&Remedy>| Command {
             name: name.into(),
@@ -107,14 +107,14 @@ impl Variants<'_> {
     }
 }
 
-/// The name of such a design, as progress shows it.
+/// The name of such a design, as shown in the progress.
 pub const NAME: &str = "fix";
 /// The variable that prepares a variant.
 pub const VARIANT: &str = "fathom_variant";
 /// The baseline's name.
 pub const AS_IT_IS: &str = "as it is";
 
-/// Where a database's copy lies: beside it, on the same file system.
+/// Returns the place of a database's copy: beside it, on the same file system.
 pub fn copy_in(database: &Path, pid: u32) -> Option<(PathBuf, PathBuf)> {
     let folder = database.parent()?.join(format!(".fathom-fix-{pid}"));
     let copy = folder.join(database.file_name()?);

@@ -1,27 +1,27 @@
-//! The remedies: which findings name them, how they are applied, and what they give up.
+//! The remedies: which findings have them, how they are applied, and what they give up.
 //!
-//! What SQLite gives up is its documentation's word (sqlite.org: PRAGMA synchronous, Write-Ahead Logging): in WAL mode, NORMAL may lose the
-//! last commits with the power but not corrupt the database; with a rollback journal, NORMAL has a small chance of corruption on an
-//! unfortunately timed power failure on older file systems; OFF may corrupt it in either.
+//! What SQLite gives up is quoted from its documentation (sqlite.org: PRAGMA synchronous, Write-Ahead Logging): in WAL mode,
+//! NORMAL may lose the last commits in a power failure but not corrupt the database; with a rollback journal, NORMAL has a small
+//! chance of corruption on an unfortunately timed power failure on older file systems; OFF may corrupt it in either.
 
 use model::quantity::Choices;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// What a remedy does to durability. The order is the policy: what is further down gives up more.
+/// The effect of a remedy on durability. The order is the policy: later ones give up more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
-    /// As it was.
+    /// Unchanged.
     Same,
-    /// The last commits may be lost with the power.
+    /// The last commits may be lost in a power failure.
     LastCommits,
-    /// The database or the file system may be damaged when the power fails.
+    /// The database or the file system may be damaged in a power failure.
     Corruption,
 }
 
 impl Durability {
-    /// As `--allow` takes them: what the best remedy may give up.
+    /// The values of `--allow`: what the best remedy may give up.
     pub const CHOICES: Choices<Self, 3> = [
         ("same", "None: every commit survives a power failure as before", Self::Same),
         ("last-commits", "Also those with which the last commits may be lost when the power fails", Self::LastCommits),
@@ -38,17 +38,17 @@ impl Durability {
     }
 }
 
-/// Something to be tried.
+/// A remedy that can be tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Remedy {
     /// Its name.
     pub name: String,
-    /// Findings that name it.
+    /// Findings that have this remedy.
     #[serde(skip)]
     pub codes: &'static [&'static str],
-    /// SQL that sets the database itself: it stays set.
+    /// SQL that changes the database itself, permanently.
     pub persistent: Option<String>,
-    /// SQL that sets a connection: the program has to say it each time.
+    /// SQL that changes a connection: the program has to execute it each time.
     pub connection: Option<String>,
     /// A file of the machine's settings and its value.
     pub machine: Option<(PathBuf, String)>,
@@ -60,10 +60,10 @@ pub struct Remedy {
     pub gives_up: &'static str,
 }
 
-/// What of the machine may be changed.
+/// What may be changed on the machine.
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
-    /// Schedulers that the files' disk could have, and does not.
+    /// Schedulers that the files' disk supports but does not use.
     pub schedulers: Vec<String>,
     /// The queue folder of that disk, such as /sys/block/vda/queue, if its settings may be changed.
     pub queue: Option<PathBuf>,
@@ -99,7 +99,7 @@ fn sql(
     }
 }
 
-/// All remedies that can be tried.
+/// Returns all remedies that can be tried.
 pub fn all(machine: &Machine) -> Vec<Remedy> {
     use Durability::{Corruption, LastCommits, Same};
     let wal = Some("PRAGMA journal_mode=WAL");
@@ -176,7 +176,7 @@ pub fn all(machine: &Machine) -> Vec<Remedy> {
     all
 }
 
-/// What is known of the database before anything is tried.
+/// What is known about the database before anything is tried.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Database {
     /// It has a WAL.
@@ -185,8 +185,8 @@ pub struct Database {
     pub spans: bool,
 }
 
-/// The remedies as they are for this database: it leaves its journal mode only for a remedy that is one, and what a WAL takes from
-/// transactions over several databases is given up knowingly.
+/// Adapts the remedies to this database: it leaves its journal mode only for a remedy that changes it, and the drawback of a WAL
+/// for transactions over several databases is reported as given up.
 pub fn suited(mut all: Vec<Remedy>, database: Database) -> Vec<Remedy> {
     for remedy in &mut all {
         let Some(sql) = &mut remedy.persistent else { continue };
@@ -200,7 +200,7 @@ pub fn suited(mut all: Vec<Remedy>, database: Database) -> Vec<Remedy> {
     all
 }
 
-/// Option that undoes a remount.
+/// Returns the option that undoes a remount.
 pub fn undo(option: &str) -> Option<&'static str> {
     match option {
         "lazytime" => Some("nolazytime"),
@@ -209,7 +209,7 @@ pub fn undo(option: &str) -> Option<&'static str> {
     }
 }
 
-/// Those that the findings name, in the order of the list.
+/// Returns the remedies of the given findings, in the order of the list.
 pub fn named(all: Vec<Remedy>, codes: &[String]) -> Vec<Remedy> {
     all.into_iter().filter(|remedy| codes.iter().any(|code| remedy.codes.contains(&code.as_str()))).collect()
 }
@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    /// Whatever the database is, a remedy leaves it in a mode that it was in, or that is the remedy.
+    /// Whatever the database is, a remedy leaves it in its previous mode, or in the mode that is the remedy.
     #[test]
     fn database_keeps_its_journal_mode() {
         for (wal, last) in [(false, "DELETE"), (true, "WAL")] {

@@ -1,11 +1,11 @@
-//! What came of the remedies, as text for people.
+//! The results of the remedies, as text for people.
 
 use super::contract::{Fixed, Tried};
 use super::remedies::{Durability, Remedy};
 use model::text::ShownPath as _;
 use model::text::shown;
 
-/// All of it.
+/// Formats the result.
 pub fn text(fixed: &Fixed) -> String {
     let mut out = String::new();
     let mut line = |text: &str| {
@@ -66,7 +66,7 @@ pub fn text(fixed: &Fixed) -> String {
     out
 }
 
-/// Nothing could be tried, and why.
+/// Explains that nothing could be tried, and why.
 pub fn untried(fixed: &Fixed) -> String {
     let head = match &fixed.findings[..] {
         [] => "No finding names a remedy.\n".to_owned(),
@@ -75,7 +75,7 @@ pub fn untried(fixed: &Fixed) -> String {
     fixed.not_tried.iter().fold(head, |text, one| text + &format!("  {}: {}\n", one.name, shown(&one.why)))
 }
 
-/// Remedies, with what each sets and gives up.
+/// Lists remedies, with what each sets and gives up.
 pub fn list(remedies: &[Remedy]) -> String {
     let one = |remedy: &Remedy| {
         let settings: String = settings(remedy).iter().map(|setting| format!("  {setting}\n")).collect();
@@ -84,7 +84,7 @@ pub fn list(remedies: &[Remedy]) -> String {
     remedies.iter().map(one).collect()
 }
 
-/// What to set, and where.
+/// Lists what to set, and where.
 pub fn settings(remedy: &Remedy) -> Vec<String> {
     let mut all = Vec::new();
     all.extend(remedy.persistent.iter().map(|sql| format!("once, in the database: {sql}")));

@@ -1,4 +1,4 @@
-//! From a cell to a process that can be started: its folders, its variables, its words.
+//! Turns a cell into a process that can be started: its folders, its variables, its words.
 
 use super::{Purpose, Runner, file_system};
 use crate::design::Fill;
@@ -8,7 +8,7 @@ use model::text::ShownPath as _;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A process that can be started; its folders go when it does.
+/// A process that can be started; its folders are removed on drop.
 pub(super) struct Ready {
     pub argv: Vec<String>,
     pub background: Vec<String>,
@@ -16,7 +16,7 @@ pub(super) struct Ready {
 }
 
 impl Runner<'_, '_> {
-    /// The cell's command with lists taken in and variables as they were written, for the record.
+    /// Returns the cell's command with lists expanded and factors filled in, for the record.
     pub(super) fn unfolded(&self, cell: &Cell) -> Vec<String> {
         let lists = self.lists(&cell.fill, false);
         let list = |word: &String| match word.strip_prefix('@').and_then(|name| lists.get(name)) {
@@ -27,7 +27,7 @@ impl Runner<'_, '_> {
         cell.argv.iter().flat_map(list).map(filled).collect()
     }
 
-    /// Makes what a process needs, and its command; the inner error is a reason why this process cannot run.
+    /// Makes the folders and the command of a process; the inner error is a reason why this process cannot run.
     pub(super) fn argv(
         &self,
         at: usize,
@@ -37,7 +37,7 @@ impl Runner<'_, '_> {
         purpose: Purpose,
     ) -> Result<Result<Ready, String>, Error> {
         let scratch = Scratch::new(&self.setting.scratch)?;
-        // Storage under test may vanish, or become read-only: that is this replicate's failure, and the next may work.
+        // Storage under test may vanish, or become read-only: then this replicate fails, and the next may work.
         let there = cell
             .dir
             .as_deref()
@@ -72,8 +72,8 @@ impl Runner<'_, '_> {
         })
     }
 
-    /// Whether a folder is on the file system on which it was at first. Where a card or stick was mounted, an empty folder of another disk
-    /// is left, on which everything could be done, and measured.
+    /// Whether a folder is still on its original file system. When a card or stick is unmounted, an empty folder of another disk
+    /// is left, on which everything could be run, and measured.
     fn is_still_there(&self, dir: &Path) -> Result<(), String> {
         match self.storage.get(dir) {
             Some(before) if *before != file_system(dir)? => Err(format!(
@@ -85,7 +85,7 @@ impl Runner<'_, '_> {
         }
     }
 
-    /// The same process under the recorder.
+    /// Wraps the process in the recorder.
     pub(super) fn recording(&self, ready: Ready, archive: &Path) -> Ready {
         let fathom = self.setting.variables.get("fathom").cloned().unwrap_or_default();
         let record = ["record", "--quiet", "--as-root", "--output"].map(String::from);
@@ -93,7 +93,7 @@ impl Runner<'_, '_> {
         Ready { argv: record.chain(ready.argv).collect(), ..ready }
     }
 
-    /// The lists of words that a command may take in.
+    /// Returns the lists of words that a command may include.
     pub(super) fn lists(&self, fill: &Fill, calibrate: bool) -> BTreeMap<String, Vec<String>> {
         let mut lists = self.design.words.clone();
         lists.extend(fill.words.clone());

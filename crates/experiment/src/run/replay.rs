@@ -1,12 +1,12 @@
-//! What was measured before an interruption: a run that goes on takes it in the place of its processes, in the same order.
+//! Results from before an interruption: a resumed run uses them in place of its processes, in the same order.
 
 use model::table::{MarkRow, Replicate, Sample};
 use std::collections::BTreeMap;
 
-/// What was measured before an interruption, numbered as in [`Results`].
+/// Results from before an interruption, numbered as in [`Results`].
 #[derive(Debug, Clone, Default)]
 pub struct Completed {
-    /// The replicates in their order.
+    /// The replicates in order.
     pub replicates: Vec<Replicate>,
     /// Their samples.
     pub samples: Vec<Sample>,
@@ -16,24 +16,24 @@ pub struct Completed {
     pub absent: BTreeMap<u64, String>,
 }
 
-/// A replicate with what it printed.
+/// A replicate with its output.
 pub(super) type ReplayedRun = (Replicate, Vec<Sample>, Vec<MarkRow>);
 
-/// The same under another number: what was lost of a damaged log is measured again between what is there.
+/// Changes the number of a replicate: what was lost from a damaged log is measured again in between.
 pub(super) fn renumbered((row, samples, marks): ReplayedRun, id: u64) -> ReplayedRun {
     let samples = samples.into_iter().map(|s| Sample { replicate: Some(id), ..s }).collect();
     let marks = marks.into_iter().map(|m| MarkRow { replicate: Some(id), ..m }).collect();
     (Replicate { id, ..row }, samples, marks)
 }
 
-/// What was measured before, by block and cell.
+/// Results from before an interruption, by block and cell.
 #[derive(Default)]
 pub(super) struct Replay {
     pub runs: BTreeMap<(u64, u64), ReplayedRun>,
-    /// Those that were recorded, by cell.
+    /// The recorded replicates, by cell.
     pub whys: BTreeMap<u64, ReplayedRun>,
     pub absent: BTreeMap<u64, String>,
-    /// How long it took.
+    /// How long the replicates took.
     pub took_ns: u64,
 }
 
@@ -59,7 +59,7 @@ impl Replay {
         Self { runs, whys, absent: past.absent, took_ns }
     }
 
-    /// Whether there is something of a block behind this one.
+    /// Whether there are results of a later block.
     pub(super) fn goes_beyond(&self, block: u64) -> bool {
         self.runs.keys().next_back().is_some_and(|(last, _)| *last > block)
     }

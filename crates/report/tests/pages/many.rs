@@ -1,11 +1,11 @@
-//! Pages of recordings with more operations than are drawn one by one, and finding something in them.
+//! Pages of recordings with more operations than are drawn individually, and search in them.
 
 use super::*;
 
-/// Spans that the page reads at once, of a part, and of all parts.
+/// Limits of spans: read at once, of a part, and of all parts.
 const WHOLE: Limits = Limits { spans: usize::MAX, part: 0, all: 0, points: 200_000, lanes: 32, window: None };
 
-/// Shows a recording of so many operations.
+/// Shows a recording with this many operations.
 fn show_many(operations: u64, limits: Limits, hash: &str) -> Result<Shown> {
     let rows = many_operations::rows(operations);
     let summary = analysis::summary::summarise(&rows);
@@ -24,7 +24,7 @@ fn show_many(operations: u64, limits: Limits, hash: &str) -> Result<Shown> {
     Err("the page was not opened".into())
 }
 
-/// Waits until an operation is chosen: it may have to be loaded.
+/// Waits until an operation is selected: it may have to be loaded.
 fn wait_for_operation(shown: &Shown, operation: u64) -> Result<()> {
     wait_for(shown, &format!("document.querySelector('#timeline').dataset.operation === '{operation}'"))
 }
@@ -39,7 +39,7 @@ fn wait_for(shown: &Shown, condition: &str) -> Result<()> {
     Err(format!("never: {condition}").into())
 }
 
-/// What is said of a chain: the panel with its elements, and what is highlighted.
+/// Returns what the page shows of a chain: the panel with its elements, and what is highlighted.
 fn chain_of(shown: &Shown, operation: u64) -> Result<(String, Vec<u64>)> {
     shown.browser.run(&format!("location.hash = '#op={operation}';"), &[])?;
     wait_for_operation(shown, operation)?;
@@ -54,18 +54,18 @@ pub fn recording_in_parts_opens_as_in_one() -> Result<()> {
     let parts = show_many(ALL, Limits { spans: 600, part: 250, all: usize::MAX, ..WHOLE }, "#op=3")?;
     assert_eq!(parts.browser.text("#left-out")?, "");
     assert!(!parts.browser.text("#badges")?.contains("in part"));
-    // The first of a part, those around its border, the last of all, and the way back.
+    // The first of a part, those around its border, the last of all, and back.
     for operation in [3, 82, 83, 84, 1000, ALL - 1, 166, 0] {
         assert_eq!(chain_of(&parts, operation)?, chain_of(&whole, operation)?, "operation {operation}");
     }
-    // A command, by its address; and its operation from there.
+    // A command, by its address; and from there its operation.
     let command = many_operations::command(1234);
     for page in [&whole, &parts] {
         page.browser.run(&format!("location.hash = '#span={command}';"), &[])?;
         wait_for(page, &format!("document.querySelector('#timeline').dataset.span === '{command}'"))?;
         assert_eq!(page.data("highlighted-count")?, "3");
     }
-    // All of a window's spans, whatever part they are of, drawn as in one table.
+    // All spans of a window, whichever parts they belong to, are drawn as from a single table.
     let bytes = |page: &Shown| {
         page.browser.run(
             "const c = document.querySelector('#timeline-canvas'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; \
@@ -126,7 +126,7 @@ pub fn search_finds_statements_files_and_spans() -> Result<()> {
     )?;
     let latencies: Vec<f64> = serde_json::from_value(latencies)?;
     assert!(latencies.is_sorted_by(|a, b| a >= b), "the slowest first: {latencies:?}");
-    // What used the journal's file: the INSERTs.
+    // Users of the journal's file: the INSERTs.
     shown.browser.keys("#search", "DB-JOURNAL")?;
     assert_eq!(operations()?, INSERTS.to_string());
     let all: u64 = shown.browser.text("#found")?.replace(',', "").replace(" spans", "").parse()?;
@@ -139,7 +139,7 @@ pub fn search_finds_statements_files_and_spans() -> Result<()> {
     assert_ne!(shown.data("span")?, first);
     shown.browser.click("#found-before")?;
     assert_eq!(shown.data("span")?, first);
-    // A statement's own text; nothing; and all again.
+    // A statement's own text; no match; and all again.
     shown.browser.keys("#search", ESCAPE)?;
     shown.browser.keys("#search", "onerror")?;
     assert_eq!(operations()?, "1");
@@ -166,7 +166,7 @@ pub fn latencies_and_device_times_are_shown() -> Result<()> {
         "return [...document.querySelectorAll('.device-times tbody td, .device-times tbody th')].map((cell) => cell.textContent);",
         &[],
     )?;
-    // No bio was recorded: nothing is said of the queue.
+    // No bio was recorded: nothing is shown about the queue.
     assert_eq!(
         cells.as_array().map(|all| all[..7].to_vec()),
         Some(json!(["vda", "write", "0", "–", "–", "–", "500"]).as_array().cloned().unwrap_or_default())
@@ -194,7 +194,7 @@ pub fn page_without_room_shows_whole_run_and_opens_any_operation() -> Result<()>
     let shown = show_many(ALL, limits, "")?;
     let badges = shown.browser.text("#badges")?;
     assert!(badges.contains("spans in part"), "{badges}");
-    // All are listed, the slowest first, and that one is whole.
+    // All are listed, the slowest first, and the slowest one is complete.
     assert!(shown.browser.text("#list-page")?.starts_with("2,000 operations"));
     shown.browser.run(
         "const o = document.querySelector('#list-order'); o.value = 'slowest'; o.dispatchEvent(new Event('change'));",
@@ -205,12 +205,12 @@ pub fn page_without_room_shows_whole_run_and_opens_any_operation() -> Result<()>
     shown.browser.click("#list-rows button")?;
     wait_for_operation(&shown, many_operations::slowest(ALL))?;
     assert_eq!(shown.listed("layer")?, ["Syscall", "Driver"]);
-    // One that has no room says how to see it.
+    // For one that does not fit, the page explains how to see it.
     let quick = many_operations::quickest(ALL);
     shown.browser.run(&format!("location.hash = '#op={quick}';"), &[])?;
     let panel = shown.browser.text("#panel [data-whole=false]")?;
     assert!(panel.contains("fathom report many --from ") && panel.contains(" --to "), "{panel}");
-    // The run is drawn to its end, also where no span is held: by how busy the rows were.
+    // The run is drawn to its end, even where no span is held: by how busy the rows were.
     shown.browser.run("location.hash = ''; document.getElementById('fit').click();", &[])?;
     rows_of(&shown, "Driver")?;
     let seen = |layer: &str| -> Result<f64> {
@@ -225,7 +225,7 @@ pub fn page_without_room_shows_whole_run_and_opens_any_operation() -> Result<()>
         share.as_f64().ok_or_else(|| "a share".into())
     };
     assert!(seen("Driver")? > 0.9, "{} of the driver's row is drawn", seen("Driver")?);
-    // Asked for, its time is held.
+    // On request, its time is held.
     let window = many_operations::window(quick);
     let shown = show_many(ALL, Limits { window: Some(window), ..limits }, &format!("#op={quick}"))?;
     assert_eq!(shown.listed("layer")?, ["Syscall", "Driver"]);

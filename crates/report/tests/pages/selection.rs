@@ -34,7 +34,7 @@ pub fn operation_clicked_in_list_shows_its_chain() -> Result<()> {
     assert_eq!(listed, highlighted, "the panel lists what is highlighted, but for the chosen span itself");
     assert!(shown.listed("confidence")?.contains(&"interval".to_owned()), "the weakest link shows");
 
-    // Every slice of its time has a confidence, and every command a file.
+    // Every slice of its time has a confidence, and every command has a file.
     let sure = shown
         .browser
         .run("return [...document.querySelectorAll('#panel table tr')].map((r) => r.lastChild.textContent);", &[])?;
@@ -62,14 +62,14 @@ pub fn chain_without_mark_has_confidence_of_its_links() -> Result<()> {
     )?;
     assert!(!shown.listed("layer")?.contains(&"App".to_owned()), "no mark is in the chain");
     let sure: Vec<_> = shown.listed("layer")?.into_iter().zip(shown.listed("confidence")?).collect();
-    // Every way leads through a call, and a call is its statement's by structure: nothing is surer than that.
+    // Every path leads through a call, and a call is linked to its statement structurally: no link has a higher confidence.
     assert!(sure.iter().all(|(_, sure)| ["structural", "interval"].contains(&sure.as_str())), "{sure:?}");
     let commands = |grade: &str| sure.iter().filter(|(layer, sure)| layer == "Driver" && sure == grade).count();
     assert_eq!([commands("structural"), commands("interval")], [6, 3], "the journal's three are by time");
     assert!(shown.browser.text("#panel")?.replace('\n', " ").contains("weakest link interval"));
     shown.quiet()?;
 
-    // Without links in the page, what the trace counts to the operation is there by its thread and time.
+    // Without links in the page, what the trace attributes to the operation is linked by thread and time.
     let [_, scatter, counts, summary] = Synthetic::without_marks(INSERTS);
     for (_, column) in timeline["links"].as_object_mut().ok_or("links")?.iter_mut() {
         *column = json!([]);
@@ -88,7 +88,7 @@ pub fn clicked_span_is_selected_and_links_to_its_operation() -> Result<()> {
     let gutter: f64 = shown.browser.attribute(CANVAS, "data-gutter")?.parse()?;
     shown.browser.keys(CANVAS, ESCAPE)?;
     assert_eq!(shown.data("highlighted-count")?, "0");
-    // In a window of 12 ms from a typical operation on, operations of more than 2 ms follow each other closely.
+    // In a window of 12 ms from a typical operation on, operations of more than 2 ms are close to each other.
     shown.browser.click_at(CANVAS, gutter + 300.0, database)?;
     let operation = shown.data("operation")?;
     assert!(!operation.is_empty(), "an operation lies there");
@@ -113,7 +113,7 @@ pub fn shared_command_names_every_cause_with_share() -> Result<()> {
     let strings = timeline["strings"].as_array_mut().ok_or("strings")?;
     strings.extend([json!("other process"), json!("cron <i>")]);
     let last = strings.len() - 1;
-    // The first command becomes one that two statements and another program had a part in.
+    // The first command becomes one shared by two statements and another program.
     let command = timeline["causes"]["command"][0].clone();
     let id = timeline["spans"]["id"][command.as_u64().ok_or("a row")? as usize].clone();
     let origin = timeline["causes"]["origin"][0].clone();

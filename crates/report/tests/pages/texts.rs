@@ -1,4 +1,4 @@
-//! What the page says: statements, files, losses, and what it says where something is missing.
+//! Texts of the page: statements, files, losses, and notes where something is missing.
 
 use super::*;
 
@@ -75,14 +75,14 @@ pub fn losses_are_shown() -> Result<()> {
     }
     assert!(shown.browser.text("#losses")?.contains("ring buffer full"));
     assert!(shown.browser.text("#left-out")?.contains("at most so many spans"));
-    // Absent file systems miss nothing: they are in the table, without a warning.
+    // For absent file systems nothing is missing: they are in the table, without a warning.
     for how in ["f2fs is not loaded", "no btrfs was mounted"] {
         assert!(shown.browser.text("#coverage")?.contains(how), "{how}");
     }
     shown.quiet()
 }
 
-/// In the statement's table and below the finding about the wait: by name, and by what keeps further callers unknown.
+/// In the statement's table and below the finding about the wait: the functions' names, and the reason why further callers are unknown.
 pub fn slow_wait_names_functions() -> Result<()> {
     let [timeline, scatter, counts, mut summary] = Synthetic::figures(INSERTS);
     let wait = |ns: u64, program: &[&str], ended: Option<&str>| {
@@ -168,7 +168,7 @@ pub fn other_recording_is_drawn_below_from_same_execution() -> Result<()> {
     assert_eq!(one.browser.run("return document.querySelector('#beside').hidden;", &[])?, json!(true));
     let shown = Shown::page(&pages(&[part("first", INSERTS), part("second <i>", 20)], &Value::Null), "")?;
     assert!(drawn_below(&shown)?, "the second recording stands below the first");
-    // The execution that only the first has, and one that both have.
+    // The execution that exists only in the first, and one that exists in both.
     for (nth, both) in [(INSERTS - 1, false), (7, true)] {
         let id = shown.browser.run(
             "const t = JSON.parse(document.querySelector('script.recording').textContent).timeline; \
@@ -266,13 +266,13 @@ pub fn several_recordings_are_selectable_and_comparable() -> Result<()> {
     };
     assert!(opened("second <i>"), "the second recording was not opened");
     assert_eq!(shown.browser.attribute("#recordings [data-recording='1']", "aria-pressed")?, "true");
-    // A command of the first recording, by its address: it opens there.
+    // A command of the first recording, by its address: that recording is opened.
     let command = shown.browser.run(
         "return JSON.parse(document.querySelector('script.commands').textContent).scatter.points.command[3];",
         &[],
     )?;
-    // A view that has just changed writes its address a little later. That may come between the new address and its event, and must not
-    // bring back the one that was left.
+    // A view that has just changed writes its address a little later. That may happen between the new address and its event, and
+    // must not restore the address that was left.
     shown.browser.run(
         &format!(
             "const left = location.hash; location.hash = '#r=0&span={command}'; history.replaceState(null, '', left || '#r=1');"

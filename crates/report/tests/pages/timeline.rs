@@ -1,4 +1,4 @@
-//! What the timeline draws, and which part of the recording: its window, rows, names and axes.
+//! The drawing of the timeline: which part of the recording, with its window, rows, names and axes.
 
 use super::*;
 
@@ -65,7 +65,7 @@ pub fn axis_labels_are_not_cut_off() -> Result<()> {
     let far = |label: &Value| label[0].as_str().is_some_and(|text| text.starts_with("161.") && text.ends_with(" GiB"));
     assert!(labels.len() > 2 && labels.iter().any(far), "{labels:?}");
     assert!(labels.iter().all(|label| label[1].as_f64().is_some_and(|x| x >= 0.0)), "cut off at the left: {labels:?}");
-    // Some blocks beside each other, farther out: no two lines may claim one address.
+    // A few adjacent blocks, farther out: no two lines may have the same address.
     let modules = [include_str!("../../../../web/src/scale.js"), include_str!("../../../../web/src/scatter.js")];
     let alike = of_modules(
         &shown,
@@ -81,7 +81,7 @@ pub fn narrow_window_needs_no_horizontal_scrolling() -> Result<()> {
     let shown = show_inserts("")?;
     for width in [360, 480, 800] {
         shown.browser.resize(width, 800)?;
-        // What lies beyond the right edge, but for the insides of what scrolls by itself.
+        // Elements beyond the right edge, except for the contents of scrollable elements.
         let beyond = shown.browser.run(
             "const w = document.documentElement.clientWidth; \
              const scrolls = (n) => n && (['auto', 'scroll', 'hidden'].includes(getComputedStyle(n).overflowX) || scrolls(n.parentElement)); \
@@ -91,7 +91,7 @@ pub fn narrow_window_needs_no_horizontal_scrolling() -> Result<()> {
         )?;
         assert_eq!(beyond, json!([]), "at {width} pixels");
     }
-    // What may scroll by itself need not, either: the sections' names, and the panel with its table of times.
+    // Scrollable elements need not scroll either: the sections' names, and the panel with its table of times.
     for width in [360, 420, 800, 1100, 1400] {
         shown.browser.resize(width, 800)?;
         let sideways = shown.browser.run(
@@ -104,7 +104,7 @@ pub fn narrow_window_needs_no_horizontal_scrolling() -> Result<()> {
     shown.quiet()
 }
 
-/// Adds to the timeline a burst of `deep` commands at once, and as many threads with a call each, that ends before `until`.
+/// Adds to the timeline a burst of `deep` simultaneous commands, and as many threads with a call each, that ends before `until`.
 fn with_burst(timeline: &mut Value, deep: u64, until: u64) -> Result<()> {
     let layer = |name: &str| timeline["layers"].as_array().and_then(|all| all.iter().position(|l| l["name"] == name));
     let (driver, syscall) = (layer("Driver").ok_or("Driver")?, layer("Syscall").ok_or("Syscall")?);
@@ -161,7 +161,7 @@ pub fn burst_makes_lanes_flat_only_where_it_is() -> Result<()> {
     let whole = rows_of(&shown, "Driver")?;
     assert_eq!(whole.len(), calm.len() + 30);
     assert!(whole.iter().all(|(_, high, _)| *high < 10.0), "{whole:?}");
-    // Moving keeps the rows in their places; another scale arranges them anew.
+    // Moving keeps the rows in their places; another scale rearranges them.
     shown.browser.run("location.hash = '#from=0&to=9000000';", &[])?;
     let there = rows_of(&shown, "Syscall")?;
     shown.browser.run("document.getElementById('timeline-canvas').focus();", &[])?;
@@ -178,7 +178,7 @@ pub fn burst_makes_lanes_flat_only_where_it_is() -> Result<()> {
 pub fn names_stand_beside_their_rows() -> Result<()> {
     let [mut timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
     with_burst(&mut timeline, 20, 4_000_000)?;
-    // A path that a phone has no room for in one line.
+    // A path too long for one line on a phone.
     let title = "/srv/recordings/2026-11-26/name_without_a_space_of_a_recording.fathom";
     let shown =
         show(&PageData { title, summary, timeline, scatter, counts, ..PageData::default() }, "#from=0&to=90000000")?;

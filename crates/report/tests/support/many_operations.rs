@@ -1,50 +1,50 @@
-//! A recording that never was, of as many operations as wanted: each an INSERT with one call and one device command. How slow one is
-//! does not depend on when it ran.
+//! A synthetic recording with any number of operations: each an INSERT with one call and one device command. An operation's
+//! latency does not depend on when it ran.
 
 use analysis::Rows;
 use model::table::{Cause, Disk, Link, Operation, Process, Shape, Span};
 use model::{Confidence, Layer, Origin, Relation};
 
-/// From the begin of one to that of the next.
+/// Time from the start of one operation to the start of the next.
 const PERIOD: u64 = 100_000;
 const ORIGIN: u64 = 7_000_000_000_000;
 const DISK: u32 = 254 << 20;
 
-/// Numbers of the operation's spans.
+/// Returns the ID of the operation's call.
 pub fn call(operation: u64) -> u64 {
     operation * 3 + 1
 }
-/// As above.
+/// Returns the ID of its command.
 pub fn command(operation: u64) -> u64 {
     operation * 3 + 2
 }
 
-/// Its latency: no two of 20,000 have the same.
+/// Returns its latency: no two of 20,000 are equal.
 fn latency(operation: u64) -> u64 {
     70_000 + operation * 7919 % 20_011
 }
 
-/// As the page writes it.
+/// Returns its latency as formatted by the page.
 pub fn latency_text(operation: u64) -> String {
     format!("{:.1} µs", latency(operation) as f64 / 1e3)
 }
 
-/// The slowest of so many.
+/// Returns the slowest of this many operations.
 pub fn slowest(operations: u64) -> u64 {
     (0..operations).max_by_key(|&at| latency(at)).unwrap_or(0)
 }
 
-/// The quickest.
+/// Returns the fastest one.
 pub fn quickest(operations: u64) -> u64 {
     (0..operations).min_by_key(|&at| latency(at)).unwrap_or(0)
 }
 
-/// Its time from the first one's begin.
+/// Returns its time window, relative to the first one's start.
 pub fn window(operation: u64) -> (u64, u64) {
     (operation * PERIOD, operation * PERIOD + latency(operation))
 }
 
-/// The recording.
+/// Builds the recording.
 pub fn rows(operations: u64) -> Rows {
     let mut rows = Rows {
         shapes: vec![Shape { id: 1, kind: "statement".into(), text: "INSERT INTO many VALUES (?)".into() }],

@@ -1,11 +1,11 @@
-//! A page in a browser, and the run of tests that need one.
+//! A page in a browser, and a runner for tests that need one.
 
 use super::webdriver::{Browser, Result, installed};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A browser that shows a page; both go when it goes.
+/// A browser that shows a page; both are removed on drop.
 pub struct Shown {
     pub browser: Browser,
     pub url: String,
@@ -40,7 +40,7 @@ impl Shown {
 /// A test by its name.
 pub type Case = (&'static str, fn() -> Result<()>);
 
-/// Runs them, or counts them as ignored where there is no browser and prints why.
+/// Runs the tests, or, without a browser, counts them as ignored and prints the reason.
 pub fn run(tests: &[Case]) {
     let arguments = Arguments::from_args();
     let missing = installed().err();
@@ -54,7 +54,8 @@ pub fn run(tests: &[Case]) {
     libtest_mimic::run(&arguments, trials.collect()).exit();
 }
 
-/// What these modules of the page make of `then`, such as `return [digits(0)];`: nothing of a page's script can be called from outside.
+/// Evaluates `then`, such as `return [digits(0)];`, with these modules of the page: nothing in a page's script can be called from
+/// outside.
 pub fn of_modules(shown: &Shown, modules: &[&str], then: &str) -> Result<Value> {
     let lines = modules.iter().flat_map(|text| text.lines()).filter(|line| !line.starts_with("import "));
     let script: Vec<&str> = lines.map(|line| line.strip_prefix("export ").unwrap_or(line)).chain([then]).collect();

@@ -1,10 +1,10 @@
-//! Figures of a recording that never was: INSERTs with a rollback journal on ext4, a SELECT served from the page cache, and
-//! a statement with markup and control characters in it. Shaped as `analysis::figures` shapes them; seeded, so that every
-//! run makes the same.
+//! Synthetic figures of a recording: INSERTs with a rollback journal on ext4, a SELECT served from the page cache, and a
+//! statement with markup and control characters in it. Shaped like the output of `analysis::figures`; seeded, so that every
+//! run produces the same.
 
 use serde_json::{Map, Value, json};
 
-/// The statement that tries to be markup.
+/// The statement that imitates markup.
 pub const HOSTILE: &str = "SELECT '</script><img src=x onerror=alert(1)>\u{1b}[31m' AS \"<b>\u{202e}\" FROM t";
 /// The statement that writes.
 pub const INSERT: &str = "INSERT INTO items VALUES (?, ?)";
@@ -12,7 +12,7 @@ pub const INSERT: &str = "INSERT INTO items VALUES (?, ?)";
 pub const SELECT: &str = "SELECT * FROM items";
 
 const LAYERS: [&str; 7] = ["App", "Database", "Syscall", "FileSystem", "Block", "IoScheduler", "Driver"];
-/// In `layers[3].lanes` of the timeline: the journal's thread.
+/// The lane of the journal's thread in `layers[3].lanes` of the timeline.
 const JOURNAL_LANE: u64 = 1;
 
 /// Rows that become columns.
@@ -40,7 +40,7 @@ impl Columns {
     }
 }
 
-/// The figures in the making.
+/// The figures under construction.
 #[derive(Default)]
 pub struct Synthetic {
     now: u64,
@@ -57,12 +57,12 @@ pub struct Synthetic {
 }
 
 impl Synthetic {
-    /// The page's parts for so many INSERTs, each inside a mark: timeline, scatter, counts, summary.
+    /// Returns the page's parts for this many INSERTs, each inside a mark: timeline, scatter, counts, summary.
     pub fn figures(inserts: u64) -> [Value; 4] {
         Self::made(inserts, true)
     }
 
-    /// The same of a program that marks nothing.
+    /// The same for a program without marks.
     pub fn without_marks(inserts: u64) -> [Value; 4] {
         Self::made(inserts, false)
     }
@@ -95,7 +95,7 @@ impl Synthetic {
         at as u64
     }
 
-    /// A span; `more` overrides what is empty by default.
+    /// Adds a span; `more` overrides the default values.
     fn span(&mut self, layer: u64, kind: &str, start: u64, end: u64, operation: Option<u64>, more: Value) -> u64 {
         let label = more.get("label").and_then(Value::as_str).unwrap_or(kind).to_owned();
         let mut row = json!({
@@ -145,7 +145,7 @@ impl Synthetic {
         self.spans.0[span as usize].insert("end".into(), json!(self.now));
     }
 
-    /// A bio, its request and the command that served it, issued now; returns when the command was done.
+    /// Adds a bio, its request and the command that served it, issued now; returns when the command completed.
     #[expect(clippy::too_many_arguments, reason = "what tells one command from another")]
     fn command(
         &mut self,
@@ -165,7 +165,7 @@ impl Synthetic {
         let label = if kind == "flush" { "flush".to_owned() } else { format!("{kind} {} KiB", bytes / 1024) };
         let place = |lane: u64| json!({ "lane": lane, "disk": 0, "sector": sector, "bytes": bytes, "label": label, "tgid": 0, "tid": 0 });
         let request = if kind == "flush" { "flush" } else { "request" };
-        // A bio of the thread's own carries its operation; one of the journal's thread does not.
+        // A bio of the thread itself carries its operation; one of the journal's thread does not.
         let own = (lane == 0).then_some(operation);
         let bio = self.span(4, "bio", queued, issued - 4_000, own, place(lane));
         let queue = self.span(5, request, issued - 4_000, issued, None, place(lane));
@@ -185,7 +185,7 @@ impl Synthetic {
         done
     }
 
-    /// One synchronous phase: pages written, then an fsync that writes them, commits the journal and flushes.
+    /// Adds one synchronous phase: pages written, then an fsync that writes them, commits the journal and flushes.
     fn phase(&mut self, operation: u64, step: u64, file: u64, writes: &[(u64, u64)], sector: u64) {
         let mut wrote = 0;
         for &(offset, bytes) in writes {
@@ -414,7 +414,7 @@ fn summary(inserts: u64, commands: u64, duration_ns: u64) -> Value {
     })
 }
 
-/// Order statistics as the contract has them.
+/// Returns percentiles in the contract's form.
 fn times(p50: u64, count: u64) -> Value {
     json!({ "p50": p50, "p95": p50 * 13 / 10, "sum": p50 * count })
 }

@@ -1,5 +1,5 @@
 //! A real Chromium for a test, driven through chromedriver by W3C WebDriver: JSON over HTTP on a loopback port, which takes
-//! fewer lines than a dependency would. Browser and driver are ended by their own process ids, also when a test panics.
+//! fewer lines than a dependency would. Browser and driver are ended by their process IDs, even when a test panics.
 
 use serde_json::{Value, json};
 use std::error::Error;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Error of a test step.
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// The browser must be quiet by itself, so that any request seen is the page's.
+/// The browser must make no requests of its own, so that any request seen is the page's.
 const FLAGS: &[&str] = &[
     "--headless=new",
     "--no-sandbox",
@@ -25,12 +25,12 @@ const FLAGS: &[&str] = &[
     "--window-size=1400,900",
     "--hide-scrollbars",
 ];
-/// Under this key WebDriver names an element.
+/// The key under which WebDriver names an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
-/// No step of a test comes near it; a hung browser must not hang the lane.
+/// Far longer than any step of a test; a hung browser must not hang the test run.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Chromium and chromedriver, or why the test cannot run.
+/// Returns Chromium and chromedriver, or why the test cannot run.
 pub fn installed() -> std::result::Result<(PathBuf, PathBuf), String> {
     let find = |names: &[&str]| {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -48,7 +48,7 @@ pub struct Browser {
     driver: Child,
     port: u16,
     session: String,
-    /// Chromium's own process, as the driver tells it.
+    /// Chromium's own process, as reported by the driver.
     process: Option<i32>,
     profile: tempfile::TempDir,
 }
@@ -58,7 +58,7 @@ impl Browser {
     pub fn start() -> Result<Self> {
         let (browser, program) = installed()?;
         let profile = tempfile::tempdir()?;
-        // It chooses a port for IPv4 and wants the same for IPv6: if another process has that one, it ends.
+        // chromedriver chooses a port for IPv4 and wants the same for IPv6: if another process has that one, it exits.
         let mut tried = start_driver(&program, &profile);
         for _ in 0..4 {
             if tried.is_ok() {
@@ -80,7 +80,7 @@ impl Browser {
         )?;
         started.session = answer["sessionId"].as_str().ok_or("the driver gave no session")?.to_owned();
         started.process = answer["capabilities"]["goog:processID"].as_i64().and_then(|pid| i32::try_from(pid).ok());
-        // The browser's own start page asks for things; what is logged from here on is the page's under test.
+        // The browser's own start page makes requests; what is logged from here on belongs to the page under test.
         started.open("about:blank")?;
         started.requests()?;
         Ok(started)
@@ -91,12 +91,12 @@ impl Browser {
         self.post("/url", &json!({ "url": url })).map(drop)
     }
 
-    /// Runs the body of a function in the page and gives what it returns; `arguments` are its arguments.
+    /// Runs the body of a function in the page and returns its result; `arguments` are its arguments.
     pub fn run(&self, body: &str, arguments: &[Value]) -> Result<Value> {
         self.post("/execute/sync", &json!({ "script": body, "args": arguments }))
     }
 
-    /// An attribute of the first element that a selector finds.
+    /// Returns an attribute of the first element that matches a selector.
     pub fn attribute(&self, selector: &str, name: &str) -> Result<String> {
         let value = self.run(
             "return document.querySelector(arguments[0]).getAttribute(arguments[1]);",
@@ -105,7 +105,7 @@ impl Browser {
         Ok(value.as_str().ok_or_else(|| format!("{selector} has no {name}"))?.to_owned())
     }
 
-    /// The visible text of the first element that a selector finds.
+    /// Returns the visible text of the first element that matches a selector.
     pub fn text(&self, selector: &str) -> Result<String> {
         let element = self.find(selector)?;
         let value = self.call("GET", &format!("/session/{}/element/{element}/text", self.session), &Value::Null)?;
@@ -127,7 +127,7 @@ impl Browser {
         self.drag(selector, (x, y), (x, y))
     }
 
-    /// Presses the pointer at one point of an element and lets it go at another.
+    /// Presses the pointer at one point of an element and releases it at another.
     pub fn drag(&self, selector: &str, from: (f64, f64), to: (f64, f64)) -> Result<()> {
         let (from, to) = (self.place(selector, from)?, self.place(selector, to)?);
         let go =
@@ -145,7 +145,7 @@ impl Browser {
         self.post("/actions", &json!({ "actions": [{ "type": "wheel", "id": "wheel", "actions": [turn] }] })).map(drop)
     }
 
-    /// A point of an element in the window, after the element was scrolled into it.
+    /// Returns the window position of a point of an element, after scrolling the element into view.
     fn place(&self, selector: &str, (x, y): (f64, f64)) -> Result<(i64, i64)> {
         let corner = self.run(
             "const e = document.querySelector(arguments[0]); e.scrollIntoView({block: 'center', behavior: 'instant'}); \
@@ -162,14 +162,14 @@ impl Browser {
         self.post(&format!("/element/{element}/value"), &json!({ "text": text })).map(drop)
     }
 
-    /// Console messages not yet read: `[level, message]`.
+    /// Returns console messages not read before: `[level, message]`.
     pub fn console(&self) -> Result<Vec<(String, String)>> {
         let log = self.post("/se/log", &json!({ "type": "browser" }))?;
         let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
         Ok(log.as_array().into_iter().flatten().map(|entry| (text(entry, "level"), text(entry, "message"))).collect())
     }
 
-    /// Every address that was asked for since the last call, whoever had to answer.
+    /// Returns every address requested since the last call, whatever had to answer.
     pub fn requests(&self) -> Result<Vec<String>> {
         let log = self.post("/se/log", &json!({ "type": "performance" }))?;
         let mut urls = Vec::new();
@@ -191,14 +191,14 @@ impl Browser {
         self.call("POST", &format!("/session/{}{path}", self.session), body)
     }
 
-    /// Makes the window as large as a phone's or a desk's, in CSS pixels, whatever the browser's own least width is.
+    /// Resizes the window to that of a phone or a desktop, in CSS pixels, regardless of the browser's own minimum width.
     pub fn resize(&self, width: u32, height: u32) -> Result<()> {
         let screen = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         let command = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": screen });
         self.post("/goog/cdp/execute", &command).map(drop)
     }
 
-    /// One exchange; the driver closes the connection after it.
+    /// Makes one request; the driver closes the connection after it.
     fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
@@ -245,7 +245,7 @@ impl Drop for Browser {
         let _ = self.driver.kill();
         let _ = self.driver.wait();
         let Some(process) = self.process else { return };
-        // A number is given out again once its process has ended: the profile's name tells that it is still ours.
+        // A process ID is reused after its process has ended: the profile's name shows that it is still ours.
         let profile = self.profile.path().to_string_lossy().into_owned();
         let ours = std::fs::read(format!("/proc/{process}/cmdline"))
             .is_ok_and(|line| String::from_utf8_lossy(&line).contains(&profile));
@@ -260,7 +260,7 @@ impl Drop for Browser {
 fn start_driver(program: &Path, profile: &tempfile::TempDir) -> Result<(Child, u16)> {
     let mut driver = Command::new(program)
         .arg("--port=0")
-        // Their leftovers are removed with the profile.
+        // Their temporary files are removed with the profile.
         .env("TMPDIR", profile.path())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -276,7 +276,7 @@ fn start_driver(program: &Path, profile: &tempfile::TempDir) -> Result<(Child, u
     }
 }
 
-/// The port that chromedriver chose, from what it prints when it is ready.
+/// Returns the port that chromedriver chose, from its output when it is ready.
 fn port_of(driver: &mut Child) -> Result<u16> {
     let output = driver.stdout.take().ok_or("chromedriver has no output")?;
     for line in BufReader::new(output).lines() {

@@ -1,16 +1,16 @@
-//! The method held to its promises, shape by shape. A promise is a share; with few trials it is asked within what such a number of trials
-//! scatters by (three standard errors), with thousands in the module `long` it is asked as it is written.
+//! Tests of the method's guarantees, shape by shape. A guarantee is a share; with few trials it is tested within the scatter of
+//! that number of trials (three standard errors), with thousands in the module `long` it is tested as it is written.
 
 use super::*;
 use crate::steady::{self, Class};
 use crate::stop::{Rule, Signal};
 
-/// Three standard errors of a share near `share` in so many trials.
+/// Three standard errors of a share near `share` in this many trials.
 fn slack(share: f64, trials: u64) -> f64 {
     3.0 * (share * (1.0 - share) / trials as f64).sqrt()
 }
 
-/// A share that must lie within these bounds, up to the scatter of so many trials.
+/// Asserts that a share is within these bounds, up to the scatter of this many trials.
 fn within(what: &str, share: f64, (least, most): (f64, f64), trials: u64) {
     let low = least - slack(least, trials);
     let high = most + slack(most, trials);
@@ -20,16 +20,16 @@ fn within(what: &str, share: f64, (least, most): (f64, f64), trials: u64) {
     );
 }
 
-/// Every promise about a shape with the default number of blocks.
+/// Tests every guarantee for a shape with the default number of blocks.
 fn holds(shape: Shape, trials: u64) {
     for pairing in [Pairing::Blocks, Pairing::Unpaired] {
-        // Two archives are not linked: a machine that changed in between is part of what is compared.
+        // Two archives are not linked: a change of the machine in between is part of the comparison.
         if pairing == Pairing::Unpaired && shape.changes() {
             continue;
         }
         let found = coverage(shape, BLOCKS, pairing, trials, 14);
         let name = format!("{shape:?} {pairing:?}: {found:?}");
-        // What differs from block to block is less scattered than its mixture: such an interval holds more often, not less.
+        // Differences from block to block vary less than their mixture: the coverage of such an interval is higher, not lower.
         within(&name, found.cell, (0.93, if shape.changes() { 1.0 } else { 0.97 }), trials);
         within(&name, found.ratio, (0.93, 0.97), 3 * trials);
         within(&name, found.alarms, (0.0, 0.05), trials);
@@ -52,7 +52,7 @@ fn few(trials: u64) {
             for pairing in [Pairing::Blocks, Pairing::Unpaired] {
                 let found = coverage(shape, blocks, pairing, trials, 7);
                 let name = format!("{blocks} blocks of {shape:?} {pairing:?}: {found:?}");
-                // What a few blocks can reach is a matter of steps: five carry 0.9375 within blocks, 0.968 between groups.
+                // The coverage of a few blocks is discrete: five have 0.9375 within blocks, 0.968 between groups.
                 within(&name, found.cell, (0.93, 0.975), trials);
                 within(&name, found.ratio, (0.93, 0.975), 3 * trials);
                 within(&name, found.alarms, (0.0, 0.05), trials);
@@ -73,7 +73,7 @@ fn few_processes_have_valid_interval_or_none() {
     few(300);
 }
 
-/// 160 cells, 38 of which differ: as many false ones among those reported as was promised, and more true ones than Holm leaves.
+/// 160 cells, 38 of which differ: no more false ones among those reported than guaranteed, and more true ones than with Holm.
 fn suite(trials: u64) {
     for pairing in [Pairing::Unpaired, Pairing::Blocks] {
         for shape in [Shape::Normal, Shape::Disturbed] {
@@ -129,7 +129,7 @@ fn warm_up_is_excluded_from_verdict() {
     assert!(found >= 88, "{found} of 100");
 }
 
-/// Looking after each block and stopping at the first narrow interval: a cell that needs more than the least number of blocks.
+/// Checking after each block and stopping at the first narrow interval: a cell that needs more than the least number of blocks.
 #[test]
 fn early_stopping_costs_little_coverage() {
     let rule = Rule { target: 0.02, least_blocks: BLOCKS, most_blocks: 60, budget_ns: u64::MAX };
@@ -152,7 +152,7 @@ fn early_stopping_costs_little_coverage() {
     assert!((0.89..=0.97).contains(&held), "{held}");
 }
 
-/// The page of figures is one that this code has written, and keeps what it says.
+/// The page of figures was written by this code, and meets the guarantees.
 #[test]
 fn coverage_page_matches_nominal_rates() {
     let page = include_str!("../../../../docs/results/coverage.md");

@@ -1,4 +1,4 @@
-//! Waits: for locks, CPUs, queues of disks, and for what other processes write or flush.
+//! Waits: for locks, CPUs and disk queues, and for other processes' writes and flushes.
 
 use super::super::*;
 use super::{codes, fact, the, turn};
@@ -6,7 +6,7 @@ use crate::made::{DATABASE, DEV, INSERT, insert, recording};
 use model::table::{Cause, Link, Process, Span, StackRow};
 use model::{Confidence, Layer, Origin, Reason, Relation, Wait};
 
-/// Before each execution's end `ns` asleep, for which the kernel has `wait` as the reason.
+/// Extends each execution by a sleep of `ns` at its end, whose reason `told` sets.
 fn waiting(rows: &mut Rows, ns: u64, told: impl Fn(&mut Slice)) {
     for operation in &mut rows.operations {
         let end = operation.end_ns.unwrap();
@@ -40,7 +40,7 @@ fn lock_wait_names_holder_and_its_statement() {
     assert_eq!(layer.reasons["fcntl lock"], 6_600_000, "it stands in the layers, too: {layer:?}");
 }
 
-/// Only the part of a sleep that the finding concerns counts, and only of that thread of that process.
+/// Only the part of a sleep that the finding concerns counts, and only for that thread of that process.
 #[test]
 fn stacks_of_sleeps_are_evidence_of_waits() {
     let stack = |rows: &Rows, nth: usize, (from, to): (u64, u64), functions: &'static str| {
@@ -65,10 +65,10 @@ fn stacks_of_sleeps_are_evidence_of_waits() {
         ("G01", None, Reason::RunQueue),
     ] {
         let mut rows = recording(&vec![insert(); 10]);
-        // A thread each: what is added to one would lie within the next.
+        // One thread each: time added to one would otherwise overlap the next.
         (1000..).zip(&mut rows.operations).for_each(|(tid, operation)| operation.tid = tid);
         waiting(&mut rows, 660_000, |slice| (slice.wait, slice.reason, slice.by_tgid) = (wait, reason, Some(77)));
-        // Two alike, of which one began before the wait; one in another process; one after it.
+        // Two equal ones, of which one began before the wait; one in another process; one after the wait.
         rows.stacks.extend(stack(&rows, 0, (60_000, 260_000), "lock\nmain"));
         rows.stacks.extend(stack(&rows, 1, (0, 660_000), "lock\nmain"));
         rows.stacks.extend(stack(&rows, 2, (0, 600_000), "other\nmain").map(|row| StackRow { tgid: 999, ..row }));
@@ -98,7 +98,7 @@ fn timer_and_lone_futex_are_no_lock_wait() {
     assert!(the(&explain(&rows), "L01").claim.contains("futex, ended by (PID 5)"));
 }
 
-/// "database is locked": nobody else need be seen holding it.
+/// "database is locked": no other holder needs to be known.
 #[test]
 fn sleeps_of_statement_that_ended_busy_are_lock_waits() {
     for (result, is_lock) in [(5, true), (5 | 1 << 8, true), (101, false), (1, false)] {
@@ -164,7 +164,7 @@ fn queue_and_run_queue_are_found_where_they_last() {
     assert!(!codes(&done).contains(&"Q01"));
 }
 
-/// What chance decides is reported as a rule only.
+/// Effects of chance are reported only if they are a pattern.
 #[test]
 fn one_long_wait_for_cpu_is_no_rule() {
     let of = |longest: usize| {
@@ -204,7 +204,7 @@ fn flush_behind_that_of_other_process_names_culprit() {
     let own: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").cloned().collect();
     for (n, flush) in own.iter().enumerate() {
         let id = 90_000 + 2 * n as u64;
-        // Its bio was queued as the thread fell asleep; another's flush runs, and the device begins its own 30 us later.
+        // Its bio was queued when the thread fell asleep; another's flush is in flight, and the device begins its own 30 us later.
         let queued = flush.start_ns.midpoint(flush.end_ns.unwrap());
         let issued = queued + 30_000;
         rows.spans.push(Span { id, layer: Layer::Block, kind: "bio".into(), start_ns: queued, ..flush.clone() });
@@ -236,13 +236,13 @@ fn flush_behind_that_of_other_process_names_culprit() {
     assert!(f02.evidence.iter().all(|id| *id > 90_000), "the culprit's flushes: {:?}", f02.evidence);
 }
 
-/// ext4's journal does one transaction after the other: who syncs first sleeps for the commit that another asked for.
+/// ext4's journal processes one transaction after the other: a thread that syncs first sleeps for the commit that another one requested.
 #[test]
 fn commit_of_other_process_is_waited_for() {
     let of = |tgid| {
         let mut rows = recording(&vec![insert(); 20]);
         rows.processes.push(Process { tgid: 77, name: "backup".into(), parent: None, tracked: false });
-        // Of two flushes the first, of 50 us, is for that process alone.
+        // The first of two flushes, of 50 us, is for that process alone.
         let flushes: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").step_by(2).cloned().collect();
         for flush in &flushes {
             let cause = rows.causes.iter_mut().find(|c| c.command == flush.id).unwrap();
@@ -283,7 +283,7 @@ fn pages_of_other_process_in_sync_name_their_writer() {
     assert!(w01.claim.contains("logger (77)"), "{}", w01.claim);
 }
 
-/// The calls of a process that is not recorded are no spans: the command's charge alone tells whose pages it carries.
+/// The calls of a process that is not recorded are no spans: only the command's charge shows whose pages it carries.
 #[test]
 fn pages_of_unrecorded_process_name_it_by_charge() {
     let of = |tgid: u32| {
@@ -310,7 +310,7 @@ fn pages_of_unrecorded_process_name_it_by_charge() {
     assert!(!codes(&of(5)).contains(&"W01"), "its own pages are not foreign");
 }
 
-/// blk-throttle holds a bio back before it counts as queued; a worker of the kernel sends it.
+/// blk-throttle holds a bio back before it counts as queued; a kernel worker sends it.
 #[test]
 fn read_that_worker_sent_late_waited_in_queue() {
     let of = |sent: u64, offset: u64| {
@@ -354,25 +354,25 @@ fn read_held_back_by_others_is_queue() {
     let mut rows = held_back(10, |_| true, 1_000_000);
     let done = explain(&rows);
     assert_eq!(the(&done, "Q01").time_ns, Some(10 * 1_000_000), "{:?}", codes(&done));
-    // What the program's own process sent was not held back.
+    // A read that the program's own process sent was not held back.
     let tgid = rows.operations[0].tgid;
     rows.spans.iter_mut().filter(|s| s.tgid == 5000).for_each(|s| s.tgid = tgid);
     assert!(!codes(&explain(&rows)).contains(&"Q01"));
 }
 
-/// Read-ahead grows, so that a large table is read in a few waits: too few for an interval over stretches, and yet most of the time.
+/// Read-ahead grows, so that a large table is read in a few waits: too few for an interval over stretches, but most of the time.
 #[test]
 fn few_waits_that_are_most_of_time_are_rule() {
     let done = explain(&held_back(600, |nth| [1, 29, 150, 350].contains(&nth), 300_000_000));
     let q01 = the(&done, "Q01");
     assert!(q01.interval.is_some_and(|[low, _]| low < 0.02) && q01.share.is_some_and(|share| share > 0.8), "{q01:?}");
-    // Two may be chance; and four that are the smaller part of the time.
+    // Two may be chance; so may four that are the smaller part of the time.
     assert!(!codes(&explain(&held_back(600, |nth| [1, 150].contains(&nth), 300_000_000))).contains(&"Q01"));
     assert!(!codes(&explain(&held_back(600, |nth| [1, 2, 3, 150].contains(&nth), 30_000_000))).contains(&"Q01"));
 }
 
-/// INSERTs, some of which read a page, asleep so long; a worker of the kernel sends the last part of the read-ahead first, then that with
-/// the page.
+/// INSERTs, some of which read a page, asleep for this long; a kernel worker sends the last part of the read-ahead first, then
+/// the part with the page.
 fn held_back(count: usize, waits: impl Fn(usize) -> bool, asleep_ns: u64) -> Rows {
     let mut rows = recording(&vec![insert(); count]);
     let ends: Vec<(u64, u64, u32)> = rows.operations.iter().map(|o| (o.id, o.end_ns.unwrap(), o.tid)).collect();
@@ -410,7 +410,7 @@ fn held_back(count: usize, waits: impl Fn(usize) -> bool, asleep_ns: u64) -> Row
     rows
 }
 
-/// A program without SQL has no PRAGMAs: whatever is found of it, its remedy is one that it can try.
+/// A program without SQL has no PRAGMAs: the remedies of its findings must be applicable.
 #[test]
 fn remedies_of_programs_without_sql_name_nothing_of_sqlite() {
     for kind in ["call", "function", "mark"] {
