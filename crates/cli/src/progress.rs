@@ -21,7 +21,7 @@ pub fn context(quiet: bool) -> Context {
             bar.set_length(total);
         }
         bar.set_position(done);
-        // Names of files and of benchmarks are others'.
+        // Names of files and of benchmarks are not trusted.
         bar.set_message(analysis::text::shown(what));
     }))
 }

@@ -51,5 +51,5 @@ pub fn run(args: &NetLink) -> Result<ExitCode> {
 
 /// How long the command may take to end by itself after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(1);
-/// How often it is looked whether somebody asked for an end. A poll: the signal's handler may do no more than set a flag.
+/// How often to check for a requested end. A poll: the signal handler may do no more than set a flag.
 const LOOK: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! `--config FILE`: options of the file that the command line does not have.
+//! `--config FILE`: options from the file that are not on the command line.
 
 use crate::args::{PoolNode, PoolServe};
 use anyhow::Result;
