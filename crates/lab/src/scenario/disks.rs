@@ -1,12 +1,12 @@
-//! A scenario of disks alone, as `fathom lab shell --disk` takes them: ext4 is on the first, and nothing runs.
+//! A scenario with only disks, for `fathom lab shell --disk`: ext4 is on the first, and nothing runs.
 
 use super::{Error, Scenario};
 
-/// Of a disk that says none.
+/// The default size of a disk.
 const SIZE: &str = "256M";
 
 impl Scenario {
-    /// Of disks, each `BUS` or `BUS:SIZE`.
+    /// Creates a scenario of disks, each `BUS` or `BUS:SIZE`.
     ///
     /// # Errors
     /// What is wrong, and where.
