@@ -23,7 +23,7 @@ pub struct Change {
     pub device: bool,
     /// The range from which the time of a write, in us, is drawn, if it differs from that of all trials.
     pub write_us: Option<(u64, u64)>,
-    /// Whether processes that only compute run in the first part, with a disk that takes no time.
+    /// Number of processes that only compute, running in the first part, with a disk that takes no time.
     pub hogs: usize,
 }
 
@@ -198,7 +198,7 @@ impl Trial {
         self.usual[0] / self.usual[1] - 1.0
     }
 
-    /// The same, relative to the time before: what was predicted to be saved less what was.
+    /// The same, relative to the time before: predicted minus actual saving.
     pub fn error_of_saving(&self) -> f64 {
         (self.predicted - self.after) / self.before
     }
@@ -208,7 +208,7 @@ impl Trial {
 pub struct Hogs(Vec<std::process::Child>);
 
 impl Hogs {
-    /// Starts so many.
+    /// Starts this many.
     pub fn start(count: usize) -> Result<Self> {
         let start = |_| std::process::Command::new("python3").args(["-c", "while True: pass"]).spawn();
         Ok(Self((0..count).map(start).collect::<std::io::Result<_>>()?))
@@ -251,7 +251,7 @@ pub fn trial(place: &Place, change: &Change, random: &mut Random) -> Result<Tria
     let [before, after] = ["before", "after"].map(|name| own.path().join(format!("{name}.fathom")));
     let mut ask: Vec<String> = change.ask.iter().map(ToString::to_string).collect();
     if change.device {
-        // Of another workload, since whoever asks has not run this one there.
+        // A recording of another workload, since a user has not run this one there.
         let other = Settings::draw(random).with(&change.base);
         let other = record("other", &disks[1], &other, 0)?;
         ask.extend(["--device".into(), other.display().to_string()]);
@@ -277,7 +277,7 @@ pub fn trial(place: &Place, change: &Change, random: &mut Random) -> Result<Tria
     Ok(trial)
 }
 
-/// The sum over statements of their median, as often as they were executed.
+/// The sum over statements of their median times their number of executions.
 fn medians(statements: &Value, times: &str) -> Result<f64> {
     let all = statements.as_array().context("statements")?;
     Ok(all.iter().filter_map(|s| Some(s["count"].as_f64()? * s[times]["p50"].as_f64()?)).sum())

@@ -1,13 +1,13 @@
-//! Our congestion controls beside the kernel's modules of the same names, in Debian's stock kernel.
+//! Our congestion controls compared with the kernel's modules of the same names, in Debian's stock kernel.
 //!
 //! Both run over the same emulated link, one after the other, and their windows are compared cycle by cycle: a cycle is the
-//! growth from one reduction to the next. Why cycles and not the whole curves: the guest is emulated in software, and a host
-//! that is busy for 50 ms drops a packet more or less; from there two curves of the very same code are out of step and
-//! their difference says nothing. What an algorithm decides is what it leaves after a loss and how the window grows from
-//! there until the next. The sender looks every 10 ms of the guest's own clock: where it did not for [`STALL`], the guest stood
-//! still, and the cycle is not counted, whatever it was like. Where that leaves too few, or two flows differ by more than they
-//! may, another pair is sent and the cycles of all are judged together, by the same bounds: chance shrinks with more cycles, a
-//! difference of the algorithms does not.
+//! growth from one reduction to the next. Cycles are compared instead of whole curves because the guest is emulated in
+//! software, and a host that is busy for 50 ms drops a packet more or less; from there two curves of the very same code are out
+//! of step and their difference says nothing. What an algorithm decides is what it leaves after a loss and how the window grows
+//! from there until the next. The sender samples every 10 ms of the guest's own clock: where it did not for [`STALL`], the
+//! guest stood still, and the cycle is not counted, whatever it was like. If that leaves too few, or two flows differ by more
+//! than allowed, another pair is sent and the cycles of all are judged together, by the same bounds: chance shrinks with more
+//! cycles, a difference of the algorithms does not.
 
 use super::{program, sh};
 use anyhow::{Context, Result, ensure};
@@ -18,8 +18,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// Three hosts in a row: a sends; r is the bottleneck (4 Mb/s, a queue of 40 packets that drops what does not fit); b receives,
-/// and its acknowledgements wait 60 ms in r. So slow that an emulated machine keeps up: 345 segments a second, 21 of them
-/// under way before the queue. Segments stay single, as a queue that counts packets needs.
+/// and its acknowledgements wait 60 ms in r. So slow that an emulated machine keeps up: 345 segments a second, 21 of them in
+/// flight before the queue. Segments are not aggregated, as required by a queue that counts packets.
 const LINK: &str = "
 for n in a r b; do ip netns add $n; ip -n $n link set dev lo up; done
 ip link add name ar netns a type veth peer name ra netns r
@@ -38,13 +38,13 @@ ip netns exec b /bulk receive 5001 >/dev/null 2>&1 &
 const MODULES: [&str; 5] = ["veth", "sch_netem", "tcp_bic", "tcp_htcp", "tcp_westwood"];
 /// A westwood cycle takes five seconds here.
 const SECONDS: u32 = 35;
-/// Cycles that are shorter, milliseconds, are the kernel's recovery in parts, not growth.
+/// Shorter cycles, in milliseconds, are parts of the kernel's recovery, not growth.
 const SHORTEST: u32 = 500;
-/// Between two readings, milliseconds: a guest that stood still for so long has dropped a packet more or less.
+/// Between two samples, in milliseconds: a guest that stood still for this long has dropped a packet more or less.
 const STALL: u32 = 50;
-/// Fewer cycles than this tell nothing.
+/// Fewer cycles than this prove nothing.
 const FEWEST: usize = 3;
-/// So many pairs of flows are sent at most.
+/// The most pairs of flows that are sent.
 const TRIES: usize = 3;
 /// Points of a mean cycle.
 const POINTS: usize = 50;
