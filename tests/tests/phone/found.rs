@@ -146,12 +146,12 @@ fn ends(phone: &Phone, before: &str, verb: &Verb, end: &str) -> Result<()> {
     let mut command = phone.fathom();
     command.args(words).current_dir(folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn()?;
-    // A short one may be over before it is seen.
+    // A short command may be over before it is seen.
     until("a process there", || {
         Ok(phone.shell("ps -A -o ARGS")?.contains(verb.at_work) || child.try_wait()?.is_some())
     })?;
     let signal = |name: &str| -> Result<()> {
-        // It may have ended meanwhile.
+        // The process may have exited meanwhile.
         let _ = run(Command::new("kill").args([name, &child.id().to_string()]));
         Ok(())
     };
@@ -165,7 +165,7 @@ fn ends(phone: &Phone, before: &str, verb: &Verb, end: &str) -> Result<()> {
                 phone.connect()?;
                 Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
             })?;
-            // It waits for the device, or goes on.
+            // The command waits for the device, or continues.
             if verb.outlives {
                 signal("-INT")?;
             }
@@ -178,7 +178,7 @@ fn ends(phone: &Phone, before: &str, verb: &Verb, end: &str) -> Result<()> {
         ensure!(output.status.success(), "{}", told(&output));
     }
     clean(phone)?;
-    // What is reset comes last.
+    // The mode is reset last.
     let as_before = || Ok(snapshot(phone)? == before);
     until("a device as it was", as_before)
         .with_context(|| snapshot(phone).map_or_else(|e| e.to_string(), |after| differing(before, &after)))
@@ -200,7 +200,7 @@ fn table(verbs: &[&Verb], ends_of: impl Fn(usize) -> &'static [&'static str]) ->
     Ok(())
 }
 
-/// Those that need no root, each with one end.
+/// The verbs that need no root, each with one end.
 pub fn some() -> Result<()> {
     let verbs: Vec<&Verb> = VERBS.iter().filter(|verb| verb.uid != 0).collect();
     table(&verbs, |at| &ENDS[at % ENDS.len()..][..1])
