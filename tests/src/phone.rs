@@ -37,7 +37,7 @@ pub struct Shape {
     pub rate: Option<u64>,
     /// Whether the host's key is admitted.
     pub authorized: bool,
-    /// Whether it asks for no key at all.
+    /// Whether it requires no key at all.
     pub open: bool,
     /// How far its clock is ahead of this machine's: files that are copied to it appear older by that much.
     pub ahead_s: u64,

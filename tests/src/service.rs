@@ -49,7 +49,7 @@ impl Service {
         Ok(self.child.try_wait()?.is_some())
     }
 
-    /// Tells it to end, and waits until it has.
+    /// Requests its end, and waits for it.
     ///
     /// # Errors
     /// It has ended already.

@@ -831,7 +831,7 @@ fn left_out() -> Result<()> {
 const LASTS: &str =
     "with recursive c (x) as (select 1 union all select x + 1 from c where x < 2000000) select count(*) from c";
 
-/// A statically linked program passes on only what it is told to.
+/// A statically linked program clears the environment of the programs that it starts.
 fn scrubbed() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let database = disk.path().join("t.db");

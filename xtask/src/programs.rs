@@ -52,7 +52,7 @@ impl Program {
 /// How the workspace's crates are compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compiler {
-    /// As `cargo test` does, so that both share what is built.
+    /// As `cargo test` does, so that both share the build.
     Rustc,
     /// With clippy's driver, which compiles as rustc does and lints at the same time: a warning is an error. `cargo clippy` checks every
     /// external crate once more without compiling it, and compiles none of ours; this is one build instead of two.

@@ -36,7 +36,7 @@ pub fn has_component(root: &std::path::Path, name: &str) -> bool {
     probe.status().is_ok_and(|status| status.success())
 }
 
-/// Cargo, the one that runs us.
+/// The cargo that runs this program.
 pub fn cargo(root: &std::path::Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     command.current_dir(root);

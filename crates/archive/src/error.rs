@@ -10,7 +10,7 @@ pub enum Error {
     /// The system refused something.
     #[error("cannot {action} {}: {source}", path.shown())]
     Io {
-        /// What was tried, such as `read`.
+        /// The failed operation, such as `read`.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -99,7 +99,7 @@ pub enum Error {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         why: String,
         /// What to do.
         remedy: String,
@@ -125,7 +125,7 @@ pub enum Error {
     /// The user interrupted.
     #[error("interrupted: {} was incomplete and has been removed", path.shown())]
     Interrupted {
-        /// What was being written.
+        /// The incomplete file.
         path: PathBuf,
     },
     /// A record that no probe can have made was handed to the log.
@@ -165,7 +165,7 @@ impl std::fmt::Display for NoRoom {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Describes what is wrong with `meta.json`, without advising what is already being done.
+    /// Describes the defect of `meta.json`, without advising what is already being done.
     pub fn without_remedy(&self) -> String {
         match self {
             Self::Damaged { path, why, .. } => format!("{} is damaged: {why}", path.shown()),
@@ -215,7 +215,7 @@ pub fn lacks_room(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// Adds to an I/O error what was tried with which file.
+/// Adds the failed operation and the file to an I/O error.
 pub(crate) trait Tried<T> {
     fn tried(self, action: &'static str, path: &Path) -> Result<T>;
 }

@@ -4,7 +4,7 @@ use serde::de::value::StrDeserializer;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What was done.
+/// The kind of an archive's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArchiveKind {

@@ -15,7 +15,7 @@ pub const FORMAT: &str = "fathom-archive";
 
 /// A larger file is not one of ours.
 const MAX_BYTES: u64 = 16 << 20;
-/// The remedy if there is none.
+/// The remedy if there is no archive.
 const GIVE: &str = "give an archive made by `fathom record` or `fathom bench run`";
 
 /// What an archive is and which versions wrote it.
@@ -28,7 +28,7 @@ pub struct Meta {
     /// Who made it, such as `Fathom 0.2.0`.
     #[serde(default)]
     pub made_by: String,
-    /// What was done.
+    /// The kind of its content.
     pub kind: ArchiveKind,
     /// When it was made, ns since 1970 (CLOCK_REALTIME).
     pub created_unix_ns: u64,

@@ -34,7 +34,7 @@ pub const LIMITED_BY_MARK: &str = "limited by";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
-    /// What was known of the machine when a run began or was resumed.
+    /// The machine's facts when a run began or was resumed.
     Machine(Environment),
     /// The plan of the run. Older logs have none.
     Planned {
@@ -68,7 +68,7 @@ pub enum Entry {
     },
 }
 
-/// A replicate with what it printed.
+/// A replicate with its output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The process.

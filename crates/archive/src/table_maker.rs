@@ -35,7 +35,7 @@ pub trait TableMaker {
     fn make_without_meta(&self, dir: &Path, why: Error, context: &Context) -> Result<TableCounts, Failure>;
 }
 
-/// What tables were made from, and what was found: counts for people.
+/// Counts of what the tables were made from and of what was found, for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableCounts {
     /// What the log holds, such as 12 events.

@@ -16,7 +16,7 @@ use std::path::Path;
 pub struct Version {
     /// Its number.
     pub number: u32,
-    /// What it introduced.
+    /// The change it introduced.
     pub what: &'static str,
 }
 

@@ -24,7 +24,7 @@ pub enum Class {
     Sql,
     /// Public or a command's, depending on the row's name.
     Mark,
-    /// The same, of a fact: public unless its name says otherwise.
+    /// The same, for a fact: public unless its name indicates otherwise.
     Fact,
 }
 

@@ -15,7 +15,7 @@ pub enum Error {
     /// A file could not be read or written.
     #[error("cannot {what} {}: {source}", path.shown())]
     Io {
-        /// What was tried.
+        /// The failed operation.
         what: &'static str,
         /// The path.
         path: PathBuf,

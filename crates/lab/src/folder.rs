@@ -25,7 +25,7 @@ pub enum FolderError {
     /// The system refused something.
     #[error("cannot {action} {}", path.shown())]
     Io {
-        /// What was tried.
+        /// The failed operation.
         action: &'static str,
         /// The path.
         path: PathBuf,

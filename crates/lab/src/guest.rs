@@ -152,7 +152,7 @@ pub struct Config {
     pub keep: Option<PathBuf>,
     /// How long it may take to boot, not counting time during which the host gave it no processor.
     pub boot_limit: Duration,
-    /// How long it waits for a command before it ends by itself.
+    /// How long it waits for a command before it powers off.
     pub idle: Duration,
     /// A guest that runs a command and reports nothing for this long, counted likewise, hangs: its init reports every few
     /// seconds.

@@ -157,7 +157,7 @@ impl LoopDisk {
     /// Creates a disk of `bytes` (rounded up by losetup to its sector size) with `fs` on it.
     ///
     /// # Errors
-    /// See [`LoopDisk::available`]; or the message of a failing command. What was created until then is removed.
+    /// See [`LoopDisk::available`]; or the message of a failing command. Everything created so far is removed.
     pub fn create(bytes: u64, fs: FileSystem, backing: &Backing, options: &Options) -> Result<Self> {
         Self::available(fs).map_err(Error::other)?;
         let folder = match backing {
@@ -189,7 +189,7 @@ impl LoopDisk {
     /// Checks whether this machine can create such a disk: root, the tools, loop devices.
     ///
     /// # Errors
-    /// What is missing.
+    /// Describes what is missing.
     pub fn available(fs: FileSystem) -> std::result::Result<(), Unavailable> {
         crate::privilege::mounts()?;
         if !Path::new("/dev/loop-control").exists() {

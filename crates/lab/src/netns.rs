@@ -119,7 +119,8 @@ impl Namespace {
     /// Checks whether namespaces can be created here.
     ///
     /// # Errors
-    /// What is missing, or what the kernel refuses: a sentence for the user, and a test's reason to be skipped.
+    /// Describes what is missing, or what the kernel refuses: a sentence for the user, and a test's reason to be
+    /// skipped.
     pub fn available() -> Result<()> {
         crate::need("ip", "iproute2").map_err(Error::other)?;
         Self::create().map(drop)

@@ -55,7 +55,7 @@ mod tests {
         let mut busy = [loops().unwrap(), loops().unwrap(), loops().unwrap()];
         let patience = |child: &std::process::Child| Patience::of(child.id());
         let (idle, starved) = (patience(&sleeps), patience(&busy[0]));
-        // A fixed wait: its passing is what is measured.
+        // A fixed wait: its duration is what is measured.
         std::thread::sleep(Duration::from_millis(1500));
         let (idle, starved) = (idle.spent(), starved.spent());
         for child in busy.iter_mut().chain([&mut sleeps]) {

@@ -9,7 +9,7 @@ const ADMIN: (&str, u32) = ("CAP_SYS_ADMIN", 21);
 /// The capabilities for loading programs, tracing with them, and creating networks as well.
 const ALL: [(&str, u32); 4] = [ADMIN, ("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
 
-/// What is missing: a test's reason to be skipped, as a sentence without its subject.
+/// The missing privilege: a test's reason to be skipped, as a sentence without its subject.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lacking {
     /// It is not root.
@@ -27,7 +27,7 @@ pub enum Lacking {
 }
 
 /// # Errors
-/// What is missing.
+/// The missing privilege.
 pub fn full() -> Result<(), Lacking> {
     missing(&status(), &ALL)
 }
@@ -35,7 +35,7 @@ pub fn full() -> Result<(), Lacking> {
 /// The same for disks and mounts only.
 ///
 /// # Errors
-/// What is missing.
+/// The missing privilege.
 pub fn mounts() -> Result<(), Lacking> {
     missing(&status(), &[ADMIN])
 }
@@ -43,7 +43,7 @@ pub fn mounts() -> Result<(), Lacking> {
 /// All capabilities, and a kernel that can be recorded.
 ///
 /// # Errors
-/// What is missing.
+/// The missing privilege.
 pub fn live_kernel() -> Result<(), Lacking> {
     full()?;
     match Path::new("/sys/kernel/btf/vmlinux").exists() {

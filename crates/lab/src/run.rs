@@ -54,7 +54,7 @@ pub struct Options<'a> {
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// The workload ended by itself.
+    /// The workload exited.
     Ended {
         /// Its exit status.
         status: i32,

@@ -30,13 +30,13 @@ const LONGEST_S: u64 = 24 * 3600;
 /// Most disks of one guest: each takes a slot of its PCI bus.
 const MOST_DISKS: usize = 12;
 
-/// What is wrong with a scenario, as one sentence or as the lines marked by the TOML parser.
+/// An error in a scenario, as one sentence or as the lines marked by the TOML parser.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {what}")]
 pub struct Error {
     /// The file, or the setting.
     pub place: String,
-    /// What is wrong there.
+    /// The error there.
     pub what: String,
 }
 
@@ -44,7 +44,7 @@ pub struct Error {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it shows, in one line.
+    /// Its purpose, in one line.
     pub about: String,
     /// The machine.
     #[serde(default)]
@@ -280,7 +280,7 @@ impl Scenario {
     /// parts of the key separated by dots.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// Describes what is wrong, and where.
     pub fn parse(place: &str, text: &str, settings: &[String]) -> Result<Self, Error> {
         let wrong = |what: String| Error { place: place.to_string(), what };
         let mut scenario: Self = toml::from_str(text).map_err(|e| wrong(e.to_string().trim_end().to_string()))?;

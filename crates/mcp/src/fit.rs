@@ -13,7 +13,7 @@ const PLACES: usize = 12;
 const PLACES_PART: usize = 6;
 /// Maximum number of rounds: a hostile answer of many small parts is given up on.
 const ROUNDS: usize = 2000;
-/// Parts of an answer beside what was asked: they are cut first, and completely.
+/// Parts of an answer that are not its subject: they are cut first, and completely.
 const BESIDE: [&str; 8] =
     ["environment", "facts", "coverage", "device_commands", "driver_commands", "links", "relations", "files"];
 

@@ -33,7 +33,7 @@ fn work() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         // Skipped archives have been reported.
         Ok(false) => ExitCode::FAILURE,
-        // The reader has what it wanted: `| head`.
+        // The reader has enough: `| head`.
         Err(error) if gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let whole = sql::errors::whole(&error);

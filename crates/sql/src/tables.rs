@@ -68,7 +68,7 @@ pub trait Parts: Send + Sync {
     /// The files.
     ///
     /// # Errors
-    /// One of them is not what was written.
+    /// A file differs from what was written.
     fn parts(&self) -> Result<Vec<Part>>;
 }
 
@@ -125,7 +125,7 @@ impl TableProvider for FilesTable {
         if parts.is_empty() {
             return Ok(Arc::new(EmptyExec::new(Arc::new(self.schema.project(wanted)?))));
         }
-        // The planner passes filters to the files by itself.
+        // The planner pushes filters down to the files.
         let source = ParquetSource::new(self.files.clone());
         let rows: u64 = parts.iter().map(|part| part.rows).sum();
         let mut statistics = Statistics::new_unknown(self.files.table_schema());

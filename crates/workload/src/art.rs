@@ -289,7 +289,7 @@ pub(crate) fn executable(maps: &str) -> Vec<&str> {
     maps.lines().filter_map(mapping).filter(|m| m.executable).map(|m| m.path).collect()
 }
 
-/// What the lines `maps` of a process's memory map prove of its mode; `jar` is the one that it ran.
+/// What the lines `maps` of a process's memory map prove about its mode; `jar` is the executed one.
 ///
 /// # Errors
 /// They prove nothing, or another mode.
@@ -341,7 +341,7 @@ mod tests {
                 assert_eq!(proof(other, lines).is_ok(), other == mode, "{other} by {lines:?}");
             }
         }
-        // Compiled code together with a compiler is none of our modes.
+        // Compiled code together with a compiler is not one of our modes.
         assert!(MODES.iter().all(|(mode, _)| proof(mode, &[ART, JIT, ODEX]).is_err()));
     }
 

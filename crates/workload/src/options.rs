@@ -13,7 +13,7 @@ pub struct Spec {
     pub name: &'static str,
     /// Its default value.
     pub default: &'static str,
-    /// What it means, with its possible values.
+    /// Its meaning, with its possible values.
     pub help: &'static str,
 }
 

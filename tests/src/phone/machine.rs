@@ -174,7 +174,7 @@ impl Machine {
         self.run(line).map(drop)
     }
 
-    /// Powers it off at once, and on again: what was not written to the card is lost.
+    /// Powers it off abruptly, and on again: anything not yet written to the card is lost.
     pub(super) fn reboot(&self) -> Result<()> {
         let mut guest = self.guest.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
         drop(guest.take());

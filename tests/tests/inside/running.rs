@@ -328,7 +328,7 @@ pub fn killed(rounds: u64) -> Result<()> {
             std::thread::sleep(Duration::from_micros((drawn >> 33) % 1_200_000));
         }
         if round % 6 == 5 {
-            // While it removes what it brought in.
+            // Interrupted first, so that it is killed while it removes its object.
             // SAFETY: a signal to this test's own child.
             unsafe { libc::kill(recorder.id().cast_signed(), libc::SIGINT) };
             // A fixed wait: up to a random moment.

@@ -82,7 +82,7 @@ fn names<'a>(lines: &[&'a str], lane: bool) -> Vec<(usize, &'a str)> {
     found
 }
 
-/// What is wrong with a name.
+/// Returns what is wrong with a name.
 fn misnamed(name: &str) -> Option<String> {
     let name = name.strip_prefix("long::").unwrap_or(name);
     let length = name.chars().count();

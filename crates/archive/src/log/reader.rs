@@ -30,7 +30,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Whether there is none.
+    /// Whether nothing is damaged.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -65,7 +65,7 @@ const WINDOW: u64 = 64 << 10;
 /// LZ4 expands one byte to at most 255 (its block format, "the end of block conditions").
 const LZ4_MOST: usize = 255;
 
-/// What is at an offset of the file.
+/// The content at an offset of the file.
 enum Found {
     Chunk(ChunkHeader, Vec<u8>),
     /// No valid chunk; with the header if that is intact and of this log.

@@ -16,7 +16,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// What was written.
+/// A summary of the written log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogSummary {
     /// Events in the log.

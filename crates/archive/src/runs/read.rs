@@ -18,7 +18,7 @@ const LONGEST: u64 = 1 << 30;
 /// The most cells that may be lost of a design whose number of cells is unknown.
 const MOST_CELLS: u64 = 1000;
 
-/// What is wrong with a log.
+/// Damage found in a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Damage {
     /// Lines that cannot be read, by number from 1, with the reason.

@@ -33,7 +33,7 @@ pub(crate) fn read(dir: &Path, table: &TableInfo, each: &mut dyn FnMut(&[Cell]))
     Ok(())
 }
 
-/// Opens a table's file, if its content is what was written.
+/// Opens a table's file, if its content is as written.
 ///
 /// # Errors
 /// [`Error::Damaged`] if it is not, [`Error::Io`].

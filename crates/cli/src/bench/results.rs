@@ -52,7 +52,7 @@ impl ResultFiles {
         }
     }
 
-    /// Writes them. `run` is what was run, for the manual's page of comparisons.
+    /// Writes them. `run` is the command that was run, for the manual's page of comparisons.
     pub fn write(&self, benchmark: &Benchmark, all: &[Results], run: Option<&[String]>) -> Result<()> {
         if let Some(path) = &self.csv {
             destination::text(path, &bench::show::csv(benchmark))?;

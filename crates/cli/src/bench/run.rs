@@ -100,7 +100,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The designs to run; for a resumed run, those that its archive was made for.
+/// The designs to run; for a resumed run, those of its archive.
 fn design_names(args: &args::BenchRun, dir: &Path) -> Vec<String> {
     let words = || args::asked_run(Meta::read(dir).ok()?.command.get(1..)?).ok();
     if args.resume.is_some() { words().unwrap_or_default().what } else { args.what.clone() }

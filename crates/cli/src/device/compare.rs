@@ -88,7 +88,7 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
     Ok(Some(if done.results.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }))
 }
 
-/// Records the papers' INSERTs on both, each with its own journal mode; returns nothing if somebody interrupted.
+/// Records the papers' INSERTs on both, each with its own journal mode; returns `None` if interrupted.
 fn traced(measure: &MeasureBoth, sides: [(&DeviceAddress, &str); 2], folder: &Path) -> Result<Option<Traced>> {
     let load = if measure.quick { QUICK } else { LOAD };
     let Some(figures) = inserts::record_both(sides, load, folder, &measure.binary)? else { return Ok(None) };

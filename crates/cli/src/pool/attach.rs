@@ -43,7 +43,8 @@ pub fn run(args: &PoolAttach) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Attaches the disk, maintains the connection until it is ended or somebody detaches the disk, and detaches it.
+/// Attaches the disk, maintains the connection until it is ended or the disk is detached by another process, and
+/// detaches the disk.
 fn stay(endpoint: &Endpoint, device: &str) -> Result<ExitCode> {
     let index = index(device).ok_or_else(|| Usage(format!("{device} is not an NBD device such as /dev/nbd0")))?;
     super::local(1, async {

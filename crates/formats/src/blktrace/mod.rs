@@ -189,7 +189,7 @@ fn records<'a>(bytes: &'a [u8], all: &mut Vec<Record<'a>>, out: &mut Gathered) -
         let sound = rest.len() >= HEADER && word(rest, 0) & !0xff == MAGIC;
         let length = if sound { HEADER + number(rest, 46, 2) as usize } else { 0 };
         if !sound || rest.len() < length {
-            // Of a truncated trace, what is there is kept.
+            // The complete part of a truncated trace is kept.
             out.damaged += 1;
             return Ok(());
         }
@@ -240,7 +240,7 @@ impl Record<'_> {
         let mut letters = String::new();
         let mut put = |wanted: bool, letter: char| letters.extend(wanted.then_some(letter));
         let data = self.bytes > 0;
-        // A flush by itself is an operation; before another one it is a flag.
+        // A flush alone is an operation; with another operation it is a flag.
         let alone = self.has(category::FLUSH) && !self.has(category::WRITE) && !data;
         put(self.has(category::FLUSH), 'F');
         let operation = match () {

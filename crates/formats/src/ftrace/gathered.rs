@@ -18,7 +18,7 @@ const MOST_NAMES: usize = 4096;
 /// Why a file is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// It has nothing that Fathom knows.
+    /// It contains nothing that Fathom supports.
     Empty(&'static str),
     /// It holds more events than memory allows.
     TooLarge,

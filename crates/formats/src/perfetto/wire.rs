@@ -60,7 +60,7 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// As a number; 0 if it is none, which is protobuf's value for a missing field.
+    /// As a number; 0 if it is not one, which is protobuf's value for a missing field.
     pub fn number(self) -> u64 {
         match self {
             Self::Number(x) => x,

@@ -9,7 +9,7 @@ impl Scenario {
     /// Creates a scenario of disks, each `BUS` or `BUS:SIZE`.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// Describes what is wrong, and where.
     pub fn of_disks(disks: &[String], settings: &[String]) -> Result<Self, Error> {
         let mut text = "about = \"a shell\"\n".to_string();
         for (i, disk) in disks.iter().enumerate() {

@@ -7,7 +7,7 @@ use super::{Backend, Bus, Disk, FOLDER, Scenario};
 pub(crate) const PREPARE: &str = "/lab/prepare";
 /// The script of the workload.
 pub(crate) const WORKLOAD: &str = "/lab/workload";
-/// Holds the workload's exit status, once it ended by itself.
+/// Contains the workload's exit status, once it has exited.
 pub(crate) const STATUS: &str = "/run/workload.status";
 /// The recording's name in the shared folder.
 pub(crate) const ARCHIVE: &str = "trace.fathom";

@@ -126,7 +126,7 @@ impl Store {
     /// Reads a whole file.
     ///
     /// # Errors
-    /// It cannot be read; `None` if there is none.
+    /// It cannot be read. A missing file is `None`.
     pub async fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
         match self.inner.get(&self.location(path)).await {
             Ok(found) => Ok(Some(found.bytes().await.with_context(|| format!("reading {path}"))?.to_vec())),
@@ -218,7 +218,7 @@ impl Store {
         }
     }
 
-    /// Uploads a file to a store: as one request, which is retried by itself, or in parts.
+    /// Uploads a file to a store: as one request, which is retried automatically, or in parts.
     async fn upload(&self, file: &NamedTempFile, bytes: u64, path: &str) -> Result<()> {
         let mut source = file.reopen()?;
         if bytes <= PART {
@@ -242,7 +242,7 @@ impl Store {
         Ok(())
     }
 
-    /// Creates a small file if there is none of its name; returns false if there is.
+    /// Creates a small file if none of that name exists; returns false if one does.
     ///
     /// # Errors
     /// It cannot be written.

@@ -147,7 +147,7 @@ impl Exporter {
         }
     }
 
-    /// Sends what is new.
+    /// Sends new operations.
     async fn look(
         &self,
         place: &str,

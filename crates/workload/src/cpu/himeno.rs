@@ -19,7 +19,7 @@ pub struct Size {
     /// Points of the grid in each dimension.
     pub grid: [usize; 3],
     /// Bits of gosa. In single precision the sum stops growing when a term is less than half of its last digit: at L
-    /// and XL it has, at a power of two, and says nothing about the result any more.
+    /// and XL it has, at a power of two, and is no longer meaningful.
     pub gosa: u32,
     /// Checksum of the pressure, which is meaningful at every size.
     pub pressure: u64,

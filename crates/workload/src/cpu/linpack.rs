@@ -53,7 +53,7 @@ pub enum OrderError {
 /// Parses an order.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Describes what is wrong with it.
 pub fn order(text: &str) -> Result<usize, OrderError> {
     let n: usize = text.parse().map_err(|_| OrderError::NotANumber(text.into()))?;
     if !(2..=20_000).contains(&n) {

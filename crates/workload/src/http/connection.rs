@@ -18,7 +18,7 @@ const LONGEST_BODY: usize = 64 << 20;
 /// Bytes per read.
 const READ: usize = 64 << 10;
 
-/// What is common to all connections.
+/// State common to all connections.
 #[derive(Debug)]
 pub struct Plan {
     /// The server.

@@ -283,7 +283,7 @@ fn first_body(plan: &Plan, p: &Parameters) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// Iterations tried per size. The shortest counts: one that was interrupted by other work says nothing.
+/// Iterations tried per size. The shortest counts: one that was interrupted by other work is meaningless.
 const TRIES: u64 = 3;
 
 /// Returns the requests per iteration: doubled until it lasts long enough that the cost of clock and harness is

@@ -9,7 +9,7 @@ pub const HEAD: usize = 16 << 10;
 /// Most header lines.
 const HEADERS: usize = 96;
 
-/// What a request asks for.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
     /// The body.
@@ -23,7 +23,7 @@ pub enum RequestKind {
 /// A request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// What is requested.
+    /// Its kind.
     pub asked: RequestKind,
     /// Whether the connection is closed after its response.
     pub last: bool,

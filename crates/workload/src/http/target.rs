@@ -21,7 +21,7 @@ pub enum UrlError {
     Syntax {
         /// The text.
         text: String,
-        /// What is wrong with it.
+        /// The error in it.
         why: &'static str,
     },
     /// The resolver failed.

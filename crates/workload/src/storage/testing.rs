@@ -16,7 +16,7 @@ impl Scratch {
         &self.0
     }
 
-    /// What is left in it.
+    /// Number of files left in it.
     pub(crate) fn left(&self) -> usize {
         std::fs::read_dir(&self.0).unwrap().count()
     }

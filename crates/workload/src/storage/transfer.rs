@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 /// Seed of the files' content.
 pub(super) const SEED: u64 = 2014;
 
-/// What is transferred, and how often.
+/// The files, blocks and iterations of a transfer.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     /// The workload's name, for marks and files.

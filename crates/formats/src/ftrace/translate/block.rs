@@ -139,7 +139,7 @@ pub struct Completion {
     pub flags: u16,
 }
 
-/// What is in flight on one disk.
+/// Bios, requests and flushes in flight on one disk.
 #[derive(Debug, Default)]
 struct Disk {
     bios: VecDeque<Bio>,

@@ -41,7 +41,7 @@ use operations::Operations;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use tasks::Tasks;
 
-/// What is known besides the trace.
+/// Context that is not in the trace.
 #[derive(Debug, Clone)]
 pub struct TraceContext {
     /// The architecture of the system call numbers.

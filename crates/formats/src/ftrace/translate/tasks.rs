@@ -37,7 +37,7 @@ const KERNEL_NAMES: [&str; 24] = [
     "writeback",
 ];
 
-/// What is known of tasks.
+/// Known tasks.
 #[derive(Debug, Clone, Default)]
 pub struct Tasks {
     /// Thread to process.

@@ -61,7 +61,7 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// A separate function, since the compiler knows only of parameters that they do not overlap with anything.
+    /// A separate function, since the compiler can assume that there is no aliasing only for parameters.
     #[inline(never)]
     fn step(&self, next: &mut [f32], mut gosa: f32) -> f32 {
         let n = next.len();

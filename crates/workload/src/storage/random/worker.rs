@@ -38,7 +38,7 @@ const LOOK: u64 = 256;
 /// The longest latency with a bucket of its own, ns.
 const LONGEST: u64 = 3_600_000_000_000;
 
-/// What is common to all threads.
+/// Parameters common to all threads.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     pub path: &'a Path,
