@@ -101,9 +101,9 @@ fn is_below(field: &str, way: &str) -> bool {
 #[derive(Debug, Default, PartialEq)]
 struct Contract {
     fields: BTreeSet<String>,
-    /// Those of them that their object may lack.
+    /// Fields that their object may lack.
     optional: BTreeSet<String>,
-    /// Those of them whose content was never seen.
+    /// Fields whose content was never seen.
     unknown: BTreeSet<String>,
 }
 

@@ -687,7 +687,7 @@ fn killed_load() -> Result<()> {
 
 fn without_root() -> Result<()> {
     let bench = Bench::new()?;
-    // nobody must not need another path to the binary and to the folder than root.
+    // The user nobody must have the same path to the binary and to the folder as root.
     fs::copy(fathom(), bench.path("fathom"))?;
     let nobody = 65534;
     for path in [bench.folder.path().to_path_buf(), bench.path("disk")] {

@@ -555,7 +555,7 @@ fn other_root() -> Result<()> {
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)
 }
 
-/// All ways in which a program can look.
+/// All ways in which a program can inspect its environment.
 const ENVIRONMENT: &str = "
 env; printenv LD_PRELOAD; tr '\\0' '\\n' < /proc/self/environ
 env -i sh -c env
@@ -584,7 +584,7 @@ fn environment() -> Result<()> {
     Ok(())
 }
 
-/// Runs until it is told to end, and prints the address of its SQLite.
+/// Runs until its end is requested, and prints the address of its SQLite.
 const OUTLIVES: &str = r#"
 import sqlite3, sys, os, time
 db = sqlite3.connect(":memory:", isolation_level=None)
@@ -799,7 +799,7 @@ fn ended_as_counted(program: &Path, runs: &[(&str, &str)]) -> Result<()> {
     Ok(())
 }
 
-/// A probe that is left out is reported, and leaves nothing of its kind.
+/// A probe that is left out is reported, and leaves no events behind.
 fn left_out() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let database = disk.path().join("t.db");

@@ -1,6 +1,6 @@
-//! The workspace's test programs, built once and run by several users: the lanes, the lane `privileged`, the long tests. Cargo chooses a
-//! dependency's features by the packages that it is asked to build, and would rebuild half of them for each other choice. `make test` has
-//! them linted in the same build.
+//! The workspace's test programs, built once and used several times: by the lanes, the lane `privileged`, the long tests. Cargo chooses a
+//! dependency's features by the packages that it is requested to build, and would rebuild half of them for each other choice. `make test`
+//! lints them in the same build.
 
 use crate::metadata::packages;
 use crate::run::{cargo, has_component, output};

@@ -175,7 +175,7 @@ impl Lanes {
         }
     }
 
-    /// Runs a lane. One that cannot be run counts as failed.
+    /// Runs a lane. A lane that cannot be run counts as failed.
     fn lane(&self, lane: &str, output: &mut Vec<u8>) -> Count {
         let commands = self.commands(lane);
         let mut total = Count::default();

@@ -106,7 +106,7 @@ impl Archive {
         LogReader::open(&self.dir)
     }
 
-    /// Whether its tables were made. They are there completely or not at all.
+    /// Whether its tables exist. They exist completely or not at all.
     pub fn has_tables(&self) -> bool {
         tables::Index::path(&self.dir).is_file()
     }

@@ -143,7 +143,7 @@ pub enum Error {
 /// Why a log takes no more. Reaching a requested limit is not a failure; a full disk always is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoRoom {
-    /// The limit that was asked for.
+    /// The requested limit.
     Limit {
         /// The limit.
         bytes: u64,

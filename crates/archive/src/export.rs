@@ -63,7 +63,7 @@ fn interrupted(to: &Path, context: &Context) -> Result<()> {
     if context.cancelled() { Err(Error::Interrupted { path: to.into() }) } else { Ok(()) }
 }
 
-/// Lets `each` write every table under a temporary name in the folder `to`. The tables get their own names when all are complete: mixed
+/// Has `each` write every table under a temporary name in the folder `to`. The tables get their own names once all are complete: mixed
 /// with those of an earlier export they would match no archive.
 fn each_table(
     archive: &Archive,

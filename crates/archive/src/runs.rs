@@ -512,7 +512,7 @@ mod tests {
     }
 
     /// Whichever lines are removed, changed, duplicated or moved: the remaining ones are as written, and the end is accepted only
-    /// if everything is there. The mended log is intact.
+    /// if nothing is missing. The mended log is intact.
     #[test]
     fn intact_lines_of_damaged_log_are_used() {
         let dir = tempfile::tempdir().unwrap();

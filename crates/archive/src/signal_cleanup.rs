@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// Sent by a user or by the system. One that is ignored (nohup) stays ignored.
 const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// Files, and the folder that they are in if that goes too.
+/// Files, and their folder if that is removed too.
 struct Paths {
     files: Vec<CString>,
     folder: Option<CString>,

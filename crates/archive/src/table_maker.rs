@@ -16,7 +16,7 @@ pub trait TableMaker {
     /// Where its log is in the archive `dir`.
     fn log(&self, dir: &Path) -> PathBuf;
 
-    /// Whether its log may be read while it is written; the tables of such an archive are made anew each time it is opened.
+    /// Whether its log may be read while it is written; the tables of such an archive are rebuilt each time it is opened.
     fn reads_live(&self) -> bool;
 
     /// Reports that an archive is opened whose tables must be made first; `live` if it is being written.
@@ -87,7 +87,7 @@ pub fn open(dir: &Path, makers: &[&dyn TableMaker], context: &Context) -> Result
     Ok(Archive::open(dir)?)
 }
 
-/// Makes the tables of the archive at `dir` anew. If `meta.json` is missing or damaged, the log that exists selects the table
+/// Rebuilds the tables of the archive at `dir`. If `meta.json` is missing or damaged, the log that exists selects the table
 /// maker.
 ///
 /// # Errors

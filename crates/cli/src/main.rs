@@ -39,7 +39,7 @@ use std::process::ExitCode;
 /// The sources this program was built from, for [`model::program`] to find in the executable.
 static SOURCES: &str = concat!("fathom-sources:", env!("FATHOM_SOURCES"));
 
-/// Wrong usage that the parser cannot detect: something that was asked for does not exist.
+/// Wrong usage that the parser cannot detect: something requested does not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Usage(String);

@@ -5,7 +5,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::Context;
 use std::sync::Arc;
 
-/// A context whose progress is drawn on stderr, if that is a terminal and `quiet` is not asked for.
+/// A context whose progress is drawn on stderr, if that is a terminal and `quiet` is not set.
 pub fn context(quiet: bool) -> Context {
     let bar = ProgressBar::with_draw_target(
         None,

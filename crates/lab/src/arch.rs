@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(Arch::Aarch64.program(&ours).unwrap(), built);
         let beside = elf("target/release/fathom-aarch64", 183);
         assert_eq!(Arch::Aarch64.program(&ours).unwrap(), beside);
-        // A program older than ours is not run without being asked for.
+        // A program built from other sources is not used.
         let own = std::fs::read(&ours).unwrap();
         std::fs::write(&ours, [&own[..], SOURCES.as_bytes(), &[b'a'; 64]].concat()).unwrap();
         let said = Arch::Aarch64.program(&ours).unwrap_err().to_string();

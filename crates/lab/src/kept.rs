@@ -24,8 +24,8 @@ exec >/dev/null
 cat >/dev/null
 "#;
 
-/// Waits for processes that use the mount a moment longer; then the mount goes with its last user. A mount that a test unmounted itself is
-/// gone already, and what the test mounted over it goes too.
+/// Waits for processes that use the mount a moment longer; after that the mount disappears with its last user. A mount that a test
+/// unmounted itself is gone already, and anything that the test mounted over it is removed too.
 const UNMOUNT: &str = r#"
 for i in 1 2 3 4 5 6 7 8 9 10; do
     mountpoint -q "$1" || exit 0

@@ -49,7 +49,7 @@ pub struct Rate {
     pub queue_packets: u32,
 }
 
-/// Bytes that every packet counts as: those of the largest.
+/// Bytes that every packet is charged as: those of the largest.
 pub const PACKET_BYTES: u32 = 1514;
 
 /// Packets that pass at once after an idle period: a token bucket needs some.

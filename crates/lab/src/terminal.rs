@@ -22,7 +22,7 @@ impl Joined {
     }
 }
 
-/// Connects our terminal with the guest's, until that is gone; the guest's output goes to `out`.
+/// Connects our terminal with the guest's, until the guest is gone; the guest's output goes to `out`.
 pub fn join(terminal: UnixStream, mut out: impl Write + Send + 'static) -> Option<Joined> {
     let mut to = terminal.try_clone().ok()?;
     let raw = Raw::enter();

@@ -1,8 +1,8 @@
 //! Keeps QEMU's main loop awake.
 //!
-//! QEMU 7.2 occasionally sleeps for ever although a timer of the guest is due: the processors' thread in `qemu_cond_wait`, the main
-//! thread in `ppoll`, no processor time used for minutes, in one of eleven runs of f2fs on an SD card beside other work. One byte on
-//! QEMU's monitor ended it (docs/results/limits.md): the guest continued as if nothing had happened. So QEMU gets a byte several times a
+//! QEMU 7.2 occasionally sleeps forever although a timer of the guest is due: the vCPU thread in `qemu_cond_wait`, the main thread in
+//! `ppoll`, no processor time used for minutes, in one of eleven runs of f2fs on an SD card alongside other work. One byte on QEMU's
+//! monitor ended it (docs/results/limits.md): the guest continued as if nothing had happened. So QEMU gets a byte several times a
 //! second: it ends the main thread's `ppoll`, which then checks its timers.
 //!
 //! Uncertainty: why it sleeps was inferred from QEMU's source, not traced. An emulated SD card writes its file from the processors' own

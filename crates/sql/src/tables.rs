@@ -1,7 +1,7 @@
 //! A table of many archives as one: the Parquet files that hold its rows, each with the values that identify them.
 //!
 //! A file of an archive has neither device nor run; they are attached to its rows while it is read, as values that cost nothing and
-//! by which whole files can be skipped. A file of a fleet has all of them but the date. An archive without such a table adds no
+//! by which whole files can be skipped. A file of a fleet has all of them except the date. An archive without such a table adds no
 //! rows.
 
 use anyhow::Result;

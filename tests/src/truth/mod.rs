@@ -1,7 +1,7 @@
 //! Truth for the claims of `explain` and the predictions of `whatif`: a program with known settings runs on a disk of its own, something is
 //! changed that is known in every detail, and Fathom's output is compared with it.
 //!
-//! Every workload is drawn anew from a seed, so that rules cannot be tuned to it: rows, their size, the page's size, the journal's
+//! Every workload is drawn from a new seed, so that rules cannot be tuned to it: rows, their size, the page's size, the journal's
 //! mode.
 
 pub mod causes;
@@ -96,7 +96,7 @@ impl Disk {
     }
 }
 
-/// A device drawn anew: writes of 0.1 to 1 ms, flushes of 1 to 8 ms.
+/// Draws a random device: writes of 0.1 to 1 ms, flushes of 1 to 8 ms.
 pub fn device(random: &mut Random) -> (u64, u64) {
     (100 + random.below(900), 1000 + random.below(7000))
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// The program as run by nobody without any capability, in this folder and from a copy in it.
+/// The program as run by the user nobody without any capability, in this folder and from a copy in it.
 fn unprivileged(folder: &Path) -> Result<Command> {
     let copy = folder.join("fathom");
     fs::copy(fathom(), &copy)?;

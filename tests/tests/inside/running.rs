@@ -315,7 +315,8 @@ pub fn killed(rounds: u64) -> Result<()> {
         let (mut recorder, archive, _) = Recording::spawn(folder.path(), "inside", &[program.pid()])?;
         drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let before = maps(program.pid())?.contains("fathom-inside");
-        // Two thirds from when the object is there: earlier, it would seldom be in the middle of something.
+        // In two thirds of the rounds, once the object is loaded: earlier, it would seldom be in the middle of
+        // something.
         if round % 3 > 0 {
             until("it to be attached to, or the recorder to be done", || {
                 Ok(maps(program.pid())?.contains(&format!("fathom-inside-{}-", recorder.id()))

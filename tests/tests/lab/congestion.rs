@@ -2,12 +2,12 @@
 //!
 //! Both run over the same emulated link, one after the other, and their windows are compared cycle by cycle: a cycle is the
 //! growth from one reduction to the next. Cycles are compared instead of whole curves because the guest is emulated in
-//! software, and a host that is busy for 50 ms drops a packet more or less; from there two curves of the very same code are out
-//! of step and their difference says nothing. What an algorithm decides is what it leaves after a loss and how the window grows
-//! from there until the next. The sender samples every 10 ms of the guest's own clock: where it did not for [`STALL`], the
-//! guest stood still, and the cycle is not counted, whatever it was like. If that leaves too few, or two flows differ by more
-//! than allowed, another pair is sent and the cycles of all are judged together, by the same bounds: chance shrinks with more
-//! cycles, a difference of the algorithms does not.
+//! software, and a host that is busy for 50 ms causes one packet drop more or less; from there two curves of the very same code
+//! are out of step and their difference is meaningless. An algorithm decides how much of the window remains after a loss and
+//! how it grows from there until the next. The sender samples every 10 ms of the guest's own clock: where it did not for
+//! [`STALL`], the guest stalled, and the cycle is not counted, whatever it was like. If that leaves too few, or two flows
+//! differ by more than allowed, another pair is sent and the cycles of all are judged together, by the same bounds: chance
+//! shrinks with more cycles, a difference of the algorithms does not.
 
 use super::{program, sh};
 use anyhow::{Context, Result, ensure};
@@ -40,7 +40,7 @@ const MODULES: [&str; 5] = ["veth", "sch_netem", "tcp_bic", "tcp_htcp", "tcp_wes
 const SECONDS: u32 = 35;
 /// Shorter cycles, in milliseconds, are parts of the kernel's recovery, not growth.
 const SHORTEST: u32 = 500;
-/// Between two samples, in milliseconds: a guest that stood still for this long has dropped a packet more or less.
+/// Milliseconds between two samples: a guest that stalled for this long has dropped a packet more or less.
 const STALL: u32 = 50;
 /// Fewer cycles than this prove nothing.
 const FEWEST: usize = 3;
@@ -167,7 +167,7 @@ fn samples(text: &str) -> Result<Vec<Sample>> {
     text.lines().map(|l| line(l).with_context(|| format!("no sample: {l}"))).collect()
 }
 
-/// Puts a flow behind others. The gap between two counts as a stall, so that no cycle begins in one and ends in the next.
+/// Appends a flow to others. The gap between two counts as a stall, so that no cycle begins in one and ends in the next.
 fn append(flows: &mut Vec<Sample>, flow: Vec<Sample>) {
     let after = flows.last().map_or(0, |last| last.ms + 10 * STALL);
     flows.extend(flow.into_iter().map(|s| Sample { ms: s.ms + after, ..s }));

@@ -14,8 +14,7 @@ const LINES: usize = 800;
 /// Tests and generated files may be longer.
 const LINES_OF_TESTS: usize = 1_500;
 
-/// Everyone who clones the repository has a file for ever, even one that is removed again: nothing made from its sources has to be this
-/// large.
+/// Everyone who clones the repository has every file forever, even a removed one: nothing made from its sources has to be this large.
 const BYTES: u64 = 1 << 20;
 
 /// Words that must not be published: unfinished work, and paths that exist on one machine only. Written in two halves,

@@ -89,8 +89,8 @@ impl LogWriter {
     /// Appends one record: header and body, as [`model::Event::encode`] or a probe makes it.
     ///
     /// # Errors
-    /// [`Error::Full`] from the moment that the disk or the limit is reached: the caller ends the recording and keeps
-    /// what there is. [`Error::BadRecord`] for bytes that cannot be a record; the log goes on.
+    /// [`Error::Full`] once the disk or the limit is reached: the caller ends the recording and keeps what was written.
+    /// [`Error::BadRecord`] for bytes that cannot be a record; the log remains usable.
     pub fn append(&mut self, record: &[u8]) -> Result<()> {
         if !(Header::SIZE..=MAX_RECORD).contains(&record.len()) {
             return Err(Error::BadRecord { bytes: record.len() });

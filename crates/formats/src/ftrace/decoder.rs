@@ -105,7 +105,7 @@ kinds! {
     F2fsWriteBegin = "f2fs_write_begin" ["dev", "ino", "pos", "len"];
     /// f2fs begins to sync a file.
     F2fsSyncEnter = "f2fs_sync_file_enter" ["dev", "ino"];
-    /// A read looks for pages in the cache.
+    /// A read looks up pages in the cache.
     GetPages = "mm_filemap_get_pages" ["s_dev", "i_ino", "index", "last_index"];
     /// A page was added to the page cache.
     CacheAdd = "mm_filemap_add_to_page_cache" ["s_dev", "i_ino", "index", "order"];

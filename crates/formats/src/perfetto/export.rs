@@ -328,7 +328,7 @@ impl<'a, W: Write> Exporter<'a, W> {
             self.done.flows += 1;
             let id = self.done.flows;
             // Perfetto orders by time: an arrow starts where the earlier slice begins, and a flush may already have
-            // been under way when a waiter arrived. If both begin at once, neither end may be marked as the last.
+            // been in flight when a waiter arrived. If both begin at once, neither end may be marked as the last.
             let (begin, end) = if rows.spans[child].start_ns < rows.spans[parent].start_ns {
                 (child, parent)
             } else {

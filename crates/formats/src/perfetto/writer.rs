@@ -303,7 +303,7 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Ends the trace: all that was written goes to where it belongs.
+    /// Ends the trace: flushes the output and returns it.
     pub fn finish(mut self) -> io::Result<W> {
         self.out.flush()?;
         Ok(self.out)

@@ -135,7 +135,7 @@ pub fn everything() -> Made {
     // A call of zero length, and one that ends together with its outer one.
     t.span(Layer::Syscall, "lseek", 51_500, Some(51_500));
     t.span(Layer::Syscall, "pread64", 52_900, Some(53_000));
-    // A flush that is under way when the last of its forty waiters arrives, which is more than are drawn.
+    // A flush that is in flight when the last of its forty waiters arrives, which is more than are drawn.
     let flush = t.span(Layer::Driver, "flush", 60_000, Some(70_000));
     for i in 0..40 {
         let waiter = t.span(Layer::Syscall, "fsync", 60_000 - 20 + i * 2, Some(71_000 + i));

@@ -37,7 +37,7 @@ pub fn print(text: &str) -> Result<()> {
 trait Sink {
     /// Some rows.
     fn rows(&mut self, rows: &RecordBatch) -> Result<()>;
-    /// No more will come.
+    /// Ends the output.
     fn finish(&mut self) -> Result<()>;
 }
 

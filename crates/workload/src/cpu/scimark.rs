@@ -1,8 +1,8 @@
 //! SciMark 2 (R. Pozo, B. Miller, NIST): five kernels in double precision, with the published sizes, generator, seed and
 //! counts of operations. The composite is the arithmetic mean of their five rates.
 //!
-//! Two things to know about the published counts, which are kept so that scores compare with everybody's: a Fourier
-//! transform forward and back counts as one, and LU's count leaves out its copy of the matrix, though its time has it.
+//! Two peculiarities of the published counts are kept so that scores are comparable with published ones: a Fourier
+//! transform forward and back counts as one, and LU's count omits its copy of the matrix, though its time includes it.
 
 use super::Native;
 use super::checksum::checksum;

@@ -1,9 +1,9 @@
 //! The system's own SQLite, through its program `sqlite3`: a static binary cannot load the system's library, and the
 //! system's applications use what the system's vendor built, with its version and its settings.
 //!
-//! The program keeps running, with the database open, and reads SQL from a pipe: it parses and prepares each statement,
-//! which is text, anew, and formats and discards the rows of a SELECT. That is part of the measured time, and is stated with
-//! the result: a few microseconds per statement, which is little compared with a synced INSERT and much compared with a
+//! The program keeps running, with the database open, and reads SQL from a pipe: it parses and prepares each statement
+//! again, since it is text, and formats and discards the rows of a SELECT. That is part of the measured time, and is stated
+//! with the result: a few microseconds per statement, which is little compared with a synced INSERT and much compared with a
 //! scan. Start and end are observed through the pipe, at a cost of tens of microseconds per iteration.
 
 use super::contents::text_of;

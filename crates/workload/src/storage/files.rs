@@ -1,4 +1,5 @@
-//! The run's own folder: everything that it makes is in it, and is removed when the run ends, fails or is cancelled.
+//! The run's own folder: it contains everything that the run creates, and is removed when the run ends, fails or is
+//! cancelled.
 //!
 //! Files keep their names while they are used, so that a recording can identify them and a user who wonders what fills
 //! the disk can see it. The price: SIGKILL leaves them. They are named `fathom-…`.

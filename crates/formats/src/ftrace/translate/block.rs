@@ -5,8 +5,8 @@
 //! sectors, have the same operation, and are not carried yet. The linker calls such links `address`, not `exact`
 //! ([`super`]).
 //!
-//! A flush carries no sectors. Its waiters are simulated as in block/blk-flush.c: those that arrive while a flush is
-//! under way share the next one.
+//! A flush carries no sectors. Its waiters are simulated as in block/blk-flush.c: those that arrive while a flush is in
+//! flight share the next one.
 //!
 //! *Uncertainty*: two bios that write the same sectors at the same time are distinguished only by age. A disk with several
 //! hardware queues has a flush queue for each; here they are one.
@@ -149,7 +149,7 @@ struct Disk {
     inserted: VecDeque<(u64, DiskOp, u64)>,
     /// Writes through the flush machinery whose data is done: sector, request, bio.
     sequences: Vec<(u64, u64, u64)>,
-    /// The waiters of the flush that is under way, and of the next.
+    /// The waiters of the flush in flight, and of the next.
     running: Vec<(u64, u8)>,
     pending: Vec<(u64, u8)>,
     under_way: bool,
@@ -158,7 +158,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// `blk_kick_flush`: the next flush begins when neither a flush nor data of such a write is under way, and takes all
+    /// `blk_kick_flush`: the next flush begins when neither a flush nor data of such a write is in flight, and takes all
     /// waiters at that time.
     fn kick(&mut self) {
         if !self.under_way && self.running.is_empty() && self.data_in_flight == 0 {

@@ -143,7 +143,7 @@ impl Team {
         }
     }
 
-    /// Waits for the round after `seen`; none if there will be none.
+    /// Waits for the round after `seen`; `None` if there is none.
     fn order(&self, seen: u64) -> Option<(u64, u64, bool)> {
         let mut board = self.board();
         while board.round == seen && !board.stop {
