@@ -1,8 +1,8 @@
 //! Locks an archive for writing: one process at a time, and nobody moves or replaces the archive meanwhile.
 //!
 //! The kernel keeps the lock (flock on the file `lock`) and releases it however its holder ends, so that a file left behind by
-//! a crash blocks nobody. The file holds the holder's process ID, for people only. Where a file system has no such locks (some
-//! network file systems), nothing is locked.
+//! a crash blocks nobody. The file holds the holder's process ID, for error messages, and for the holder to recognise its own lock.
+//! Where a file system has no such locks (some network file systems), nothing is locked.
 
 use crate::error::{Error, Result, Tried};
 use std::fs::{File, OpenOptions};

@@ -2,7 +2,7 @@
 //!
 //! - [`mod@format`]: the kernel's description of the layout of its events.
 //! - [`page`]: the sub-buffers that hold them.
-//! - [`seen`]: the events that Fathom interprets, with their fields at positions that are the same for every kernel.
+//! - [`decoder`]: the events that Fathom interprets, with their fields at positions that are the same for every kernel.
 //! - [`calls`]: the numbers of system calls, by architecture.
 //! - [`merge`]: merges the CPUs' streams in time order.
 //! - [`text`]: traces as text.

@@ -3,7 +3,7 @@
 //!
 //! Each states in one word, `--state`, what lies between the program and the disk, since that changes the number more
 //! than most disks do ([`state`]). Each proves its result: every block carries a value computed from its offset and a
-//! seed ([`pattern`]). Each reports the disk's own counts ([`place`]), so that a "cold" read that never reached the disk,
+//! seed ([`pattern`]). Each reports the disk's own counts ([`directory`]), so that a "cold" read that never reached the disk,
 //! or a read of one byte that cost a page, shows in the same lines as the score.
 //!
 //! Files are in a folder of the run's own, which is removed when the run ends, fails or is cancelled ([`files`]).
