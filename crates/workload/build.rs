@@ -1,15 +1,16 @@
-//! Builds what is not Rust: the compute kernels in C, once a level, and the jar of the same kernels in Java.
+//! Builds everything that is not Rust: the compute kernels in C, once per level, and the jar of the same kernels in
+//! Java.
 //!
 //! # The levels
 //!
-//! Each level is an object of its own, compiled by the same compiler with flags that differ in nothing else. What flags
-//! an object was made with is read back out of the object (`-frecord-gcc-switches`, which GCC and clang both have) and
-//! built into the program as its proof: a compiler wrapper or an environment that changes the flags shows.
+//! Each level is an object of its own, compiled by the same compiler with flags that differ in nothing else. The flags
+//! of an object are read back from the object (`-frecord-gcc-switches`, which GCC and clang both have) and built into
+//! the program as its proof: a compiler wrapper or an environment that changes the flags shows.
 //!
 //! # The jar
 //!
-//! It is made by `java/build` where there is a `javac`, and left empty where there is none: Fathom builds without a JDK,
-//! and says how to get the JVM modes when one is asked for.
+//! It is made by `java/build` if there is a `javac`, and left empty otherwise: Fathom builds without a JDK, and explains
+//! how to get the JVM modes when one is requested.
 
 use object::{Object, ObjectSection};
 use std::path::{Path, PathBuf};
@@ -33,8 +34,8 @@ fn main() {
     println!("cargo::rustc-env=FATHOM_RUSTC={}", rustc());
 }
 
-/// The object that `fathom fix` preloads: shared, and without a libc of its own, since it goes into programs of any. For other processors than
-/// x86-64 there is none: an empty file stands in its place.
+/// The object that `fathom fix` preloads: shared, and without a libc of its own, since it is loaded into programs with any libc. It exists
+/// only for x86-64; for other processors there is an empty file in its place.
 fn pragmas(out: &Path) {
     let source = Path::new("pragmas/pragmas.c");
     println!("cargo::rerun-if-changed={}", source.display());
@@ -67,12 +68,12 @@ fn kernels(out: &Path) {
     for (level, optimisation, flags) in LEVELS {
         let mut build = cc::Build::new();
         build.file(sources.join("kernels.c")).define("LEVEL", level).opt_level_str(optimisation).debug(false);
-        // sqrt() as an instruction: the library's only adds an errno that nobody reads.
+        // sqrt() as an instruction: the library's function only adds an errno that is never read.
         build.flag("-fno-math-errno").flag("-frecord-gcc-switches").warnings(true).extra_warnings(true);
         for flag in flags {
             build.flag(flag);
         }
-        // Objects are named after their source; a folder for each keeps them apart.
+        // Objects are named after their source; separate folders keep them apart.
         let folder = out.join(level);
         fs::create_dir_all(&folder).unwrap_or_else(|e| fail(&format!("{}: {e}", folder.display())));
         for object in build.out_dir(&folder).compile_intermediates() {
@@ -86,7 +87,7 @@ fn kernels(out: &Path) {
     write(&out.join("levels.rs"), table.as_bytes());
 }
 
-/// The flags that the compiler wrote into the object, without the words that name files of the building machine.
+/// The flags that the compiler wrote into the object, without words that name files of the build machine.
 fn recorded(object: &Path) -> String {
     let bytes = fs::read(object).unwrap_or_else(|e| fail(&format!("{}: {e}", object.display())));
     let file = object::File::parse(&*bytes).unwrap_or_else(|e| fail(&format!("{}: {e}", object.display())));
@@ -111,7 +112,8 @@ fn jar(out: &Path) {
     let made = Command::new("sh").arg(java.join("build")).arg(&jar).output();
     match made {
         Ok(output) if output.status.success() => {}
-        // Its way to say that there is no javac. Where distributions put one is watched, so that the next build finds it.
+        // This exit status means that there is no javac. The folder where distributions install one is watched, so that
+        // the next build finds it.
         Ok(output) if output.status.code() == Some(3) => {
             println!("cargo::rerun-if-changed=/usr/bin");
             write(&jar, b"");

@@ -1,5 +1,5 @@
-//! A benchmark for the tests: a design whose workload is a script that makes its durations up, so that scores are arithmetic and
-//! nothing depends on how fast the machine is.
+//! A benchmark for the tests: a design whose workload is a script with made-up durations, so that scores are arithmetic and
+//! nothing depends on the speed of the machine.
 
 use crate::{fathom, run};
 use anyhow::Result;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// Iterations of `{duration}` ns, in some processes up to a thousandth more; 5 rows of work each. What stands in the file `slow` of
-/// the working folder goes before the digits: the same command, whose program has become slower.
+/// Iterations of `{duration}` ns, in some processes up to a thousandth more; 5 rows of work each. The content of the file `slow` in
+/// the working folder is put before the digits: the same command, whose program has become slower.
 pub const DESIGN: &str = r#"
 name = "fake"
 question = "How fast is a script that makes its numbers up?"
@@ -64,11 +64,11 @@ pub fn folder() -> Result<TempDir> {
     Ok(folder)
 }
 
-/// A folder with the design in it, in which the program is started.
+/// A folder with the design in it, as the program's working folder.
 pub struct Folder(TempDir);
 
 impl Folder {
-    /// A new one.
+    /// Creates one.
     ///
     /// # Errors
     /// It cannot be made.
@@ -76,7 +76,7 @@ impl Folder {
         Ok(Self(folder()?))
     }
 
-    /// It.
+    /// The folder.
     pub fn here(&self) -> &Path {
         self.0.path()
     }
@@ -86,7 +86,7 @@ impl Folder {
         self.here().join(name)
     }
 
-    /// `fathom` with these words; what is measured waits for no quiet machine.
+    /// `fathom` with these words; a measurement does not wait for a quiet machine.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(fathom());
         command.args(words).current_dir(self.here()).stdin(Stdio::null());
@@ -96,7 +96,7 @@ impl Folder {
         command
     }
 
-    /// Its exit status and what it printed on stdout and stderr.
+    /// Runs the command and returns its exit status, stdout and stderr.
     ///
     /// # Errors
     /// It cannot be started.
@@ -106,7 +106,7 @@ impl Folder {
         Ok((status.code(), text(stdout), text(stderr)))
     }
 
-    /// What it printed.
+    /// Runs the command and returns its stdout.
     ///
     /// # Errors
     /// It failed.

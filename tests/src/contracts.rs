@@ -1,14 +1,14 @@
-//! The JSON contracts: which fields `--json` of each verb has. What a verb printed is compared with `tests/contracts/VERB.txt`, and a field
-//! that comes, goes or changes its name fails until the file says the same: then see whether `version` must rise, and describe the field in
-//! docs/reference/json.md. FATHOM_ACCEPT=1 writes the files anew.
+//! The JSON contracts: the fields of each verb's `--json`. A verb's output is compared with `tests/contracts/VERB.txt`, and a field that is
+//! added, removed or renamed fails until the file agrees: then check whether `version` must be raised, and describe the field in
+//! docs/reference/json.md. FATHOM_ACCEPT=1 rewrites the files.
 //!
-//! Names only: other lanes compare the numbers with the truth. Names that are data (a disk's, a fact's) count as `*`. The lane `json` holds
-//! most verbs; what needs a device, a guest, a link or `fathom-sql` is held by the lane that has one.
+//! Only names: other lanes compare the numbers with the truth. Names that are data (a disk's, a fact's) count as `*`. The lane `json`
+//! checks most verbs; those that need a device, a guest, a link or `fathom-sql` are checked by the lane that has one.
 //!
-//! A null, an empty list or an empty object does not show what may stand there, and on another machine something does: an event is lost, a
-//! fact differs. So a contract says it nevertheless: accepting keeps what the file knows of such a field, and marks a field of which
-//! nothing is known `: nothing seen`, which is refused until somebody has read the type and either written the fields below it or, for a
-//! scalar or a list of scalars, taken the mark away. A field that its object may lack (`skip_serializing_if`, a variant) ends with `?`.
+//! A null, an empty list or an empty object does not show its possible content, and on another machine there is some: an event is lost, a
+//! fact differs. So a contract describes it nevertheless: accepting keeps what the file has about such a field, and marks a field about
+//! which nothing is known `: nothing seen`, which is refused until somebody has read the type and either written the fields below it or,
+//! for a scalar or a list of scalars, removed the mark. A field that its object may lack (`skip_serializing_if`, a variant) ends with `?`.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -43,18 +43,18 @@ const MAPS: &[&str] = &[
     "times",
 ];
 
-/// Objects that are as the machine is, and say so themselves.
+/// Objects that depend on the machine, and describe themselves.
 const OPAQUE: &[&str] = &["gates"];
 
-/// Marks a field of which a contract does not know what it holds.
+/// Marks a field whose content is unknown to a contract.
 const NOTHING_SEEN: &str = ": nothing seen";
 
-/// What was found in a document.
+/// The fields found in a document.
 #[derive(Default)]
 struct Found {
-    /// The names of all fields, each once, with the way to it.
+    /// The paths of all fields, each once.
     fields: BTreeSet<String>,
-    /// Ways to what is null or empty: what would stand below is not known.
+    /// Paths of nulls and empty values: the fields below them are unknown.
     open: BTreeSet<String>,
     /// Fields that hold a scalar or a list with one.
     scalars: BTreeSet<String>,
@@ -87,7 +87,7 @@ impl Found {
         }
     }
 
-    /// Whether the field would stand below something that is null or empty here.
+    /// Whether the field would be below something that is null or empty here.
     fn hides(&self, field: &str) -> bool {
         self.open.iter().any(|way| is_below(field, way))
     }
@@ -97,13 +97,13 @@ fn is_below(field: &str, way: &str) -> bool {
     field.strip_prefix(way).is_some_and(|rest| rest.starts_with(['.', '[']))
 }
 
-/// A contract as its file has it.
+/// A contract as in its file.
 #[derive(Debug, Default, PartialEq)]
 struct Contract {
     fields: BTreeSet<String>,
-    /// Those of them that their object may lack.
+    /// Fields that their object may lack.
     optional: BTreeSet<String>,
-    /// Those of them of which nothing was seen.
+    /// Fields whose content was never seen.
     unknown: BTreeSet<String>,
 }
 
@@ -133,7 +133,7 @@ impl Contract {
         self.fields.iter().map(line).collect()
     }
 
-    /// What is found, and of what is null or empty what the contract knew.
+    /// The fields that were found and, below null or empty values, those of the contract.
     fn accepted(&self, found: &Found) -> Self {
         let kept =
             |field: &&String| found.fields.contains(*field) || found.hides(field) || self.optional.contains(*field);
@@ -147,7 +147,7 @@ impl Contract {
         Self { unknown: fields.iter().filter(is_unknown).cloned().collect(), optional: of(&self.optional), fields }
     }
 
-    /// What speaks against the contract.
+    /// Returns how a document violates the contract.
     fn failure(&self, found: &Found) -> Option<String> {
         let new: Vec<_> = found.fields.difference(&self.fields).collect();
         let missing = self.fields.difference(&found.fields);
@@ -171,18 +171,18 @@ impl Contract {
     }
 }
 
-/// Compares what a verb printed with its contract.
+/// Compares a verb's output with its contract.
 ///
 /// # Errors
-/// A field came, went, or changed its name; or what was printed is no JSON.
+/// A field was added, removed or renamed; or the output is not JSON.
 pub fn hold_text(name: &str, printed: &str) -> Result<()> {
     hold(name, &serde_json::from_str(printed).with_context(|| format!("{name}: {printed}"))?)
 }
 
-/// The same of what is parsed already.
+/// The same for a parsed document.
 ///
 /// # Errors
-/// A field came, went, or changed its name.
+/// A field was added, removed or renamed.
 pub fn hold(name: &str, value: &Value) -> Result<()> {
     ensure!(value["version"].is_u64(), "{name} has no version: {value}");
     let found = Found::of(value);
@@ -198,10 +198,10 @@ pub fn hold(name: &str, value: &Value) -> Result<()> {
     }
 }
 
-/// Refuses a contract that does not say what each of its fields holds.
+/// Refuses a contract with fields whose content is unknown.
 ///
 /// # Errors
-/// The fields of which nothing was seen.
+/// Lists these fields.
 pub fn complete(name: &str, contract: &str) -> Result<()> {
     match Contract::parse(contract).incomplete() {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! What the tests of `fathom sql` and `fathom fleet` share: archives that are many, what their indexes say, and a store.
+//! Helpers shared by the tests of `fathom sql` and `fathom fleet`: archives, their row counts, and a store.
 
 use crate::service::Service;
 use crate::{fathom, run};
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Whether the program is built that has these verbs.
+/// Whether the program with these verbs is built.
 pub fn built() -> Result<(), String> {
     let there = fathom().with_file_name("fathom-sql").is_file();
     there.then_some(()).ok_or_else(|| "fathom-sql is not built; `make build-sql` does it".to_string())
@@ -20,12 +20,12 @@ pub fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// The Python that has the engines.
+/// The Python that has the engines installed.
 pub fn python() -> PathBuf {
     here("../target/engines/bin/python3")
 }
 
-/// Whether it has a module.
+/// Whether that Python has a module.
 pub fn python_has(module: &str) -> Result<(), String> {
     let import = Command::new(python()).args(["-c", &format!("import {module}")]).stderr(Stdio::null()).status();
     let found = import.is_ok_and(|status| status.success());
@@ -50,7 +50,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     run(Command::new("cp").arg("-r").arg(from).arg(to)).map(drop)
 }
 
-/// Copies of an archive that are other recordings: made at other moments, `days` apart.
+/// Makes copies of an archive that count as other recordings: created at other times, `days` apart.
 pub fn others(of: &Path, folder: &Path, count: u64, days: u64) -> Result<Vec<PathBuf>> {
     let mut made = Vec::new();
     for n in 0..count {
@@ -80,12 +80,12 @@ pub fn fleet(words: &[&str]) -> Command {
     command
 }
 
-/// A path as a word.
+/// A path as an argument.
 pub fn text(path: &Path) -> &str {
     path.to_str().unwrap_or_default()
 }
 
-/// The rows of an answer.
+/// The rows of a result.
 pub fn answer(place: &str, statement: &str) -> Result<Vec<Value>> {
     let output = run(&mut sql(&[place, "--format", "json", statement]))?;
     let whole: Value = serde_json::from_slice(&output.stdout)?;
@@ -93,7 +93,7 @@ pub fn answer(place: &str, statement: &str) -> Result<Vec<Value>> {
     Ok(whole["rows"].as_array().context("an answer has rows")?.clone())
 }
 
-/// What the indexes say: rows of each table, over all archives.
+/// Rows of each table over all archives, from the indexes.
 pub fn told(archives: &[PathBuf]) -> Result<BTreeMap<String, u64>> {
     let mut rows = BTreeMap::new();
     for archive in archives {
@@ -116,7 +116,7 @@ pub fn counted(place: &str, tables: &BTreeMap<String, u64>) -> Result<BTreeMap<S
     Ok(rows)
 }
 
-/// What a command says that fails with status 1.
+/// Runs a command that must fail with status 1, and returns its message.
 pub fn refused(mut command: Command) -> Result<String> {
     let output = command.output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -125,25 +125,25 @@ pub fn refused(mut command: Command) -> Result<String> {
     Ok(said)
 }
 
-/// Whether S3Proxy can run, a store of S3 over a folder that keeps to what S3 says (moto, in Python, is one of objects in memory).
+/// Whether S3Proxy can run, an S3 store over a folder that conforms to S3 (moto, in Python, keeps objects in memory).
 pub fn s3proxy() -> Result<(), String> {
     let there = here("../target/s3proxy/s3proxy.jar").is_file();
     crate::installed("java")?;
     there.then_some(()).ok_or_else(|| "S3Proxy is not here; `scripts/s3proxy` brings it, with Maven".to_string())
 }
 
-/// Whether VersityGW can run, a store of S3 over a file system that its maker sells to be used.
+/// Whether VersityGW can run, an S3 store over a file system that is sold for production use.
 pub fn versitygw() -> Result<(), String> {
     let there = here("../target/tools/bin/versitygw").is_file();
     there.then_some(()).ok_or_else(|| "VersityGW is not here; `scripts/versitygw` builds it, with Go".to_string())
 }
 
-/// A store of S3 on loopback, which ends with the test.
+/// An S3 store on loopback, which ends with the test.
 pub struct S3 {
     _service: Service,
-    /// What it prints, unless another folder holds it.
+    /// Its output, unless that is in another folder.
     _log: Option<tempfile::TempDir>,
-    /// Where it listens.
+    /// The address it listens on.
     pub at: String,
 }
 
@@ -155,7 +155,7 @@ fn serving(name: &str, port: u16, command: &mut Command, log: &Path) -> Result<S
     Ok(S3 { _service: service, _log: None, at })
 }
 
-/// One that is free now.
+/// A port that is free now.
 fn free_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
@@ -168,13 +168,13 @@ impl S3 {
         command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]);
         let mut store = serving("moto", port, &mut command, &folder.path().join("log"))?;
         store._log = Some(folder);
-        // A bucket is one PUT.
+        // Creating a bucket takes one PUT.
         let program = "import sys, urllib.request as u; u.urlopen(u.Request(sys.argv[1], method='PUT'))";
         run(Command::new(python()).args(["-c", program, &format!("http://{}/shelf", store.at)]))?;
         Ok(store)
     }
 
-    /// Starts S3Proxy over a folder, with a bucket; what it writes itself goes into another.
+    /// Starts S3Proxy over a folder, with a bucket; its own files go into another folder.
     pub fn over(folder: &Path, own: &Path) -> Result<Self> {
         fs::create_dir_all(folder.join("shelf"))?;
         let (conf, port) = (own.join("s3proxy.conf"), free_port()?);
@@ -205,7 +205,7 @@ impl S3 {
         serving("VersityGW", port, &mut command, &own.join("versitygw.log"))
     }
 
-    /// Has a command use it.
+    /// Makes a command use it.
     pub fn with<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command
             .env("AWS_ENDPOINT_URL", format!("http://{}", self.at))

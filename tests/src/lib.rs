@@ -1,5 +1,5 @@
-//! What the tests through the binary share: the binary itself, a private disk, and the words for a test that could not
-//! run here.
+//! Helpers shared by the tests through the binary: the binary itself, a private disk, and the skipping of a test that
+//! cannot run here.
 
 pub mod bench;
 pub mod contracts;
@@ -25,14 +25,14 @@ use std::time::{Duration, Instant};
 /// A test, or why it cannot run here.
 pub type Case = (&'static str, Result<(), String>, fn() -> Result<()>);
 
-/// Runs a lane. What cannot run is counted as ignored, and its reason printed as `SKIP name: reason`. A case whose name
-/// begins with `long::` runs only when it is asked for (`cargo xtask long`).
+/// Runs a lane. A test that cannot run is counted as ignored, and its reason printed as `SKIP name: reason`. A case
+/// whose name begins with `long::` runs only on request (`cargo xtask long`).
 pub fn lane(cases: Vec<Case>) -> ExitCode {
     // Recordings see the whole machine's device commands; one at a time keeps them apart.
     lane_of(cases, 1)
 }
 
-/// The same with several cases at a time: they wait more than they compute, and each has its own network.
+/// The same with several cases at a time, for cases that wait more than they compute and have their own network.
 pub fn lane_of(cases: Vec<Case>, side_by_side: usize) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(side_by_side);
@@ -68,7 +68,7 @@ pub fn until(what: &str, so: impl FnMut() -> Result<bool>) -> Result<()> {
     until_within(Duration::from_secs(120), what, so)
 }
 
-/// Waits until `so` holds. The limit is only there to end a test that hangs.
+/// Waits until `so` holds. The limit only serves to end a test that hangs.
 pub fn until_within(limit: Duration, what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + limit;
     while !so()? {
@@ -78,8 +78,8 @@ pub fn until_within(limit: Duration, what: &str, mut so: impl FnMut() -> Result<
     Ok(())
 }
 
-/// Has the kernel prefer what this thread starts from now on to what else runs: for findings that are a share of the time, which waits for
-/// a CPU would hide. Without the right to, nothing changes.
+/// Makes the kernel prefer processes that this thread starts from now on: for findings that are a share of the time, which would be hidden
+/// by waiting for a CPU. Without the privilege, nothing changes.
 pub fn preferred() {
     // SAFETY: a plain system call; `who` 0 is the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
@@ -91,7 +91,7 @@ pub fn fathom() -> PathBuf {
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/fathom"), PathBuf::from)
 }
 
-/// Runs a command to its end; an exit other than 0 is an error that shows what it said.
+/// Runs a command to its end; an exit status other than 0 is an error that shows its output.
 pub fn run(command: &mut Command) -> Result<Output> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("starting {command:?}"))?;
     ensure!(
@@ -124,7 +124,7 @@ pub fn show(archive: &Path) -> Result<Value> {
     serde_json::from_slice(&output.stdout).context("show --json")
 }
 
-/// The operations whose statement begins with `verb`; there must be exactly one shape of it.
+/// The operations whose statement begins with `verb`; they must have exactly one shape.
 pub fn shape<'a>(summary: &'a Value, verb: &str) -> Result<&'a Value> {
     let all = summary["operations"].as_array().context("operations[]")?;
     let all: Vec<&Value> = all.iter().filter(|o| o["kind"] != "mark").collect();
@@ -148,13 +148,13 @@ pub fn number(value: &Value, path: &str) -> Result<f64> {
     value.pointer(path).and_then(Value::as_f64).with_context(|| format!("{path} is not in {value}"))
 }
 
-/// Processes of a cell that have a result: others on the machine may have disturbed one, which is then left out of the estimate.
+/// Processes of a cell with a result, including disturbed ones, which are left out of the estimate.
 pub fn measured(result: &Value) -> Result<f64> {
     Ok(number(result, "/processes")? + number(result, "/left_out")?)
 }
 
-/// Records that were made and got lost. Where a kernel does not run a probe there was none: seen on a virtual machine for completions
-/// that interrupt its first process, whose number is nobody's fault.
+/// Records that were made and lost. If a kernel does not run a probe, no record was made: this was seen on a virtual machine for
+/// completions that interrupt its first process, and their number is not an error.
 pub fn records_lost(summary: &Value) -> Result<f64> {
     let all = summary["loss"]["intervals"].as_array().context("loss/intervals[]")?;
     Ok(all.iter().filter(|i| i["source"] != "probe not run").filter_map(|i| i["events"].as_f64()).sum())
@@ -166,9 +166,9 @@ fn overflowed(summary: &Value) -> Result<f64> {
     Ok(all.iter().filter(|i| i["source"] == "ring buffer full").filter_map(|i| i["events"].as_f64()).sum())
 }
 
-/// Makes a recording from whose rings nothing was lost, and gives its summary. A machine that leaves the recorder no CPU makes them
-/// overflow, which is no fault of what is recorded (`losses_are_reported` tests that it is counted): then it is made anew, three times at
-/// most. All other losses are for the test to judge.
+/// Makes a recording whose rings lost nothing, and returns its summary. On a machine that leaves the recorder no CPU they overflow, which
+/// is no fault of the recorded program (`losses_are_reported` tests that it is counted): then the recording is repeated, at most three
+/// times. All other losses are for the test to judge.
 pub fn recorded_whole(mut make: impl FnMut() -> Result<PathBuf>) -> Result<(PathBuf, Value)> {
     let mut lost = Vec::new();
     for _ in 0..3 {
@@ -182,13 +182,13 @@ pub fn recorded_whole(mut make: impl FnMut() -> Result<PathBuf>) -> Result<(Path
     bail!("each of three recordings lost records of full rings: {lost:?}; is a CPU free for the recorder?")
 }
 
-/// Asserts that a mean over operations is what was counted otherwise.
+/// Asserts that a mean over operations equals an independent count.
 pub fn near(what: &str, ours: f64, truth: f64) -> Result<()> {
     ensure!((ours - truth).abs() < 1e-6, "{what}: we say {ours}, the truth is {truth}");
     Ok(())
 }
 
-/// The rows of a table of an archive, as CSV has them: without commas in what is looked at here.
+/// The rows of a table of an archive, from CSV: the columns used here contain no commas.
 pub fn rows(archive: &Path, table: &str) -> Result<Vec<BTreeMap<String, String>>> {
     let folder = tempfile::tempdir()?;
     run(Command::new(fathom()).args(["export", "--csv"]).arg(archive).arg("-o").arg(folder.path().join("csv")))?;
@@ -198,7 +198,7 @@ pub fn rows(archive: &Path, table: &str) -> Result<Vec<BTreeMap<String, String>>
     Ok(lines.map(|l| names.iter().map(ToString::to_string).zip(l.split(',').map(str::to_string)).collect()).collect())
 }
 
-/// What a page draws.
+/// The data that a page draws.
 pub fn drawn(page: &Path) -> Result<Value> {
     let page = std::fs::read_to_string(page)?;
     let (_, after) = page.split_once("<script type=\"application/json\" id=\"data\">").context("no data")?;

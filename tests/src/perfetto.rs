@@ -1,8 +1,8 @@
-//! A real trace of ftrace as Perfetto would have recorded it: the pages of a trace.dat in the messages of
+//! A real ftrace trace as Perfetto would have recorded it: the pages of a trace.dat in the messages of
 //! `protos/perfetto/trace/ftrace/*.proto`, field by field. Perfetto itself is in no registry.
 //!
-//! Switches and wake-ups are in the dense form, what has a message of its own is in it, and what has none is generic or, in every
-//! second bundle, described by the trace itself. What it gets wrong would be found by `trace_processor`, which counts its events.
+//! Switches and wake-ups are in the compact form, events with a message of their own are in it, and the others are generic or, in
+//! every second bundle, described by the trace itself. `trace_processor`, which counts its events, would find errors here.
 
 use anyhow::{Context, Result};
 use formats::ftrace::format::Format;
@@ -54,7 +54,7 @@ const MESSAGES: &[Message] = &[
 
 const GENERIC: u32 = 327;
 const SYS_ENTER: u32 = 329;
-/// The first number that Perfetto gives an event without a message.
+/// The first field number that Perfetto gives an event without a message.
 const DESCRIBED: u32 = 65_536;
 
 /// A field's value.
@@ -78,7 +78,7 @@ impl Event<'_> {
         } else {
             n.cast_signed()
         };
-        // As `ReadDevId` has them: makedev(3).
+        // In the form of `ReadDevId`: makedev(3).
         let (major, minor) = (n >> 20, n & 0xf_ffff);
         if field.of == "dev_t" {
             ((minor & 0xff) | major << 8 | (minor & !0xff) << 12).cast_unsigned()
@@ -111,7 +111,7 @@ fn put(out: &mut Vec<u8>, field: u32, value: &Value) {
     }
 }
 
-/// The trace, and how many events of each name are in it.
+/// Returns the trace, and the number of events of each name in it.
 pub fn of(trace: &TraceDat<'_>) -> Result<(Vec<u8>, BTreeMap<String, u64>)> {
     let by_id: BTreeMap<u64, &Format> = trace.formats.iter().map(|f| (u64::from(f.id), f)).collect();
     let (mut out, mut counts) = (Vec::new(), BTreeMap::new());
@@ -229,7 +229,7 @@ fn write(message: &mut Vec<u8>, event: &Event<'_>, describes: bool, described: &
 #[derive(Default)]
 struct Dense {
     names: Vec<Vec<u8>>,
-    /// By the field's number.
+    /// By field number.
     lists: BTreeMap<u32, Vec<u64>>,
     last: [u64; 2],
 }
@@ -262,7 +262,7 @@ impl Dense {
             for (field, list) in &self.lists {
                 let mut packed = Vec::new();
                 for n in list {
-                    // A number alone, without its field.
+                    // Only the number, without its field.
                     let mut one = Vec::new();
                     one.varint(1, *n);
                     packed.extend(&one[1..]);

@@ -1,6 +1,6 @@
-//! A device for the real `adb`: the daemon of `src/bin/adbd` with a private root, in which Debian's toybox is the userland and mksh the
-//! shell, as on Android, and scripts replay what real models' `getprop` and `dumpsys` print; and an adb server of the test's own, with a
-//! key of its own. No line of Android runs: what is real is everything between Fathom and the device's processes.
+//! A device for the real `adb`: the daemon of `src/bin/adbd` with a private root, with Debian's toybox as userland and mksh as shell, as
+//! on Android, and scripts that replay the output of real models' `getprop` and `dumpsys`; and an adb server of the test's own, with its
+//! own key. No code of Android runs: what is real is everything between Fathom and the device's processes.
 //!
 //! The device's kernel is this machine's, or that of a [virtual machine](machine).
 
@@ -17,35 +17,36 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Why there can be no such device here.
+/// Why such a device is not possible here.
 pub fn possible() -> Result<(), String> {
     lab::privilege::full().map_err(|why| why.to_string())?;
     installed("adb")?;
     userland::possible()
 }
 
-/// How a device is.
+/// The properties of a device.
 #[derive(Debug, Clone)]
 pub struct Shape {
     /// Its user: 2000 is Android's shell.
     pub uid: u32,
     /// Options of its /data/local/tmp, a tmpfs.
     pub data: &'static str,
-    /// What its adb can do.
+    /// The features of its adb.
     pub features: &'static str,
-    /// Its link, in bytes a second.
+    /// The rate of its link, in bytes per second.
     pub rate: Option<u64>,
-    /// Whether the host's key may come in.
+    /// Whether the host's key is admitted.
     pub authorized: bool,
-    /// Whether it asks for no key at all.
+    /// Whether it requires no key at all.
     pub open: bool,
-    /// How far its clock is ahead of this machine's: files that are copied to it look so much older.
+    /// How far its clock is ahead of this machine's: files that are copied to it appear older by that much.
     pub ahead_s: u64,
-    /// The folders of crates/device/tests/fixtures whose `run/` it replays; of two files with a name it is the first.
+    /// The folders of crates/device/tests/fixtures whose `run/` it replays; of two files with the same name the first
+    /// is used.
     pub models: &'static [&'static str],
-    /// Of a device that is a virtual machine, its processor's architecture.
+    /// For a device that is a virtual machine: its processor's architecture.
     pub arch: Arch,
-    /// Whether its Perfetto is the real one, of a device that is a virtual machine.
+    /// For a device that is a virtual machine: whether its Perfetto is the real one.
     pub perfetto: bool,
 }
 
@@ -67,7 +68,7 @@ impl Default for Shape {
     }
 }
 
-/// A running one, and the adb server that knows it.
+/// A running device, and the adb server connected to it.
 pub struct Phone {
     body: Body,
     server: Service,
@@ -79,9 +80,9 @@ pub struct Phone {
     folder: tempfile::TempDir,
 }
 
-/// What the device is.
+/// The implementation of the device.
 enum Body {
-    /// A daemon beside us, with a private root.
+    /// A daemon on this machine, with a private root.
     Root(Service),
     /// A machine of its own.
     Machine(Box<Machine>),
@@ -93,7 +94,8 @@ impl Phone {
         Self::start_as(daemon, shape, false)
     }
 
-    /// The same with a virtual machine as the device. `daemon` is of this machine's architecture; another one's is looked for.
+    /// The same with a virtual machine as the device. `daemon` is for this machine's architecture; one for another
+    /// architecture is searched for.
     pub fn boot(daemon: &str, shape: &Shape) -> Result<Self> {
         let daemon = if shape.arch.is_own() { daemon.into() } else { machine::daemon(shape.arch) };
         Self::start_as(&daemon.to_string_lossy(), shape, true)
@@ -101,7 +103,7 @@ impl Phone {
 
     fn start_as(daemon: &str, shape: &Shape, machine: bool) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        // The device's user goes through it to its root.
+        // The device's user needs it to reach its root.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
         let at = |name: &str| folder.path().join(name);
         let userland = userland::Userland::of(shape.arch)?;
@@ -196,18 +198,18 @@ impl Phone {
         format!("adb:{}", self.serial)
     }
 
-    /// What a line of shell prints there.
+    /// The output of a shell command on the device.
     pub fn shell(&self, line: &str) -> Result<String> {
         let output = run(self.adb().args(["-s", &self.serial, "shell", line]))?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Puts a file among those that its fakes replay.
+    /// Adds a file to those that its fakes replay.
     pub fn replay(&self, name: &str, bytes: &[u8]) -> Result<()> {
         Ok(fs::write(self.replayed(name), bytes)?)
     }
 
-    /// Where a file is that its fakes replay.
+    /// The path of a file that its fakes replay.
     pub fn replayed(&self, name: &str) -> PathBuf {
         self.folder.path().join("root/replay").join(name)
     }
@@ -223,7 +225,7 @@ impl Phone {
         }
     }
 
-    /// The machine that it is.
+    /// The virtual machine of the device.
     pub fn machine(&self) -> Result<&Machine> {
         match &self.body {
             Body::Machine(machine) => Ok(machine),
@@ -231,7 +233,7 @@ impl Phone {
         }
     }
 
-    /// Cuts the link; what runs there goes on.
+    /// Cuts the link; processes there keep running.
     pub fn cut(&self) -> Result<()> {
         match &self.body {
             Body::Root(_) => self.signal("-USR1"),
@@ -239,7 +241,7 @@ impl Phone {
         }
     }
 
-    /// Cuts the link, and answers nobody until it reappears.
+    /// Cuts the link, and does not respond until it reappears.
     pub fn vanish(&self) -> Result<()> {
         // The device is the daemon's only child.
         run(Command::new("pkill").args(["-STOP", "-P", &self.daemon()?.id().to_string()]))?;
@@ -248,12 +250,12 @@ impl Phone {
         run(&mut command).map(drop)
     }
 
-    /// Ends that.
+    /// Makes it respond again.
     pub fn reappear(&self) -> Result<()> {
         run(Command::new("pkill").args(["-CONT", "-P", &self.daemon()?.id().to_string()])).map(drop)
     }
 
-    /// Leaves its own adb server for another device's. It must be open: the other's key is another one.
+    /// Moves from its own adb server to that of another device. It must be open: the other server has another key.
     pub fn connect_to(&self, other: &Self) -> Result<()> {
         // A device has one host at a time.
         run(self.adb().args(["disconnect", &self.serial]))?;
@@ -275,17 +277,17 @@ impl Phone {
         }
     }
 
-    /// What is left in its folder for temporary things beside the program that is kept.
+    /// The files left in its folder for temporary files, apart from the program that is kept.
     pub fn left(&self) -> Result<Vec<String>> {
         let all = self.shell("ls /data/local/tmp /data/local/tmp/fathom 2>/dev/null; true")?;
         let own = |l: &&str| !l.is_empty() && !l.ends_with(':') && *l != "fathom" && !is_program(l);
         Ok(all.lines().map(str::trim).filter(own).map(Into::into).collect())
     }
 
-    /// The processes of the program on the device, as `ps` there names them: without the folder of their file.
+    /// The processes of the program on the device, with their names in `ps`: without the folder of their file.
     pub fn processes(&self) -> Result<Vec<String>> {
         let all = self.shell("ps -A -o ARGS")?;
-        // A check that sees nothing would hold always.
+        // A check that sees no processes would always pass.
         ensure!(all.contains("ps -A"), "ps there shows no processes: {all}");
         let own = |l: &&str| l.split(' ').next().is_some_and(is_program);
         Ok(all.lines().map(str::trim).filter(own).map(Into::into).collect())
@@ -298,11 +300,11 @@ fn is_program(name: &str) -> bool {
 
 impl Drop for Phone {
     fn drop(&mut self) {
-        // The daemon first, which ends the device with all that runs there.
+        // First the daemon, which ends the device with all its processes.
         if let Body::Root(daemon) = &mut self.body {
             let _ = daemon.end();
         }
-        // One that was started in the place of ours is nobody's child.
+        // A server that was started in place of ours is not our child.
         let _ = self.adb().arg("kill-server").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
         let _ = self.server.end();
     }
@@ -333,7 +335,7 @@ fn root(root: &Path, userland: &userland::Userland, models: &[&str]) -> Result<(
         fs::create_dir_all(there.parent().context("a library's folder")?)?;
         fs::copy(here, there)?;
     }
-    // Another architecture's is of the same release.
+    // Another architecture's toybox is of the same release.
     let applets = String::from_utf8(run(&mut Command::new("toybox"))?.stdout)?;
     for applet in applets.split_whitespace().filter(|a| !["sh", "toybox"].contains(a)) {
         symlink("toybox", bin.join(applet))?;
@@ -355,7 +357,7 @@ fn root(root: &Path, userland: &userland::Userland, models: &[&str]) -> Result<(
         ),
         ("dumpsys", "#!/system/bin/sh\nexec cat \"/replay/dumpsys $1\"\n"),
         ("getenforce", "#!/system/bin/sh\nexec cat /replay/getenforce\n"),
-        // Writes its arguments where everybody may write.
+        // Writes its arguments to a place where everyone may write.
         ("cmd", "#!/system/bin/sh\necho \"$*\" >>/data/misc/perfetto-traces/cmd\n"),
         ("perfetto", include_str!("../fakes/perfetto")),
         ("dalvikvm64", include_str!("../fakes/dalvikvm64")),

@@ -1,4 +1,4 @@
-//! Pools of processes: nodes with stores in files, a coordinator, and a client that keeps many requests under way.
+//! Pools of processes: nodes with stores in files, a coordinator, and a client that keeps many requests in flight.
 
 use crate::fathom;
 use anyhow::{Context, Result, bail, ensure};
@@ -27,7 +27,7 @@ impl Server {
         Self::started(&mut pool(words))
     }
 
-    /// Starts a command of [`pool`], whose stderr may go elsewhere.
+    /// Starts a command of [`pool`], whose stderr may be redirected.
     pub fn started(command: &mut Command) -> Result<Self> {
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let mut says = String::new();
@@ -41,7 +41,7 @@ impl Server {
         Self::started(pool(words).stderr(Stdio::null()))
     }
 
-    /// Ends it as a user does.
+    /// Ends it as a user would.
     pub fn end(mut self) -> Result<()> {
         ensure!(Command::new("kill").arg(self.child.id().to_string()).status()?.success(), "it is gone already");
         let status = self.child.wait()?;
@@ -56,7 +56,7 @@ impl Server {
         Ok(())
     }
 
-    /// The most memory that it ever had, in KiB (VmHWM).
+    /// Its peak memory, in KiB (VmHWM).
     pub fn peak_kib(&self) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
@@ -74,7 +74,7 @@ impl Drop for Server {
 
 /// Nodes with stores in a folder, and their coordinator behind a Unix socket.
 pub struct Pool {
-    /// With the stores, and room for more.
+    /// Contains the stores, and has room for more.
     pub folder: tempfile::TempDir,
     nodes: Vec<Server>,
     coordinator: Option<Server>,
@@ -120,7 +120,7 @@ impl Pool {
         Server::start_quiet(&["node", "--store", &store, "--listen", listen, "--insecure"])
     }
 
-    /// Kills a node with SIGKILL and starts it anew at the same address.
+    /// Kills a node with SIGKILL and restarts it at the same address.
     pub fn restart_node(&mut self, nth: usize) -> Result<()> {
         self.nodes[nth].kill()?;
         let address = self.nodes[nth].says.clone();
@@ -143,20 +143,20 @@ impl Pool {
         self.coordinator.take().context("there is no coordinator")?.kill()
     }
 
-    /// The most memory that a node ever had, in KiB.
+    /// The peak memory of any node, in KiB.
     pub fn peak_kib(&self) -> Result<u64> {
         let peaks = self.nodes.iter().map(Server::peak_kib).collect::<Result<Vec<u64>>>()?;
         Ok(peaks.into_iter().max().unwrap_or(0))
     }
 
-    /// Ends the coordinator, then the nodes, as a user does.
+    /// Ends the coordinator, then the nodes, as a user would.
     pub fn end(mut self) -> Result<()> {
         self.coordinator.take().map_or(Ok(()), Server::end)?;
         self.nodes.drain(..).try_for_each(Server::end)
     }
 }
 
-/// What is asked; numbers of the protocol.
+/// The commands, with their numbers in the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Verb {
@@ -170,14 +170,14 @@ pub enum Verb {
     Trim = 4,
 }
 
-/// An NBD client with simple replies, small enough to be seen through.
+/// An NBD client with simple replies, small enough to be verified by reading.
 pub struct Client {
     stream: UnixStream,
     out: Vec<u8>,
 }
 
 impl Client {
-    /// Connects and chooses the default export; its size is given too.
+    /// Connects and chooses the default export; returns its size, too.
     pub fn connect(socket: &Path) -> Result<(Self, u64)> {
         let mut stream = UnixStream::connect(socket)?;
         let mut greeting = [0; 18];
@@ -191,7 +191,7 @@ impl Client {
         Ok((Self { stream, out: Vec::new() }, size))
     }
 
-    /// Puts a request behind those that wait to be sent. `data` is what a write writes; else `length` counts.
+    /// Queues a request. `data` is for a write; otherwise `length` counts.
     pub fn ask(&mut self, command: Verb, fua: bool, cookie: u64, offset: u64, length: u32, data: &[u8]) {
         self.out.extend(0x2560_9513_u32.to_be_bytes());
         self.out.extend(u16::from(fua).to_be_bytes());
@@ -202,14 +202,14 @@ impl Client {
         self.out.extend(data);
     }
 
-    /// Sends what waits.
+    /// Sends the queued requests.
     pub fn send(&mut self) -> Result<()> {
         self.stream.write_all(&self.out)?;
         self.out.clear();
         Ok(())
     }
 
-    /// The next reply: its cookie and error number. The data of a read are the caller's to take with [`Client::data`].
+    /// The next reply: its cookie and error number. The caller takes the data of a read with [`Client::data`].
     pub fn reply(&mut self) -> Result<(u64, u32)> {
         let mut head = [0; 16];
         self.stream.read_exact(&mut head)?;
@@ -224,7 +224,7 @@ impl Client {
         Ok(data)
     }
 
-    /// Asks, sends and waits: for when nothing else is under way.
+    /// Queues a request, sends it and waits: for when no other request is in flight.
     pub fn now(&mut self, command: Verb, offset: u64, length: u32, data: &[u8]) -> Result<Vec<u8>> {
         self.ask(command, false, 1, offset, length, data);
         self.send()?;

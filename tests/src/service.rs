@@ -1,4 +1,5 @@
-//! Programs that serve a test. One that was just started does not serve yet: on a cold machine it may take seconds.
+//! Programs that serve a test. A program that was just started does not serve yet: on a cold machine it may take
+//! seconds.
 
 use crate::{run, until};
 use anyhow::{Context, Result, anyhow, bail};
@@ -14,7 +15,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts it. What it prints goes into `log`, which no other service may have: to open it empties it.
+    /// Starts it. Its output goes to `log`, which no other service may use: opening it empties it.
     ///
     /// # Errors
     /// There is no such program.
@@ -25,10 +26,10 @@ impl Service {
         Ok(Self { name: name.into(), child, log: log.into() })
     }
 
-    /// Waits until `so` holds, which must be asked of the service itself: that it runs says nothing.
+    /// Waits until `so` holds, which must query the service itself: that the process runs proves nothing.
     ///
     /// # Errors
-    /// It ended, or was not ready in time: with what it printed.
+    /// It ended, or was not ready in time: with its output.
     pub fn ready(&mut self, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
         let (child, name) = (&mut self.child, &self.name);
         let waited = until(&format!("{name}, ready to serve,"), || {
@@ -43,12 +44,12 @@ impl Service {
     /// Whether it has ended.
     ///
     /// # Errors
-    /// The system does not tell.
+    /// The system does not report it.
     pub fn ended(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Requests its end, and waits for it.
     ///
     /// # Errors
     /// It has ended already.
@@ -58,12 +59,12 @@ impl Service {
         Ok(())
     }
 
-    /// What it printed.
+    /// Its output.
     pub fn printed(&self) -> String {
         fs::read(&self.log).map_or_else(|e| format!("({e})"), |bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Its process.
+    /// Its process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }

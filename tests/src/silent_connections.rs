@@ -5,13 +5,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-/// More than any listener has room for.
+/// More than any listener can hold.
 pub const MANY: usize = 2000;
 
-/// Opens that many silent connections. They stay open until dropped or closed by the other end.
+/// Opens that many silent connections. They stay open until dropped or closed by the peer.
 ///
 /// # Errors
-/// The listener takes no more, or this process may not open so many.
+/// The listener accepts no more, or this process may not open that many.
 pub fn open(address: &str) -> Result<Vec<TcpStream>> {
     let (own, room) = (std::process::id().to_string(), format!("--nofile={}:", 5 * MANY));
     crate::run(Command::new("prlimit").args(["--pid", &own, &room])).context("room for so many connections")?;

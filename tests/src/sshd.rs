@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Why there can be none here.
+/// Why one is not possible here.
 pub fn possible() -> Result<(), String> {
     installed("ssh").and_then(|()| program().map(drop))
 }
@@ -20,10 +20,10 @@ fn program() -> Result<PathBuf, String> {
     })
 }
 
-/// An sshd of the test's own: its port, keys and users' keys; and an `ssh` before the real one that knows them.
+/// An sshd of the test's own: its port, keys and users' keys; and a wrapper of the real `ssh` that uses them.
 pub struct Ssh {
     _server: Service,
-    /// Where it listens.
+    /// The port it listens on.
     pub port: u16,
     /// Its keys and settings.
     pub folder: tempfile::TempDir,
@@ -82,13 +82,13 @@ impl Ssh {
         format!("ssh:127.0.0.1:{}", self.port)
     }
 
-    /// Has a command find the `ssh` that knows it.
+    /// Makes a command find the `ssh` that uses it.
     pub fn path(&self, command: &mut Command) {
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{path}", self.folder.path().join("bin").display()));
     }
 
-    /// The programs that were put there.
+    /// The programs that were copied there.
     pub fn kept(&self) -> Result<Vec<PathBuf>> {
         let mut all: Vec<PathBuf> =
             fs::read_dir(self.folder.path().join("cache/fathom"))?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;

@@ -1,6 +1,5 @@
-//! `fathom bench ab`: commands beside each other. Differences are made so large that no noise hides them, and the shorter command so long
-//! that a process that starts late is not several times it; what is asserted besides is counts,
-//! reasons and what is left behind.
+//! `fathom bench ab`: compares commands. Differences are so large that no noise hides them, and the shorter command is so long that a
+//! process that starts late does not take several times as long; the other assertions are on counts, reasons and leftovers.
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::{Case, fathom, installed, lane, number, run, until};
@@ -48,7 +47,7 @@ fn slower() -> Result<()> {
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(text.contains("faster") && text.contains("A/A control"), "{text}");
-    // Too few blocks for an interval: not passed.
+    // Too few blocks for an interval: must not pass.
     let output = ab(folder.path(), &["--blocks", "2", "--fail-on", "slower"], &["true", "true"])?;
     ensure!(output.status.code() == Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(())
@@ -165,7 +164,7 @@ fn interrupted() -> Result<()> {
     ensure!(output.status.code() == Some(130) && messages.contains("--resume"), "{:?} {messages}", output.status);
     let outcome: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(outcome["stopped"].is_null() && number(&outcome, "/commands/0/runs")? >= 1.0, "{outcome}");
-    // Without waiting for a quiet machine: other lanes run beside this one.
+    // Without waiting for a quiet machine: other lanes run in parallel.
     let resume = ["bench", "run", "--quiet", "--no-wait", "--resume"];
     run(Command::new(fathom()).args(resume).arg(&archive).current_dir(folder.path()))?;
     let shown = run(Command::new(fathom()).args(["bench", "show", "--json"]).arg(&archive))?;
@@ -185,8 +184,8 @@ fn archive() -> Result<()> {
     Ok(())
 }
 
-/// The least times are compared, which a busy machine changes least. One that changes even those is asked again: a wrong ratio would
-/// agree with none of the attempts.
+/// Compares the minimum times, which a busy machine affects least. If it affects even those, the comparison is repeated: a wrong
+/// ratio would agree in none of the attempts.
 fn hyperfine() -> Result<()> {
     let mut seen = Vec::new();
     for _ in 0..5 {
@@ -200,7 +199,7 @@ fn hyperfine() -> Result<()> {
     bail!("ratios, ours and hyperfine's: {seen:?}")
 }
 
-/// The second command's least time over the first's, by both programs.
+/// The ratio of the second command's minimum time to the first's, by both programs.
 fn ratios(commands: &[&str; 2]) -> Result<(f64, f64)> {
     let folder = tempfile::tempdir()?;
     let outcome = json(folder.path(), &["--blocks", "3"], commands)?;

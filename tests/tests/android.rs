@@ -1,5 +1,5 @@
-//! What of the Android side can be tested without a device: the jar as a dex file, and the canvas on Robolectric's native
-//! graphics (the real Skia, on the host).
+//! The parts of the Android side that can be tested without a device: the jar as a dex file, and the canvas on
+//! Robolectric's native graphics (the real Skia, on the host).
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, run};
@@ -32,7 +32,7 @@ fn dex_tools() -> Result<(), String> {
     }
     installed("enjarify")?;
     let output = Command::new("sha256sum").arg(&jar).output().map_err(|e| format!("sha256sum: {e}"))?;
-    // Another file of that name is not run.
+    // Another file of that name must not be run.
     let sum = String::from_utf8_lossy(&output.stdout).split(' ').next().unwrap_or_default().to_string();
     if sum == R8.1 { Ok(()) } else { Err(format!("{} has another content than the pinned one: {sum}", R8.0)) }
 }
@@ -42,14 +42,14 @@ fn robolectric() -> Result<(), String> {
     jars.is_dir().then_some(()).ok_or_else(|| "scripts/setup android was not run (it fetches 550 MB)".into())
 }
 
-/// The jar for a device, translated back: `back.jar` in the folder.
+/// Translates the jar for a device back to `back.jar` in the folder.
 fn translated(folder: &Path) -> Result<PathBuf> {
     let (jar, back) = (folder.join("fathom-dex.jar"), folder.join("back.jar"));
     run(Command::new("sh").arg(root().join("java/dex")).arg(&jar))?;
     run(Command::new("python3").args(["-m", "zipfile", "-e"]).args([&jar, folder]))?;
     let dexed = folder.join("classes.dex");
     ensure!(fs::read(&dexed)?.starts_with(b"dex\n035\0"), "not a dex file of the format that Android 5 reads");
-    // Debian's Python: enjarify's module is its, and no other's.
+    // Debian's Python, the only one with enjarify's module.
     run(Command::new("enjarify").env("PYTHON", "/usr/bin/python3").arg("-f").arg("-o").arg(&back).arg(&dexed))?;
     let inside = run(Command::new("python3").args(["-m", "zipfile", "-l"]).arg(&back))?;
     let inside = String::from_utf8_lossy(&inside.stdout).into_owned();
@@ -66,7 +66,7 @@ fn dex() -> Result<()> {
         ("linpack", "100", &["--inner", "2"]),
         ("scimark", "tiny", &["--kernel", "composite", "--inner", "1"]),
     ] {
-        // The same command line as for the jar, as it stands: the launcher only puts the other class path in.
+        // The same command line as for the jar: the launcher only replaces the class path.
         let java = folder.path().join("java");
         let script = "#!/bin/sh\nset -- $(for a; do case $a in /proc/self/fd/*) echo BACK ;; *) echo \"$a\" ;; esac; done)\nexec java \"$@\"\n";
         fs::write(&java, script.replace("BACK", &back.to_string_lossy()))?;
@@ -86,7 +86,7 @@ fn dex() -> Result<()> {
     Ok(())
 }
 
-/// The class path of Robolectric, and the options with which it finds what it runs.
+/// The class path of Robolectric, and the options with which it finds the classes to run.
 fn host(folder: &Path) -> Result<(Vec<String>, Vec<String>)> {
     let instrumented = folder.join("instrumented");
     fs::create_dir(&instrumented)?;
@@ -98,7 +98,7 @@ fn host(folder: &Path) -> Result<(Vec<String>, Vec<String>)> {
             // Robolectric finds it by its name, in a folder of its own.
             std::os::unix::fs::symlink(&file, instrumented.join(name))?;
         } else if name.ends_with(".aar") {
-            // An archive with the jar in it.
+            // An archive that contains the jar.
             let unpacked = folder.join(&name);
             run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&file).arg(&unpacked))?;
             path.push(unpacked.join("classes.jar").to_string_lossy().into_owned());
@@ -111,8 +111,8 @@ fn host(folder: &Path) -> Result<(Vec<String>, Vec<String>)> {
     Ok((path, options.to_vec()))
 }
 
-/// What a device would be given, the dexed classes translated back, draws on the real Skia: figure by figure, and as the whole program
-/// behind a FAKE of Android's launcher, whose memory map alone is made up.
+/// The classes for a device, dexed and translated back, draw on the real Skia: figure by figure, and as the whole program behind a
+/// FAKE of Android's launcher, of which only the memory map is made up.
 fn canvas() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (mut path, options) = host(folder.path())?;
@@ -131,7 +131,8 @@ fn canvas() -> Result<()> {
 
     let launcher = folder.path().join("app_process64");
     run(Command::new("cp").arg(root().join("tests/fakes/app_process")).arg(&launcher))?;
-    // Of what JUnit says too, the lines that are ours; and not the map of the JVM that stands in for Android's runtime.
+    // Of the output, which includes JUnit's, only our lines; without the map of the JVM that replaces Android's
+    // runtime.
     let script = format!(
         "java {} -cp {path} org.junit.runner.JUnitCore fathom.draw.ProgramTest >{out}; status=$?\n\
          sed -n 's/^[.]*{{/{{/p' {out} | grep -v '\"mark\":\"art.maps\"'; exit $status\n",
@@ -152,7 +153,7 @@ fn canvas() -> Result<()> {
     Ok(())
 }
 
-/// What `java/robolectric` makes.
+/// The output folder of `java/robolectric`.
 fn made(folder: &Path) -> Result<String> {
     let made = folder.join("robolectric with blanks");
     run(Command::new("sh").arg(root().join("java/robolectric")).arg(&made))?;
@@ -171,7 +172,7 @@ fn mode() -> Result<()> {
     ensure!(output.contains("\"verified\":true") && output.contains("bitmap ARGB_8888"), "{output}");
     ensure!(output.contains("robolectric: in /proc/self/maps") && output.contains("\"Robolectric 4."), "{output}");
     ensure!(output.lines().all(|line| line.starts_with('{')), "lines of another's: {output}");
-    // Contents are checked by another SQLite. Settings are those that were asked for, whatever the framework prefers.
+    // Another SQLite checks the contents. The settings are the requested ones, whatever the framework prefers.
     for (op, more) in [
         ("insert", &["--journal-mode=wal", "--page-size=1024", "--iterations=2"][..]),
         ("insert", &["--journal-mode=persist", "--per-transaction=7", "--warmup=1"]),
@@ -187,7 +188,7 @@ fn mode() -> Result<()> {
     }
     let left: Vec<_> = fs::read_dir(folder.path())?.filter_map(|e| Some(e.ok()?.file_name())).collect();
     ensure!(left.len() == 1, "databases were left: {left:?}");
-    // As a benchmark: cells beside each other.
+    // As a benchmark: cells to compare.
     let mut command = Command::new(fathom());
     command.args(["bench", "run", "sqlite", "--quick", "--no-wait", "--blocks=2", "--json", "-p", "op=insert"]);
     command.args(["-p", "rows=10", "-p", "journal_mode=delete", "-p", "engine=bundled,robolectric", "-p"]);
@@ -196,7 +197,7 @@ fn mode() -> Result<()> {
     let results = value["results"].as_array().context("results")?;
     let engines: Vec<_> = results.iter().filter_map(|r| r["parameters"]["engine"].as_str()).collect();
     ensure!(engines == ["bundled", "robolectric"] && value["complete"] != false, "{value:#}");
-    // What is missing is reported with what to do.
+    // A missing part is reported with the remedy.
     let output = Command::new(fathom())
         .args(["workload", "sqlite", "--engine=robolectric", "--robolectric=/no/such"])
         .current_dir(folder.path())
@@ -205,7 +206,8 @@ fn mode() -> Result<()> {
     Ok(())
 }
 
-/// The way to a device's framework, with a FAKE of Android's launcher whose runtime is Robolectric and whose memory map is made up.
+/// The code path to a device's framework, with a FAKE of Android's launcher whose runtime is Robolectric and whose memory map is
+/// made up.
 fn behind_launcher() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let robolectric = made(folder.path())?;
@@ -233,7 +235,7 @@ fn behind_launcher() -> Result<()> {
         text.contains("the device's own through android.database") && text.contains("integrity_check: ok"),
         "{text}"
     );
-    // Another runtime's results are nobody's.
+    // Results of another runtime are refused.
     let output = run_with(art)?;
     ensure!(output.status.code() == Some(1) && output.stdout.is_empty(), "{output:?}");
     ensure!(String::from_utf8_lossy(&output.stderr).contains("no JIT cache"), "{output:?}");

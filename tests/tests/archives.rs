@@ -1,5 +1,5 @@
 //! Archives of version 0.1 through the program: show, report, export, compare and reindex give the same results as when
-//! they were made (how: `tests/archives/README.md`).
+//! they were made (for how they were made, see `tests/archives/README.md`).
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, lane, run};
@@ -27,8 +27,8 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// What a recording holds: a statement, how often it ran, system calls, fsyncs, requests and flushes per time; and the device commands
-/// of all, with those that no operation or process caused.
+/// The content of a recording: a statement, its number of executions, system calls, fsyncs, requests and flushes per execution; and
+/// the number of all device commands, and of those without a causing operation or process.
 struct Recorded {
     name: &'static str,
     statement: &'static str,
@@ -113,7 +113,7 @@ fn benchmarks() -> Result<()> {
     Ok(())
 }
 
-/// Its tables do not name a design, so that there is nothing by which a score could be made.
+/// Its tables name no design, so there is nothing to base a score on.
 fn without_a_log() -> Result<()> {
     let kept = KeptArchive::copy("v1-bench")?;
     let show_json = kept.show_json()?;
@@ -176,7 +176,7 @@ fn exported() -> Result<()> {
             for (table, rows) in kept.rows()? {
                 let file = folder.join(format!("{table}.{extension}"));
                 let bytes = std::fs::read(&file).with_context(|| format!("{}", file.display()))?;
-                // The first is the heads of the columns.
+                // The first line has the column names.
                 let whole = match extension {
                     "csv" => lines(&bytes) == rows + 1,
                     _ => bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"),
@@ -203,7 +203,7 @@ fn other_formats() -> Result<()> {
     Ok(())
 }
 
-/// What is one file goes to standard output byte for byte, and nothing else does; no file is named `-`.
+/// A single file goes to standard output byte for byte, and nothing else does; no file is named `-`.
 fn dash() -> Result<()> {
     let (trace, bench) = (KeptArchive::copy(RECORDED[1].name)?, KeptArchive::copy("v3-bench")?);
     let folder = tempfile::tempdir()?;
@@ -251,7 +251,7 @@ fn dash() -> Result<()> {
     Ok(())
 }
 
-/// A name of anybody's cannot make a message of its own.
+/// An untrusted name cannot forge a message.
 fn line_break() -> Result<()> {
     let kept = KeptArchive::copy(RECORDED[1].name)?;
     let name = "a\nfathom: all is well\u{1b}[2J.fathom";
@@ -285,7 +285,7 @@ fn line_break() -> Result<()> {
     Ok(())
 }
 
-/// The copy of an archive, since an archive may be written to when it is opened.
+/// A copy of an archive, since opening an archive may write to it.
 struct KeptArchive {
     folder: TempDir,
     path: PathBuf,
@@ -304,7 +304,7 @@ impl KeptArchive {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
-    /// The rows of each table, as its index says.
+    /// The rows of each table, from the index.
     fn rows(&self) -> Result<BTreeMap<String, u64>> {
         let index: Value = serde_json::from_slice(&std::fs::read(self.path.join("tables/index.json"))?)?;
         Ok(serde_json::from_value(index["rows"].clone())?)
@@ -328,7 +328,7 @@ fn names() -> Result<Vec<PathBuf>> {
     Ok(names)
 }
 
-/// Ends of lines outside quotes.
+/// Line ends outside quotes.
 fn lines(text: &[u8]) -> u64 {
     let mut quoted = false;
     let mut ends = 0;
@@ -345,7 +345,7 @@ fn near(archive: &str, what: &str, found: &Value, expected: f64) -> Result<()> {
     Ok(())
 }
 
-/// The lines of a text that have the form of all their kind, with numbers and units taken out.
+/// The forms of a text's lines by kind, with numbers and units removed.
 fn forms(text: &str) -> BTreeMap<&'static str, BTreeSet<String>> {
     const UNITS: [&str; 8] = ["ns", "us", "ms", "s", "B", "KiB", "MiB", "GiB"];
     let mut found: BTreeMap<&'static str, BTreeSet<String>> = BTreeMap::new();
@@ -362,7 +362,7 @@ fn forms(text: &str) -> BTreeMap<&'static str, BTreeSet<String>> {
     found
 }
 
-/// What README and the guide print of `show` was made by another version if its lines have another form.
+/// If lines of `show` in README and the guide have another form, they were made by another version.
 fn samples() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = tempfile::tempdir()?;

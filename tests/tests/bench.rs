@@ -80,7 +80,7 @@ budget_s = 60
     let value = bench.json(&["compare", "ms.fathom", "s.fathom", "--json"])?;
     let ratio = value["results"][0]["ratio"].as_f64().context("ratio")?;
     ensure!((ratio - 1.0).abs() < 1e-9, "{value}");
-    // Without a declared unit archives have what was printed, and are not compared if that differs.
+    // Without a declared unit archives keep what was printed, and are not compared if that differs.
     measured_as("a.fathom", "", "ms 1500")?;
     measured_as("b.fathom", "", "s 1.5")?;
     let (status, messages) = bench.messages(&["compare", "a.fathom", "b.fathom"])?;
@@ -137,7 +137,7 @@ impl Bench {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(fathom());
         command.arg("bench").args(words);
-        // The machine under test may be busy; nothing here depends on how fast it is.
+        // The machine under test may be busy; nothing here depends on its speed.
         let calm = match words[0] {
             "run" | "selftest" => Some("--no-wait"),
             "compare" | "history" => Some("--even-disturbed"),
@@ -157,7 +157,7 @@ impl Bench {
         Ok((status.code(), String::from_utf8_lossy(&stderr).into_owned()))
     }
 
-    /// Cell, block and place of each replicate of an archive's log.
+    /// Cell, block and position of each replicate in an archive's log.
     fn order(&self, archive: &str) -> Result<Vec<[u64; 3]>> {
         let text = fs::read_to_string(self.path(archive).join("runs.jsonl"))?;
         let entries = text.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
@@ -191,7 +191,7 @@ fn contract() -> Result<()> {
         ] {
             ensure!(!result[name].is_null(), "{name} is missing: {result}");
         }
-        // 5 rows in 1000 ns and less than a thousandth.
+        // 5 rows in 1000 ns, plus less than a thousandth.
         let score = result["estimate"].as_f64().context("estimate")?;
         ensure!(score <= expected && score > expected * 0.999, "{score} is not {expected}");
         let [low, high] = [0, 1].map(|i| result["ci95"][i].as_f64().unwrap_or(f64::NAN));
@@ -226,7 +226,7 @@ fn contract() -> Result<()> {
     Ok(())
 }
 
-/// Starts a run that would last long, and waits until so many replicates are in its log.
+/// Starts a long run, and waits until `replicates` replicates are in its log.
 fn start(bench: &Bench, replicates: usize) -> Result<std::process::Child> {
     let mut command = bench.command(&["run", "fake.toml", "-p", "pause=0.05", "--blocks=8", "--seed=11"]);
     let child = command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
@@ -244,7 +244,7 @@ fn killed() -> Result<()> {
     let mut child = start(&bench, 5)?;
     child.kill()?;
     child.wait()?;
-    // The power was cut while a line was written.
+    // As if the power had failed while a line was written.
     let log = bench.path("bench.fathom/runs.jsonl");
     let mut bytes = fs::read(&log)?;
     bytes.extend_from_slice(b"{\"replicate\":{\"repl");
@@ -253,7 +253,7 @@ fn killed() -> Result<()> {
     ensure!(value["complete"] == true && value["designs"][0]["seed"] == 11, "{value}");
     ensure!(value["marks"][0]["name"] == "resumed", "{}", value["marks"]);
     ensure!(bench.order("bench.fathom")? == bench.order("whole.fathom")?, "another order");
-    // Nothing is left to do, which is no error.
+    // Nothing is left to do, which is not an error.
     let again = bench.json(&["run", "--resume", "bench.fathom", "--json"])?;
     ensure!(again["results"] == value["results"], "{again}");
     Ok(())
@@ -262,7 +262,7 @@ fn killed() -> Result<()> {
 fn interrupted() -> Result<()> {
     let bench = Bench::new()?;
     let mut child = start(&bench, 4)?;
-    // Twice, as `timeout` does, which signals the program and its group. It is one request, not a reason to abort at once.
+    // Twice, like `timeout`, which signals the program and its group. It is one request, not a reason to abort at once.
     run(Command::new("sh").args(["-c", "kill -INT $0; sleep 0.02; kill -INT $0 || true", &child.id().to_string()]))?;
     let status = child.wait()?;
     ensure!(status.code() == Some(130), "{status:?}");
@@ -285,13 +285,13 @@ fn damaged() -> Result<()> {
         status == Some(1) && messages.contains("is truncated or damaged") && messages.contains("its tables have 6"),
         "{messages}"
     );
-    // Without tables the intact part is shown, and the damaged line named.
+    // Without tables the intact part is shown, and the damaged line is named.
     fs::rename(bench.path("bench.fathom/tables"), bench.path("tables"))?;
     let (status, messages) = bench.messages(&["show", "bench.fathom"])?;
     ensure!(status == Some(0) && messages.contains("checksum mismatch") && messages.contains("--resume"), "{messages}");
     fs::remove_dir_all(bench.path("bench.fathom/tables"))?;
     fs::rename(bench.path("tables"), bench.path("bench.fathom/tables"))?;
-    // Cut, while the tables are whole: they must stay.
+    // Truncated, while the tables are intact: they must stay.
     let last = text.trim_end().rfind("{\"replicate\"").context("a replicate")?;
     fs::write(&log, &text[..last])?;
     let table = bench.path("bench.fathom/tables/replicates.parquet");
@@ -356,7 +356,7 @@ fn selftest() -> Result<()> {
     Ok(())
 }
 
-/// From now on each duration has a 1 in front: eleven or six times as long. The command stays the same.
+/// From now on a 1 is put before each duration: eleven or six times as long. The command stays the same.
 fn slower(bench: &Bench) -> Result<()> {
     Ok(fs::write(bench.path("slow"), "1")?)
 }
@@ -388,13 +388,13 @@ fn compared() -> Result<()> {
     }
     let speed = value["overall"]["speed"].as_f64().context("overall")?;
     ensure!((speed * 66_f64.sqrt() - 1.0).abs() < 0.01, "{speed}");
-    // Eleven times as long is 1,000 % longer: less than what was asked for. And nothing became slower the other way round.
+    // Eleven times as long is 1,000 % longer: less than the limit. And in the other direction nothing became slower.
     run(&mut bench.command(&["compare", "a.fathom", "slow.fathom", "--fail-on=slower:1100"]))?;
     let output =
         run(&mut bench.command(&["compare", "slow.fathom", "a.fathom", "--fail-on=slower", "--markdown=c.md"]))?;
     ensure!(String::from_utf8(output.stdout)?.contains("faster"), "no verdict in the text");
     ensure!(fs::read_to_string(bench.path("c.md"))?.contains("| fake duration=1000"), "no table");
-    // One parameter may differ on purpose: 1000 ns of A beside 12000 ns of B.
+    // One parameter may differ on purpose: 1000 ns in A compared with 12000 ns in B.
     let value = bench.json(&["compare", "a.fathom", "slow.fathom", "--by=duration=1000,2000", "--json"])?;
     let results = value["results"].as_array().context("results")?;
     ensure!(results.len() == 1 && results[0]["levels"] == serde_json::json!(["1000", "2000"]), "{value}");
@@ -410,7 +410,8 @@ fn compared() -> Result<()> {
     Ok(())
 }
 
-/// A comparison whose metric is a time, which the file `time` says. Older archives do not say which way that is good.
+/// A comparison whose metric is a time, read from the file `time`. Older archives do not record which direction is
+/// better.
 fn refused() -> Result<()> {
     let bench = Bench::new()?;
     let design = |better: &str, word: &str| {
@@ -442,14 +443,14 @@ argv = ["/bin/sh", "-c", 'echo "{{\"metric\":\"wall\",\"unit\":\"ms\",\"v\":$(ca
     measure("a.fathom", "104", "x")?;
     measure("b.fathom", "133", "x")?;
     measure("other.fathom", "133", "y")?;
-    // Both orders: 104 ms that became 133 are slower, and the other way round faster.
+    // Both orders: 104 ms that became 133 are slower, and in the other direction faster.
     let (status, messages) = bench.messages(&["compare", "a.fathom", "b.fathom", "--fail-on=slower"])?;
     ensure!(status == Some(1) && messages.contains("slower: times"), "{status:?}: {messages}");
     let output = run(&mut bench.command(&["compare", "b.fathom", "a.fathom", "--fail-on=slower", "--json"]))?;
     let value: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(value["results"][0]["verdict"] == "faster" && value["results"][0]["unit"] == "ms", "{value}");
     ensure!(value["results"][0]["higher_is_better"] == false, "{value}");
-    // Another command under the same name is not compared unless it is asked for.
+    // Another command under the same name is not compared without an explicit request.
     let (status, messages) = bench.messages(&["compare", "a.fathom", "other.fathom", "--fail-on=slower"])?;
     ensure!(
         status == Some(1) && messages.contains("their commands differ: A has \"x\" where B has \"y\""),
@@ -482,7 +483,7 @@ argv = ["/bin/sh", "-c", 'echo "{{\"metric\":\"wall\",\"unit\":\"ms\",\"v\":$(ca
     Ok(())
 }
 
-/// Both reports are made; what is in them a browser shows elsewhere.
+/// Both reports are made; other tests check their content in a browser.
 fn reported() -> Result<()> {
     let bench = Bench::new()?;
     for name in ["a.fathom", "b.fathom"] {
@@ -585,7 +586,7 @@ fn planned() -> Result<()> {
         ensure!(value["version"] == 1 && value["results"].as_array().is_some_and(|r| r.len() == 2), "{value}");
         value["results"][0]["for_precision"].as_u64().with_context(|| format!("{value}"))
     };
-    // Their range is 17 % either way: as few processes as have an interval do for 20 %.
+    // Their range is 17 % in both directions: the smallest number of processes with an interval suffices for 20 %.
     let (wide, narrow) = (needed("--precision=20")?, needed("--precision=2")?);
     ensure!(wide == 5 && narrow > 20, "{wide} {narrow}");
     let text = String::from_utf8(run(&mut bench.command(&["plan", "bench.fathom"]))?.stdout)?;
@@ -593,7 +594,7 @@ fn planned() -> Result<()> {
     Ok(())
 }
 
-/// Two cells that say 10 and 5, and a baseline that `needs`.
+/// Two cells that print 10 and 5, and a baseline that `needs`.
 fn comparison(name: &str, needs: &str) -> String {
     format!(
         r#"
@@ -635,7 +636,7 @@ fn without_baseline() -> Result<()> {
     // Three pairs have a ratio, and too few for an interval.
     ensure!(cell(1, 1)["ratio"]["estimate"] == 0.5 && cell(1, 1)["ratio"]["ci95"].is_null(), "{value}");
     let text = String::from_utf8(run(&mut bench.command(&["show", "bench.fathom"]))?.stdout)?;
-    // A page's lines are folded.
+    // The page's lines are wrapped.
     let unfolded = text.split_whitespace().collect::<Vec<_>>().join(" ");
     ensure!(unfolded.contains(reason) && text.contains("| 0.500 |") && text.contains("too few pairs"), "{text}");
     let again = bench.json(&["show", "bench.fathom", "--json"])?;
@@ -647,7 +648,7 @@ fn selftest_of_a_load() -> Result<()> {
     let bench = Bench::new()?;
     let value = bench.json(&["selftest", "--comparisons=2", "--blocks=5", "--json"])?;
     ensure!(value["workload"] == "spin" && value["comparisons"] == 2 && value["blocks"] == 5, "{value}");
-    // What it finds depends on the machine; that the shares belong to the counts does not.
+    // Its findings depend on the machine; that the shares match the counts does not.
     let share = |count: &str, rate: &str| Some(value[count].as_f64()? / 2.0 == value[rate].as_f64()?);
     ensure!(share("alarms", "rate") == Some(true) && share("misses", "miss_rate") == Some(true), "{value}");
     ensure!(value["noise"].as_f64().is_some_and(|noise| noise > 0.0 && noise.is_finite()), "{value}");
@@ -668,7 +669,7 @@ fn killed_load() -> Result<()> {
     }
     child.kill()?;
     child.wait()?;
-    // The measurements are there although tables were never built.
+    // The measurements are available although tables were never built.
     let before = bench.order("bench.fathom")?.len();
     let value = bench.json(&["show", "bench.fathom", "--json"])?;
     ensure!(value["complete"] == false && value["results"].as_array().is_some_and(|r| r.len() == 2), "{value}");
@@ -686,7 +687,7 @@ fn killed_load() -> Result<()> {
 
 fn without_root() -> Result<()> {
     let bench = Bench::new()?;
-    // Nobody may need another way to the binary and to the folder than root does.
+    // The user nobody must have the same path to the binary and to the folder as root.
     fs::copy(fathom(), bench.path("fathom"))?;
     let nobody = 65534;
     for path in [bench.folder.path().to_path_buf(), bench.path("disk")] {
@@ -719,7 +720,7 @@ fn without_root() -> Result<()> {
     let marks = value["marks"].as_array().context("marks")?;
     ensure!(marks.iter().any(|m| m["name"] == "instead" && m["text"] == expected), "{value}");
     ensure!(String::from_utf8_lossy(&output.stderr).contains(expected), "it is not said while it runs");
-    // Asking for it by name gives it, or the reason why not.
+    // Requesting it by name gives it, or the reason why not.
     let output = as_nobody(&["-p", "op=read-dropped", "-o", "asked.fathom"]).output()?;
     let value: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(output.status.code() == Some(1), "{value}");

@@ -24,13 +24,13 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// Starts it; what it says goes to a file.
+/// Starts it; its messages go to a file.
 fn start(folder: &Folder, words: &[&str]) -> Result<Child> {
     let log = fs::File::create(folder.path("said"))?;
     Ok(folder.command(words).stdout(Stdio::null()).stderr(log).spawn()?)
 }
 
-/// What the one that was started last said.
+/// The messages of the process that was started last.
 fn messages_of_last(folder: &Folder) -> Result<String> {
     Ok(fs::read_to_string(folder.path("said"))?)
 }
@@ -41,7 +41,7 @@ fn replicates(folder: &Folder, archive: &str) -> usize {
     log.lines().filter(|line| line.contains("{\"replicate\":{\"id\"")).count()
 }
 
-/// Sends a signal by its name; sent to who has ended it is lost.
+/// Sends a signal by its name; a signal to an ended process is lost.
 fn signal(child: &Child, name: &str) -> Result<()> {
     Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).stderr(Stdio::null()).status()?;
     Ok(())
@@ -111,7 +111,7 @@ fn run_files() -> Result<()> {
     Ok(())
 }
 
-/// Every verb that writes a file besides an archive.
+/// Tests every verb that writes a file besides an archive.
 fn no_room() -> Result<()> {
     let folder = Folder::new()?;
     run(&mut folder.command(&["bench", "run", "fake.toml", "--blocks=2"]))?;
@@ -121,7 +121,7 @@ fn no_room() -> Result<()> {
     for name in ["file", "out/designs.csv", "out/designs.parquet"] {
         fs::write(folder.path("small").join(name), "made yesterday\n")?;
     }
-    // The rest of the room: a write of one page more finds none.
+    // Fills the remaining space: a write of one more page fails.
     let mut filler = fs::File::create(folder.path("small/filler"))?;
     while std::io::Write::write_all(&mut filler, &[1; 4096]).is_ok() {}
     let names = || -> Result<BTreeSet<PathBuf>> {
@@ -206,7 +206,7 @@ wait''']
     child.wait()?;
     until("the end of all its processes", || Ok(pids.iter().all(|pid| !runs(pid))))?;
 
-    // A load with files: what it leaves on the storage under test goes with the next run there, what a live run has does not.
+    // A load with files: the next run on the storage under test removes leftovers there, but not the files of a live run.
     let design = fathom_tests::bench::DESIGN.replace("sleep {pause}", ": >{dir}/file || exit; sleep {pause}")
         + "[[factor]]\nname = \"dir\"\nabout = \"where\"\ndefault = \".\"\nfolder = true\n";
     fs::write(folder.path("stored.toml"), design)?;
@@ -249,7 +249,7 @@ impl Random {
     }
 }
 
-/// Damages a log: some lines are taken out, or its end is, or some bytes of it are changed.
+/// Damages a log: removes some lines, cuts its end, or changes some of its bytes.
 fn damaged(whole: &str, random: &mut Random) -> Vec<u8> {
     let mut lines: Vec<&str> = whole.split_inclusive('\n').collect();
     match random.below(3) {
@@ -276,7 +276,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Follows what is advised, word by word, until the run is whole or it is said that it cannot be.
+/// Follows the advice, word by word, until the run is complete or is reported as impossible to complete.
 fn follow(folder: &Folder, archive: &str) -> Result<Option<serde_json::Value>> {
     for _ in 0..5 {
         let words = ["bench", "run", "--resume", archive, "--json"];
@@ -288,7 +288,7 @@ fn follow(folder: &Folder, archive: &str) -> Result<Option<serde_json::Value>> {
         if ["start a new run", "start again"].iter().any(|end| messages.to_lowercase().contains(end)) {
             return Ok(None);
         }
-        // A command is at the end of a sentence.
+        // The command is at the end of a sentence.
         let (_, advice) = messages.trim().rsplit_once(": ").context("no advice")?;
         ensure!(advice.starts_with("mv "), "no advice that could be followed: {messages}");
         run(Command::new("sh").args(["-c", advice]).current_dir(folder.here()))?;
@@ -298,11 +298,11 @@ fn follow(folder: &Folder, archive: &str) -> Result<Option<serde_json::Value>> {
 
 fn damage() -> Result<()> {
     let folder = Folder::new()?;
-    // Two designs, so that what is lost of the first lies before the second.
+    // Two designs, so that losses in the first one are before the second.
     fs::write(folder.path("other.toml"), fathom_tests::bench::DESIGN.replace("name = \"fake\"", "name = \"other\""))?;
     run(&mut folder.command(&["bench", "run", "fake.toml", "other.toml", "--blocks=3", "--seed=3"]))?;
     let whole = fs::read_to_string(folder.path("bench.fathom/runs.jsonl"))?;
-    // Where each process belongs, and when it began.
+    // The position of each process, and when it began.
     let processes = |log: &str| -> BTreeSet<(u64, u64, u64)> {
         let rows = log.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
         let row = |v: serde_json::Value| {
@@ -335,7 +335,7 @@ fn damage() -> Result<()> {
         let after = processes(&fs::read_to_string(&log)?);
         let places: BTreeSet<(u64, u64)> = after.iter().map(|(cell, block, _)| (*cell, *block)).collect();
         ensure!(after.len() == 16 && places.len() == 16, "seed {seed}: {after:?}");
-        // What was whole is still what was measured; of a byte that was changed nothing is taken.
+        // Intact lines are kept as measured; nothing is taken from a line with a changed byte.
         let left = String::from_utf8_lossy(&left);
         let kept: Vec<&str> = left.lines().filter(|line| whole.lines().any(|l| l == *line)).collect();
         let kept = processes(&kept.join("\n"));
@@ -380,7 +380,7 @@ range = [1, 2]
 
 const BURN: &str = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
 
-/// The marks of the processes of an archive that count: what was counted while they ran.
+/// The marks of the counted processes of an archive: what was counted while they ran.
 fn marks(folder: &Folder, archive: &str) -> Result<Vec<serde_json::Value>> {
     let log = fs::read_to_string(folder.path(archive).join("runs.jsonl"))?;
     let rows = log.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
@@ -402,7 +402,7 @@ impl Drop for Busy {
 
 fn half_way() -> Result<()> {
     let folder = Folder::new()?;
-    // The sixth process, the warm-up counted, waits until the machine is busy: those after it begin then.
+    // The sixth process, including the warm-up, waits until the machine is busy: later ones begin then.
     let (turns, now) = (folder.path("turns"), folder.path("now"));
     let (turns, now) = (turns.display(), now.display());
     let turn = format!("echo >>{turns}; until [ $(wc -l <{turns}) -ne 6 ] || [ -e {now} ]; do sleep 0.01; done");
@@ -410,7 +410,7 @@ fn half_way() -> Result<()> {
     let words = ["bench", "run", "computing.toml", "--blocks=8", "-o", "b.fathom"];
     let mut child = start(&folder, &words)?;
     until("half of it", || Ok(fs::read_to_string(folder.path("turns")).is_ok_and(|all| all.lines().count() == 6)))?;
-    // On each processor somebody of another family.
+    // Keeps each processor busy with a process of another family.
     let cpus = std::thread::available_parallelism()?.get();
     let mut busy = Busy(Vec::new());
     for _ in 0..cpus {
@@ -420,7 +420,7 @@ fn half_way() -> Result<()> {
     child.wait()?;
     drop(busy);
     let marks = marks(&folder, "b.fathom")?;
-    // Those that began after it: the counters say so, whatever else this machine was doing.
+    // For those that began after it the counters show that, whatever else this machine was doing.
     ensure!(marks.len() == 8, "{}", marks.len());
     for mark in &marks[5..] {
         ensure!(mark["undisturbed"]["state"] == "failed" && mark["during.others"]["state"] == "failed", "{mark}");
@@ -445,7 +445,7 @@ fn own_load() -> Result<()> {
     // More processes than processors; children that come and go; one that waits for its disk.
     let crowd = format!("for n in $(seq {cpus}); do ({BURN}) & done; wait");
     let come_and_go = "for n in $(seq 60); do sh -c \"j=0; while [ \\$j -lt 3000 ]; do j=\\$((j + 1)); done\"; done";
-    // A fixed wait, in the command: it sleeps as one that waits for something does.
+    // A fixed wait, in the command: it sleeps like a process that waits for something.
     let disk = "dd if=/dev/zero of=f bs=1M count=48 conv=fsync 2>/dev/null; cat f f f >/dev/null; rm f; sleep 0.2";
     for (name, what) in [("crowd", crowd.as_str()), ("children", come_and_go), ("disk", disk)] {
         fs::write(folder.path("computing.toml"), computing(what))?;

@@ -1,5 +1,5 @@
-//! User-facing behaviour around `bench`: two runs of one name, a full disk, no terminal, useful advice, and Android's modes
-//! without Android or with a fake of it.
+//! User-facing behaviour around `bench`: two runs with the same name, a full disk, no terminal, useful advice, and
+//! Android's modes without Android or with a fake of it.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::bench::Folder;
@@ -56,11 +56,11 @@ fn two_runs() -> Result<()> {
         ensure!(status == Some(1) && messages.contains(&holder), "{words:?}: {status:?}: {messages}");
     }
     ensure!(!folder.path("bench.fathom.old").exists(), "the live archive was moved");
-    // Readers are allowed, also twice.
+    // Readers are allowed, even twice.
     for _ in 0..2 {
         ensure!(folder.run(&["bench", "show", "bench.fathom"])?.contains("INTERRUPTED"), "as far as it is");
     }
-    // However it ends, the lock has gone.
+    // However it ends, the lock is gone.
     first.kill()?;
     first.wait()?;
     folder.run(&["bench", "run", "fake.toml", "--blocks=2"])?;
@@ -94,7 +94,7 @@ fn without_meta() -> Result<()> {
         }
         let (status, _, messages) = folder.messages(&["bench", "show", "bench.fathom"])?;
         ensure!(status == Some(1) && messages.contains("fathom reindex bench.fathom"), "{messages}");
-        // What was advised does what was said, and does not advise it again.
+        // The advised command does what it should, and does not give the same advice again.
         let (status, _, messages) = folder.messages(&["reindex", "bench.fathom"])?;
         ensure!(
             status == Some(0) && messages.contains("continuing with the log") && !messages.contains("fathom reindex"),
@@ -143,7 +143,7 @@ fn lines() -> Result<()> {
     Ok(())
 }
 
-/// A program of another that keeps a processor busy, until dropped.
+/// A program that keeps a processor busy, until dropped.
 struct Busy(Child);
 
 impl Drop for Busy {
@@ -167,7 +167,7 @@ fn waiting() -> Result<()> {
         .stdin(Stdio::null());
     let messages = String::from_utf8(run(&mut command)?.stderr)?;
     let line = messages.lines().find(|l| l.contains("waiting for the machine: load"));
-    // The first line of a design is printed before its first process waits, so that only a long wait shows as a line.
+    // The first line of a design is printed before its first process waits, so only a long wait shows as a line.
     ensure!(line.is_none_or(|l| l.contains("/6)") && l.contains(" left")), "{messages}");
     let gates = folder.run(&["bench", "show", "bench.fathom"])?;
     ensure!(gates.contains("without passing the gate load"), "{gates}");
@@ -266,7 +266,7 @@ fn unmounted() -> Result<()> {
     ensure!(result["processes"].as_u64().is_some_and(|n| (1..19).contains(&n)), "what was measured is kept: {result}");
     ensure!(fs::read_dir(folder.path("card"))?.next().is_none(), "files were made under the card");
 
-    // A run that was interrupted is not gone on with on another disk, but on the one it had.
+    // An interrupted run is not resumed on another disk, but on its own.
     let another = Kept::mount("ramfs", "defaults", &card.0)?;
     let mut first = start(&mut folder.command(&[&words[..], &["-o", "b.fathom"]].concat()))?;
     until("two processes", || Ok(ended("b.fathom") >= 2))?;
@@ -290,7 +290,7 @@ fn no_room() -> Result<()> {
     let sqlite = |words: &[&str]| {
         folder.messages(&[&["workload", "sqlite", "--dir=small", "--per-transaction=1000"][..], words].concat())
     };
-    // 100,000 rows are some 13 MB, and a write-ahead log beside.
+    // 100,000 rows are some 13 MB, plus a write-ahead log.
     let (status, _, messages) = sqlite(&["--rows=100000", "--journal-mode=wal"])?;
     ensure!(
         status == Some(1) && messages.contains("not enough space for") && messages.contains("--rows"),
@@ -306,7 +306,7 @@ fn full() -> Result<()> {
     let folder = Folder::new()?;
     let disk = Tmpfs::new(folder.path("small"), "4m")?;
     let filler = disk.0.join("filler");
-    // As much room as the log takes, and three pages of tables, which are more than that.
+    // As much space as the log takes, and three pages for tables, which need more than that.
     folder.run(&["bench", "run", "fake.toml", "--blocks=2", "-o", "small/b.fathom"])?;
     let pages = |file: &str| -> Result<u64> {
         Ok(fs::metadata(folder.path("small/b.fathom").join(file))?.len().div_ceil(4096))
@@ -345,7 +345,7 @@ fn no_art() -> Result<()> {
             "{messages}"
         );
     }
-    // In a run it is one cell that says why, beside those that can be run.
+    // In a run it is one cell with the reason, next to those that can be run.
     let words = ["bench", "run", "linpack", "-p", "mode=c-O2,art-aot", "-p", "size=100", "--blocks=2", "--json"];
     let value: Value = serde_json::from_str(&folder.run(&words)?)?;
     let cell = |mode: &str| value["results"].as_array().into_iter().flatten().find(|r| r["parameters"]["mode"] == mode);
@@ -355,8 +355,8 @@ fn no_art() -> Result<()> {
     Ok(())
 }
 
-/// A FAKE of ART's launcher and compiler: scripts that take their command lines and print what `fathom.Main` prints on a
-/// device. Its "memory map" is the file `maps`, so that a test says what it proves.
+/// A FAKE of ART's launcher and compiler: scripts that accept their command lines and print what `fathom.Main` prints on
+/// a device. Its "memory map" is the file `maps`, so that a test determines what it proves.
 fn fake(folder: &Folder) -> Result<PathBuf> {
     let bin = folder.path("bin");
     fs::create_dir(&bin)?;
@@ -408,7 +408,7 @@ fn fake_art() -> Result<()> {
         "7100000000-7100010000 r-xp 00005000 fe:2c 77 {}",
         folder.path("aot/oat/arm64/fathom-dex.odex").display()
     );
-    // JSON marks have their keys in the order of the alphabet; the runtime's own line is not among what is printed.
+    // JSON marks have their keys in alphabetical order; the runtime's own line is not printed.
     for (mode, proof, part) in [
         ("art-interpreter", vec![ART], "no JIT cache"),
         ("art-jit", vec![ART, JIT], "/memfd:jit-cache"),
@@ -422,7 +422,7 @@ fn fake_art() -> Result<()> {
         );
         ensure!(out.contains(&format!("{mode}: in /proc/self/maps: ")) && out.contains(part), "{out}");
         ensure!(!out.contains("art.maps"), "{out}");
-        // A proof of one mode proves no other.
+        // A proof of one mode does not prove any other.
         for other in ["art-interpreter", "art-jit", "art-aot"].iter().filter(|other| **other != mode) {
             let (status, out, messages) = art(other)?;
             ensure!(
@@ -443,7 +443,7 @@ fn fake_art() -> Result<()> {
     }
     ensure!(commands.contains("--compiler-filter=speed"), "{commands}");
     ensure!(commands.matches("dex2oat").count() == 1, "compiled once:\n{commands}");
-    // Without a proof there is no score, and a wrong result is none either.
+    // Without a proof there is no score, and neither with a wrong result.
     fs::write(folder.path("maps"), "")?;
     let (status, out, messages) = art("art-jit")?;
     ensure!(status == Some(1) && out.is_empty() && messages.contains("printed no memory map"), "{messages}");
@@ -469,7 +469,8 @@ fn fake_art() -> Result<()> {
     Ok(())
 }
 
-/// The real classes, run by a JVM that says it is Android's: they print their memory map, which has no libart.so in it.
+/// The real classes, run by a JVM that claims to be Android's: they print their memory map, which does not contain
+/// libart.so.
 fn false_art() -> Result<()> {
     let folder = Folder::new()?;
     let source = "public class Says { public static void main(String[] words) throws Exception {\n\

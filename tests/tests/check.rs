@@ -1,6 +1,6 @@
 //! `fathom check` on real programs: an unchanged one passes, and a seeded regression is found, the right one first.
 //!
-//! Nothing here asserts a time. A difference must show in three runs, so that what a busy machine does to the device is none.
+//! No times are asserted here. A difference must show in three runs, so effects of a busy machine on the device do not count.
 
 #[path = "check/seeded.rs"]
 mod seeded;
@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 
-/// argv: journal mode, synchronous, and what else is done: `each` commits each INSERT, `sync` syncs a file of its own, `small` checkpoints
-/// often, `scan` drops the index before it asks.
+/// argv: journal mode, synchronous, and an extra action: `each` commits each INSERT, `sync` syncs a file of its own, `small` checkpoints
+/// often, `scan` drops the index before it queries.
 const PROGRAM: &str = r#"
 import os, sqlite3, sys
 mode, synchronous, extra = sys.argv[1:]
@@ -89,7 +89,7 @@ fn record(folder: &Path, options: &[&str], command: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Checks again: no difference. That there is never one is what `long::check_never_fails_*` of the lane `fix` show.
+/// Checks again: no difference. `long::check_never_fails_*` of the lane `fix` show that there never is one.
 fn passes(folder: &Path) -> Result<()> {
     let output = check(folder, &[], &[])?;
     let messages = [&output.stdout[..], &output.stderr].concat();
@@ -109,13 +109,13 @@ fn text<'a>(outcome: &'a Value, name: &str) -> &'a str {
     outcome[name].as_str().unwrap_or_default()
 }
 
-/// Arguments of the program; the statement and the count that differ first, and what is said of the reason.
+/// Arguments of the program; the statement and the count that differ first, and the expected text of the reason.
 type Regression = ([&'static str; 3], &'static str, &'static str, &'static str);
 
 const INSERT: &str = "INSERT INTO orders VALUES (?, ?)";
 
-/// A setting and a use of transactions; a missing index follows, and calls outside statements are those of `git` and `tar`. The rules
-/// themselves are tested in `analysis`.
+/// A setting and a use of transactions; a missing index follows, and calls outside statements are covered by `git` and `tar`. The
+/// rules themselves are tested in `analysis`.
 const RULES: [Regression; 2] = [
     (["delete", "full", "-"], "COMMIT", "fdatasync", "journal_mode changed from WAL to DELETE"),
     (["wal", "full", "each"], INSERT, "fdatasync WAL", "no longer share a transaction"),
@@ -175,7 +175,7 @@ fn git() -> Result<()> {
     record(folder.path(), &["--prepare", prepare], &commit("core.fsync=none"))?;
     passes(folder.path())?;
     let outcome = fails(folder.path(), &[], &commit("core.fsync=all"))?;
-    // A sync of a program without SQLite is an operation of its own, named by its file.
+    // A sync by a program without SQLite is an operation of its own, named after its file.
     ensure!(text(&outcome["differences"][0], "statement").starts_with("fsync tmp_obj"), "{outcome}");
     ensure!(text(&outcome, "first").contains("0 -> "), "{outcome}");
     println!("git: {}", text(&outcome, "first"));
@@ -192,8 +192,8 @@ fn tar() -> Result<()> {
     Ok(())
 }
 
-/// Files get the inodes of those that were replaced, which nothing reports as removed; a folder has no name before its first sync. One
-/// process uses SQLite, so that its syncs are calls outside of statements; each of the other's is an execution.
+/// Files get the inodes of replaced files, which are not reported as removed; a folder has no name before its first sync. One process
+/// uses SQLite, so its syncs are calls outside of statements; each of the other's is an execution.
 const REPLACE: &str = r#"
 import os, sqlite3
 for name in ("left", "right"):

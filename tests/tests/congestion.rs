@@ -70,7 +70,7 @@ fn lent() -> Result<()> {
     }
     let left = available()?;
     ensure!(!left.iter().any(|n| n.starts_with("fathom_")), "{left:?}");
-    // A command that is not there: a shell's status, and nothing is left.
+    // A missing command: the status of a shell, and nothing is left.
     let output = cc(&["--load", "fathom_bic", "--", "/nonexistent/program"])?;
     ensure!(output.status.code() == Some(127) && !available()?.contains(&"fathom_bic".into()), "{output:?}");
     Ok(())
@@ -113,7 +113,7 @@ fn run_supplied() -> Result<()> {
         ensure!(!available()?.contains(&"fathom_westwood".into()), "it is left behind");
         Ok(())
     })();
-    // With --once it has ended; if not, it is not needed any more.
+    // With --once it has ended; otherwise it is no longer needed.
     let _ = serve.kill();
     serve.wait()?;
     result

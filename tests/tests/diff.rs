@@ -1,7 +1,8 @@
-//! `fathom diff` and `fathom explain` on recordings of a program whose differences are known: the same workload twice, another journal mode, another
-//! synchronous, one sync more.
+//! `fathom diff` and `fathom explain` on recordings of a program with known differences: the same workload twice, another journal mode,
+//! another synchronous, one more sync.
 //!
-//! No time is asserted. What is: that equal work is never called slower or faster, and that different work is named.
+//! No time is asserted. The assertions are that equal work is never reported as slower or faster, and that different
+//! work is named.
 
 #[path = "diff/single.rs"]
 mod single;
@@ -73,7 +74,7 @@ fn insert(diff: &Value) -> Result<&Value> {
     all.iter().find(|s| s["statement"] == "INSERT INTO t VALUES (?, ?)").with_context(|| format!("no INSERT: {diff}"))
 }
 
-/// Means per INSERT of both, and whether they are said to differ.
+/// Means per INSERT on both sides, and whether they are reported as different.
 fn counted(diff: &Value, name: &str, file: Option<&str>) -> Result<(f64, f64, bool)> {
     let counts = insert(diff)?["counts"].as_array().context("counts[]")?;
     let found = counts.iter().find(|c| c["name"] == name && c["file"].as_str() == file);
@@ -84,7 +85,7 @@ fn counted(diff: &Value, name: &str, file: Option<&str>) -> Result<(f64, f64, bo
     }
 }
 
-/// The edges of one side that are no chance.
+/// The edges of one side that are not due to chance.
 fn edges(diff: &Value, side: &str) -> Result<Vec<String>> {
     let all = diff["edges"][side].as_array().context("edges")?;
     Ok(all.iter().filter(|e| e["sure"] == true).filter_map(|e| e["edge"].as_str().map(str::to_string)).collect())
@@ -109,8 +110,8 @@ fn adds_up(diff: &Value) -> Result<()> {
     Ok(())
 }
 
-/// A verdict that is given, and has the sign of what was measured. Which of two designs is faster is the disk's matter:
-/// beside other load a single sync of WAL took longer than the four of a rollback journal.
+/// A given verdict has the sign of the measured difference. Which of two designs is faster depends on the disk: under
+/// other load a single sync of WAL took longer than the four of a rollback journal.
 fn judged_as_measured(diff: &Value) -> Result<()> {
     let delta = diff["latency_ns"]["delta_ns"].as_f64().context("delta_ns")?;
     let agrees = match diff["verdict"].as_str() {
@@ -170,7 +171,7 @@ fn journal_modes() -> Result<()> {
     );
     judged_as_measured(&done)?;
     if done["verdict"] == "faster" {
-        // What makes most of it comes first. Which phase that is is the disk's matter, too; WAL has no sync of a rollback journal.
+        // The largest part comes first. Which phase that is depends on the disk, too; WAL has no sync of a rollback journal.
         let shares = done["phases"].as_array().context("phases[]")?.iter().filter_map(|p| p["share"].as_f64());
         ensure!(shares.is_sorted_by(|a, b| a >= b), "{}", done["phases"]);
         let sync = phase(&done, "fdatasync rollback journal")?;
@@ -191,7 +192,7 @@ fn synchronous() -> Result<()> {
     ensure!(flushes > 0.9 && none == 0.0 && differs, "{flushes} and {none} flushes");
     ensure!(edges(&done, "only_a")?.iter().any(|e| e == "first flush"), "{}", done["edges"]);
     judged_as_measured(&done)?;
-    // The other way round the difference is the opposite, and the verdict that of its sign, or unclear.
+    // In the other direction the difference is the opposite, and the verdict has its sign, or is unclear.
     let back = diff(&off, &full)?;
     judged_as_measured(&back)?;
     let (there, back_again) = (done["latency_ns"]["delta_ns"].as_f64(), back["latency_ns"]["delta_ns"].as_f64());
@@ -225,7 +226,7 @@ fn extra_sync() -> Result<()> {
     adds_up(&done)
 }
 
-/// Codes of the findings about a statement, whose spans are in the archive.
+/// Codes of the findings about a statement whose spans are in the archive.
 fn findings(archive: &Path, statement: &str) -> Result<Vec<String>> {
     let output = run(Command::new(fathom()).args(["explain", "--json"]).arg(archive))?;
     let explanation: Value = serde_json::from_slice(&output.stdout).context("explain --json")?;
@@ -241,7 +242,7 @@ fn findings(archive: &Path, statement: &str) -> Result<Vec<String>> {
     Ok(own.filter_map(|f| f["code"].as_str().map(str::to_string)).collect())
 }
 
-/// What an INSERT of each journal mode does on a disk whose flushes take their time. A scheduling delay may be found besides.
+/// The effects of an INSERT in each journal mode on a disk with slow flushes. A scheduling delay may be found as well.
 fn explained() -> Result<()> {
     const INSERT: &str = "INSERT INTO t VALUES (?, ?)";
     preferred();
@@ -252,7 +253,7 @@ fn explained() -> Result<()> {
     let wal = findings(&recorded(folder.path(), "wal", ["wal", "full", "once"])?, INSERT)?;
     ensure!(wal.iter().any(|f| f == "S01"), "{wal:?}");
     ensure!(!wal.iter().any(|f| ["J02", "F01"].contains(&f.as_str())), "WAL has neither: {wal:?}");
-    // Without syncs the calls that make and remove the journal are most of it.
+    // Without syncs the calls that create and remove the journal dominate.
     let off = findings(&recorded(folder.path(), "off", ["delete", "off", "once"])?, INSERT)?;
     ensure!(
         off.iter().any(|f| f == "J02") && !off.iter().any(|f| ["F01", "F03", "S01"].contains(&f.as_str())),
@@ -278,7 +279,7 @@ os._exit(0)
     for (cached, expected) in [("0", true), ("100", false)] {
         let own = folder.path().join(cached);
         std::fs::create_dir(&own)?;
-        // In memory, so that nothing but the statements takes time.
+        // In memory, so that only the statements take time.
         let archive = record(&own, &[], &["python3", "-c", READER, ":memory:", cached])?;
         let output = run(Command::new(fathom()).args(["explain", "--json"]).arg(&archive))?;
         let explanation: Value = serde_json::from_slice(&output.stdout)?;
@@ -288,7 +289,7 @@ os._exit(0)
     Ok(())
 }
 
-/// A copy of a kept archive: what is opened may be linked anew.
+/// A copy of a kept archive: opening it may link it anew.
 fn kept_archive(folder: &Path, name: &str) -> Result<PathBuf> {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("archives").join(name);
     let to = folder.join(format!("{name}.fathom"));
@@ -328,7 +329,7 @@ fn benchmarks_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// What `--fail-on slower:PERCENT` comes to: exit status and what was said.
+/// The result of `--fail-on slower:PERCENT`: exit status and messages.
 fn gate(a: &Path, b: &Path, percent: &str) -> Result<(Option<i32>, String)> {
     let output = Command::new(fathom()).args(["diff", "--fail-on", percent]).args([a, b]).output()?;
     Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
@@ -337,7 +338,7 @@ fn gate(a: &Path, b: &Path, percent: &str) -> Result<(Option<i32>, String)> {
 fn fail_on() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let a = kept_archive(folder.path(), "v3-linux-6.18-virtio")?;
-    // Two executions tell nothing, and what tells nothing must not pass.
+    // Two executions prove nothing, and an unproven result must not pass.
     let (code, messages) = gate(&a, &kept_archive(folder.path(), "v2-linux-6.18-virtio")?, "slower:5")?;
     ensure!(code == Some(1) && messages.contains("no verdict: too few executions"), "{code:?}: {messages}");
     let v1 = kept_archive(folder.path(), "v1-linux-6.1-virtio")?;
@@ -346,7 +347,7 @@ fn fail_on() -> Result<()> {
     Ok(())
 }
 
-/// argv: how many numbers each of the INSERTs adds up first. The work of files and disk is the same.
+/// argv: how many numbers each of the INSERTs sums up first. The work of files and disk is the same.
 const COMPUTES: &str = r#"
 import sqlite3, sys
 db = sqlite3.connect(":memory:", isolation_level=None)
@@ -367,7 +368,7 @@ fn diff_many(a: &[PathBuf], b: &[PathBuf]) -> Result<Value> {
     serde_json::from_slice(&output.stdout).context("diff --json")
 }
 
-/// Fifty times the computation: nothing else that a machine does makes all of four recordings so much slower.
+/// Fifty times the computation: no other effect of a machine makes all of four recordings that much slower.
 fn slower_program() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (mut a, mut b) = (Vec::new(), Vec::new());
@@ -395,8 +396,8 @@ fn slower_program() -> Result<()> {
     Ok(())
 }
 
-/// Whatever the machine does meanwhile: of twenty recordings of one program, sides drawn by lot differ as often as the test allows,
-/// 3.2 % for five and five. A hundred draws have a standard deviation of 1.8.
+/// Whatever the machine does meanwhile: among twenty recordings of one program, randomly drawn sides differ as often as the test
+/// allows, 3.2 % for five and five. A hundred draws have a standard deviation of 1.8.
 fn equal_sides() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut all: Vec<PathBuf> =

@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// A folder with a fake `app_process64` in `bin`, and dexed classes that are none.
+/// A folder with a fake `app_process64` in `bin`, and invalid dexed classes.
 struct Device(TempDir);
 
 impl Device {
@@ -89,7 +89,7 @@ fn started() -> Result<()> {
         ensure!(status == Some(0) && out.contains("\"iteration\"") && out.contains("\"verified\":true"), "{messages}");
         ensure!(out.contains(&format!("{mode}: in /proc/self/maps: ")) && out.contains(proof), "{out}");
         ensure!(!out.contains("art.maps"), "{out}");
-        // The class path and our words by the environment, and the class without arguments.
+        // The class path and our arguments in the environment, and the class without arguments.
         let commands = fs::read_to_string(device.path("commands"))?;
         let expected = format!(
             "{} fathom.Main  (draw --shape circle --antialias on --size 480,800 --extent 100 --format argb-pre --iterations 3 \
@@ -108,7 +108,7 @@ fn started() -> Result<()> {
         let (status, out, messages) = device.draw(words)?;
         ensure!(status == Some(2) && out.is_empty() && messages.contains(part), "{words:?}: {messages}");
     }
-    // A wrong picture is no score.
+    // A wrong picture gives no score.
     fs::write(device.path("main"), "echo '{\"verified\":false,\"by\":\"a wrong picture\"}'; exit 1\n")?;
     let (status, out, messages) = device.draw(&["--mode=art-jit"])?;
     ensure!(
@@ -116,7 +116,7 @@ fn started() -> Result<()> {
         "{out}{messages}"
     );
     ensure!(out.matches("\"verified\"").count() == 1, "{out}");
-    // What it says when it cannot draw is handed on.
+    // Its message when it cannot draw is passed on.
     fs::write(device.path("main"), "echo 'fathom: no canvas' >&2; exit 1\n")?;
     let (status, out, messages) = device.draw(&["--mode=art-jit"])?;
     ensure!(status == Some(1) && out.is_empty() && messages.contains("fathom: no canvas"), "{out}{messages}");
@@ -128,7 +128,7 @@ fn started() -> Result<()> {
 
 fn properties() -> Result<()> {
     let device = Device::new()?;
-    // Compiled before, as dex2oat would have left it.
+    // Already compiled, as by dex2oat.
     let (_, _, messages) = device.draw(&["--mode=art-aot"])?;
     ensure!(messages.contains("needs ART's compiler"), "{messages}");
     let oat = device.path("aot/oat").join(if cfg!(target_arch = "aarch64") { "arm64" } else { "x86_64" });
@@ -162,7 +162,7 @@ fn cell() -> Result<()> {
     Ok(())
 }
 
-/// The real classes, on a JVM that says it is Android's: there is no android.graphics, and that is said.
+/// The real classes, on a JVM that claims to be Android's: there is no android.graphics, and that is reported.
 fn without_framework() -> Result<()> {
     let device = Device::new()?;
     let jar = device.path("classes.jar");

@@ -1,7 +1,7 @@
 //! Other engines read every table of every kind of archive, and compute with its times.
 //!
-//! The tables are made for DuckDB, DataFusion, Spark and their like; what those make of a column's type cannot be seen from
-//! here. Each reads all values and subtracts times, and Python's own arithmetic on the same values is the truth.
+//! The tables are made for DuckDB, DataFusion, Spark and similar engines; how those interpret a column's type cannot be
+//! seen from here. Each reads all values and subtracts times, and Python's own arithmetic on the same values is the truth.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, ext4, fathom, installed, lane, record, root, run};
@@ -66,7 +66,7 @@ fn there(engine: &str) -> Result<(), String> {
     found.then_some(()).ok_or_else(|| format!("{engine} is not installed; `scripts/engines {engine}` does it"))
 }
 
-/// A recording with every table that one has.
+/// A recording with every table that a recording has.
 fn trace(folder: &Path) -> Result<PathBuf> {
     let disk = ext4()?;
     let database = disk.path().join("t.db");
@@ -97,7 +97,7 @@ fn net(folder: &Path) -> Result<PathBuf> {
     ran.map(|_| archive)
 }
 
-/// The rows of each table, as the archive's own index has them.
+/// The rows of each table, from the archive's own index.
 fn totals(tables: &Path) -> Result<BTreeMap<String, u64>> {
     let index: Value = serde_json::from_slice(&std::fs::read(tables.join("index.json"))?)?;
     let rows = index["rows"].as_object().context("index.json has no rows")?;
@@ -112,7 +112,7 @@ fn reads(engine: &str) -> Result<()> {
         let tables = archive.join("tables");
         expected.insert(tables.clone(), totals(&tables)?);
     }
-    // What older versions wrote, as it is handed on today.
+    // Tables of older versions, as they are exported today.
     for old in std::fs::read_dir(here("archives"))? {
         let old = old?.path();
         if !old.is_dir() {
@@ -133,7 +133,7 @@ fn reads(engine: &str) -> Result<()> {
     Ok(())
 }
 
-/// A fleet with the samples of every version, and with recordings of four devices on nine days whose times differ.
+/// A fleet with the samples of every version, and with recordings of four devices on nine days with different times.
 fn fleet(folder: &Path) -> Result<PathBuf> {
     let place = folder.join("fleet");
     run(Command::new(fathom()).args(["fleet", "init"]).arg(&place))?;
@@ -143,12 +143,12 @@ fn fleet(folder: &Path) -> Result<PathBuf> {
         .arg(folder.join("generated"))
         .args(["v3-linux-6.18-virtio", "v3-net", "v3-bench"].map(|name| here("archives").join(name))))?;
     run(Command::new(fathom()).args(["fleet", "add"]).arg(&place).arg(folder.join("generated")))?;
-    // A pattern over the folder sees each row once when nothing waits to be removed.
+    // A pattern over the folder sees each row once if no files wait to be removed.
     run(Command::new(fathom()).args(["fleet", "gc", "--grace", "0"]).arg(&place))?;
     Ok(place)
 }
 
-/// Each shipped question, as it is, answered by another engine and by the embedded one.
+/// Each shipped question, unchanged, answered by another engine and by the embedded one.
 fn questions(engine: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let place = fleet(folder.path())?;
@@ -173,7 +173,7 @@ fn questions(engine: &str) -> Result<()> {
     for line in String::from_utf8(output.stdout)?.lines().filter(|line| line.starts_with('{')) {
         let theirs: Value = serde_json::from_str(line)?;
         if let Some(wrote) = theirs["executors"].as_array() {
-            // Intermediate rows come from both, or it was no cluster.
+            // Both executors wrote intermediate rows, or it was not a cluster.
             ensure!(wrote.len() == 2 && wrote.iter().all(|files| files.as_u64() > Some(0)), "{wrote:?}");
             continue;
         }
@@ -197,12 +197,12 @@ fn questions(engine: &str) -> Result<()> {
         answered += usize::from(!rows.is_empty());
     }
     ensure!(asked == 20, "{asked} questions were answered");
-    // Only losses are in none of these archives, and no kernel of theirs counted more.
+    // Only losses occur in none of these archives, and no kernel of theirs counted more.
     ensure!(answered >= 18, "{answered} questions had an answer");
     Ok(())
 }
 
-/// Sums of floating points depend on their order.
+/// Sums of floating-point numbers depend on their order.
 fn same(a: &Value, b: &Value) -> bool {
     match (a.as_f64(), b.as_f64()) {
         (Some(x), Some(y)) if a.is_f64() || b.is_f64() => (x - y).abs() <= 1e-9 * x.abs().max(y.abs()),
@@ -210,7 +210,8 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Two benchmarks as two devices: the notebook's numbers are those of a shipped question, and of the archives' own indexes.
+/// Two benchmarks as two devices: the notebook's numbers equal those of a shipped question, and of the archives' own
+/// indexes.
 fn notebook(how: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let place = folder.path().join("fleet");

@@ -89,7 +89,8 @@ fn messages(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Each verb says what is wrong, of what, and ends with status 2; nothing panics, and nobody's name is said twice.
+/// Each verb reports what is wrong, and with what, and ends with status 2; nothing panics, and no name is printed
+/// twice.
 fn wrong_arguments() -> Result<()> {
     for (words, expected) in [
         ("record", "nothing to record"),
@@ -147,7 +148,7 @@ fn wrong_arguments() -> Result<()> {
     Ok(())
 }
 
-/// An archive of ours, as a copy that may be written.
+/// A writable copy of one of our archives.
 fn copied(folder: &Path) -> Result<std::path::PathBuf> {
     let archive = folder.join("t.fathom");
     let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("archives/v3-linux-6.18-virtio");
@@ -201,7 +202,7 @@ fn kernel_thread() -> Result<()> {
         let pid = pid.to_string();
         out(Command::new(fathom()).args(["record", "--duration", "1", "--pid", &pid]).current_dir(folder.path()))
     };
-    // kthreadd, where this is not within a namespace of processes.
+    // kthreadd, unless this is in a PID namespace.
     ensure!(fs::read_to_string("/proc/2/comm")?.trim() == "kthreadd", "process 2 is another");
     let output = record(2)?;
     ensure!(
@@ -260,7 +261,8 @@ fn exit_status() -> Result<()> {
     Ok(())
 }
 
-/// What a daemon does after its command has ended is in no recording, and that is said, whoever records; a child that ended is not named.
+/// What a daemon does after its command has ended is in no recording, and that is reported, with every backend; a child that ended is not
+/// named.
 fn left_running() -> Result<()> {
     let folder = tempfile::tempdir()?;
     for backend in ["ebpf", "ftrace"] {
@@ -285,11 +287,11 @@ fn left_running() -> Result<()> {
     Ok(())
 }
 
-/// INSERTs for ever, one a time.
+/// Endless INSERTs, one at a time.
 const ENDLESS: &str =
     "PATH=$PATH; f=$0; sqlite3 $f 'create table t(i)'; while :; do sqlite3 $f 'insert into t values (1)'; done";
 
-/// A recording in a process group of its own, so that a signal reaches just what it is sent to; ended when dropped.
+/// A recording in a process group of its own, so that a signal reaches only its target; ended when dropped.
 struct Recording(Child);
 
 impl Recording {
@@ -350,7 +352,8 @@ fn killed_tracer() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let (archive, database) = (folder.path().join("t.fathom"), disk.path().join("t.db"));
     let mut recording = Recording::start(&archive, &[], &["sh", "-c", ENDLESS, &database.to_string_lossy()])?;
-    // Until what is written so far shows an INSERT: no size tells, since a busy machine's other events fill chunks too.
+    // Waits until the part written so far contains an INSERT: the size does not show that, since a busy machine's other
+    // events fill chunks too.
     let copy = folder.path().join("copy.fathom");
     until("an INSERT in the log", || {
         if copy.exists() {
@@ -386,7 +389,7 @@ fn hostile_sql() -> Result<()> {
     ensure!(!page.contains("<img src=x"), "HTML of the traced program is part of the page");
     run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(folder.path().join("csv")))?;
     run(Command::new(fathom()).args(["export", "--perfetto"]).arg(&archive).arg("-o").arg(folder.path().join("p")))?;
-    // A name of a file may hold anything but `/`.
+    // A file name may contain anything but `/`.
     let name = disk.path().join("\u{1b}[2J\u{9b}1A\u{202e}bd.t");
     let script = r#"import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); d.execute("create table t (a)"); d.execute("insert into t values (1)"); d.commit()"#;
     let archive = record(folder.path(), &[], &["python3", "-c", script, &name.to_string_lossy()])?;
@@ -416,7 +419,7 @@ fn no_sqlite() -> Result<()> {
         &["dd", "if=/dev/zero", &format!("of={}", file.display()), "bs=4k", "count=8", "conv=fsync"],
     )?;
     let summary = show(&archive)?;
-    // A call that waits for the medium is an operation of its own there.
+    // A call that waits for the device is an operation of its own there.
     let operations = summary["operations"].as_array().context("no operations")?;
     ensure!(operations.len() == 1 && operations[0]["statement"] == "fsync f", "{operations:?}");
     ensure!(number(&summary, &format!("/device_commands/by_disk/{}/total", disk.name()))? >= 1.0, "dd wrote nothing");
@@ -426,7 +429,7 @@ fn no_sqlite() -> Result<()> {
     Ok(())
 }
 
-/// Every load on storage, ended in the midst by each signal that a user or a system sends.
+/// Every load on storage, ended midway by each signal that a user or a system sends.
 fn interrupted_load() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let long = "1000000";
@@ -450,7 +453,7 @@ fn interrupted_load() -> Result<()> {
                 ensure!(child.try_wait()?.is_none(), "{name} made nothing");
                 Ok(fs::read_dir(folder.path())?.next().is_some())
             })?;
-            // A fixed wait: into the load, not only what prepares it; but whenever it comes, the same must hold.
+            // A fixed wait: into the load, beyond its preparation; but whenever the signal comes, the same must hold.
             std::thread::sleep(Duration::from_millis(200));
             run(Command::new("kill").args([signal, &child.id().to_string()]))?;
             let status = child.wait()?;

@@ -1,7 +1,7 @@
-//! `fathom fix`, `fathom whatif` and the truth they are held against: through the program, on disks of their own.
+//! `fathom fix`, `fathom whatif` and the truth they are compared with: through the program, on disks of their own.
 //!
-//! No speed is asserted. What is: what is put back, that durability is given up only where it was asked for, that a removed sync is gone
-//! from the prediction, and that an injected cause is found.
+//! No speed is asserted. The assertions are that everything is restored, that durability is given up only on request, that a removed
+//! sync is gone from the prediction, and that an injected cause is found.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::contracts::hold;
@@ -59,7 +59,7 @@ fn kept_recording() -> Result<()> {
     let [before, after] = ["recorded_ns", "predicted_ns"].map(|name| total[name].as_u64().unwrap_or(0));
     let gone = done["removed"][0]["time_ns"].as_u64().context("time_ns")?;
     ensure!(done["version"] == 1 && before.abs_diff(after + gone) <= 2 && gone > 0, "{done}");
-    // What the calls took by the calls' own spans: another table than the slices that were replayed.
+    // The duration of the calls by their own spans: another table than the slices that were replayed.
     let folder = tempfile::tempdir()?;
     let copy = folder.path().join("t.fathom");
     run(Command::new("cp")
@@ -150,7 +150,7 @@ fn database() -> Result<()> {
     Ok(())
 }
 
-/// A program that is slow unless its connection is set to sync less: much more than any machine's noise.
+/// A program that is slow unless its connection is set to sync less: by much more than any machine's noise.
 const ASKS: &str = r#"
 import sqlite3, sys, time
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -209,7 +209,7 @@ fn has(mount: &Path, option: &str) -> Result<bool> {
     Ok(line.split(' ').nth(3).is_some_and(|options| options.split(',').any(|own| own == option)))
 }
 
-/// A run that is just timing a command on a remounted file system.
+/// A run that is currently timing a command on a remounted file system.
 fn under_way(folder: &Path, database: &Path, mount: &Path) -> Result<Child> {
     let at = mount.display().to_string();
     let options = ["--scratch", &at, "--try", "mount-nobarrier", "--blocks", "1000"];
@@ -256,7 +256,8 @@ fn injected() -> Result<()> {
     Ok(())
 }
 
-/// Programs that a contract is learnt from and checked against, again and again: what comes before each run, and the program.
+/// Programs from which a contract is learnt and against which it is checked repeatedly: the preparation of each run, and the
+/// program.
 const PROGRAMS: [(&str, &str, &str); 11] = [
     (
         "git_commit",
@@ -288,7 +289,7 @@ const PROGRAMS: [(&str, &str, &str); 11] = [
 ];
 const REPEATS: usize = 50;
 
-/// One of the programs, unchanged: a test of its own each, of some four minutes, so that CI can run some of them.
+/// One of the programs, unchanged: a separate test for each, of some four minutes, so that CI can run some of them.
 fn unchanged(name: &str) -> Result<()> {
     let (_, prepare, line) = PROGRAMS.iter().find(|(program, ..)| *program == name).context("no such program")?;
     let folder = tempfile::tempdir()?;

@@ -1,6 +1,6 @@
-//! Fleets beyond one machine, through the program: archives from devices, stores that fail, who may look, what leaves for other tools.
+//! Fleets beyond one machine, through the program: archives from devices, stores that fail, access control, exports to other tools.
 //!
-//! All of them are long: the program that they drive compiles an SQL engine (`make test-sql` builds it and runs them).
+//! All of them are long: the program that they test compiles an SQL engine (`make test-sql` builds it and runs them).
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::fleets::{
@@ -56,12 +56,12 @@ fn main() -> ExitCode {
 /// The device's daemon.
 const DAEMON: &str = env!("CARGO_BIN_EXE_adbd");
 
-/// What a command prints.
+/// The output of a command.
 fn said(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(run(command)?.stdout)?)
 }
 
-/// A folder with archives that are other recordings, and what their indexes say.
+/// A folder with archives that count as different recordings, and their row counts from the indexes.
 fn runs(folder: &Path, sample: &str, count: u64) -> Result<(Vec<PathBuf>, BTreeMap<String, u64>)> {
     fs::create_dir_all(folder)?;
     let made = others(&here(sample), folder, count, 1)?;
@@ -72,7 +72,7 @@ fn runs(folder: &Path, sample: &str, count: u64) -> Result<(Vec<PathBuf>, BTreeM
 fn over_ssh() -> Result<()> {
     let ssh = Ssh::start()?;
     let folder = tempfile::tempdir()?;
-    // Names that a shell would take apart, and a device's name on the way.
+    // Names that a shell would split, and a device's name in the path.
     let there = folder.path().join("it's here/device=board 3");
     let (made, expected) = runs(&there, "archives/v3-bench", 4)?;
     fs::write(there.join("readme.txt"), "no archive")?;
@@ -92,12 +92,12 @@ fn over_ssh() -> Result<()> {
     ensure!(counted(place, &expected)? == expected, "{:?}", counted(place, &expected)?);
     let devices = answer(place, "SELECT DISTINCT device FROM archives")?;
     ensure!(devices.len() == 1 && devices[0]["device"] == "board 3", "{devices:?}");
-    // Nothing stays, and nothing is brought again: what would be is no archive any more.
+    // Nothing is left, and nothing is fetched again: what would be fetched is no longer an archive.
     ensure!(fs::read_dir(folder.path().join("tmp"))?.next().is_none(), "something is left");
     fs::remove_file(made[0].join("tables/samples.parquet"))?;
     let again = said(&mut add())?;
     ensure!(again.starts_with("0 archives added") && again.contains("4 already there"), "{again}");
-    // An archive that cannot be read there is named as it is called there.
+    // An archive that cannot be read is reported with its name on the device.
     fs::write(made[1].join("runs.jsonl"), "no run\n")?;
     fs::remove_dir_all(made[1].join("tables"))?;
     let output = add().output()?;
@@ -118,7 +118,7 @@ fn from_phone() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-linux-6.18-virtio", 3)?;
     let serial = phone.name().trim_start_matches("adb:").to_string();
-    // The daemon of the tests makes no folders of its own accord.
+    // The daemon of the tests does not create folders by itself.
     let found = |kind: &str| said(Command::new("find").arg("runs").args(["-type", kind]).current_dir(folder.path()));
     for dir in found("d")?.lines() {
         phone.shell(&format!("mkdir -p /data/local/tmp/{dir}"))?;
@@ -160,7 +160,7 @@ fn lost_device() -> Result<()> {
     Ok(())
 }
 
-/// The store of the tests, behind what fails.
+/// The store of the tests, behind a proxy that injects faults.
 struct Faulty {
     child: Child,
     at: String,
@@ -201,7 +201,7 @@ impl Drop for Faulty {
     }
 }
 
-/// Rows of each table, asked of the store itself.
+/// Rows of each table, queried from the store itself.
 fn counted_in(store: &S3, place: &str, tables: &BTreeMap<String, u64>) -> Result<BTreeMap<String, u64>> {
     let count = |table: &String| -> Result<(String, u64)> {
         let statement = format!("SELECT count(*) AS n FROM {table}");
@@ -234,7 +234,7 @@ fn flaky_versitygw() -> Result<()> {
     Ok(())
 }
 
-/// Adds to fleets behind a proxy that fails, one for each seed; how often it did what.
+/// Adds to fleets behind a faulty proxy, one for each seed; returns how often it did what.
 fn flaky(store: &S3, seeds: std::ops::RangeInclusive<u64>) -> Result<BTreeMap<String, u64>> {
     let folder = tempfile::tempdir()?;
     let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-linux-6.18-virtio", 5)?;
@@ -244,7 +244,8 @@ fn flaky(store: &S3, seeds: std::ops::RangeInclusive<u64>) -> Result<BTreeMap<St
         let place = format!("s3://shelf/flaky-{seed}");
         run(store.with(&mut fleet(&["init", &place])))?;
         let faulty = Faulty::start(store, "flaky", seed)?;
-        // What the client does not get over by itself is said, and the same command goes on: two writers at first, then one.
+        // Faults that the client does not recover from are reported, and the same command can be repeated: two writers at
+        // first, then one.
         let mut done = false;
         for n in 0..40 {
             let start = || {
@@ -271,7 +272,7 @@ fn flaky(store: &S3, seeds: std::ops::RangeInclusive<u64>) -> Result<BTreeMap<St
         }
         let found = counted_in(store, &place, &expected)?;
         ensure!(found == expected, "seed {seed}: {found:?}, and the indexes say {expected:?}");
-        // What failed writers left goes, and nothing else.
+        // Leftovers of failed writers are removed, and nothing else.
         run(store.with(&mut fleet(&["gc", "--grace", "0", &place])))?;
         ensure!(counted_in(store, &place, &expected)? == expected, "seed {seed}, after gc");
         let checked = said(store.with(&mut fleet(&["ls", "--check", &place])))?;
@@ -290,7 +291,7 @@ fn in_versitygw() -> Result<()> {
     used(&S3::versitygw(&folder.path().join("data"), folder.path())?, folder.path())
 }
 
-/// A fleet in a store, from its beginning to a wrong key.
+/// A fleet in a store, from its creation to a wrong key.
 fn used(store: &S3, folder: &Path) -> Result<()> {
     let (_, expected) = runs(&folder.join("runs"), "archives/v3-linux-6.18-virtio", 6)?;
     let archives = folder.join("runs");
@@ -322,7 +323,7 @@ fn used(store: &S3, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Over a small tmpfs.
+/// S3Proxy over a small tmpfs.
 fn full_s3proxy() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-linux-6.18-virtio", 30)?;
@@ -345,7 +346,7 @@ fn full_s3proxy() -> Result<()> {
     Ok(())
 }
 
-/// Archives whose tables must be made first, each of which is let go by the test.
+/// Archives whose tables must be made first, each of which the test releases.
 fn interrupted() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let at = |name: &str| folder.path().join(name);
@@ -378,7 +379,7 @@ fn interrupted() -> Result<()> {
     Ok(())
 }
 
-/// Of a day's archives half are cut short: each is named, and all others are there.
+/// Half of a day's archives are truncated: each is named, and all others are added.
 fn many_damaged() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let archives = folder.path().join("runs");
@@ -434,19 +435,19 @@ fn dead_store() -> Result<()> {
     for mode in ["down", "hang"] {
         let faulty = Faulty::start(&store, mode, 1)?;
         for mut command in [fleet(&["add", place, text(&here("archives/v3-bench"))]), sql(&[place, "SELECT 1"])] {
-            // How long one request is waited for; the default of 30 s would make a long test.
+            // The timeout of one request; the default of 30 s would make a long test.
             faulty.with(&store, &mut command).env("AWS_TIMEOUT", "1 s");
             let complaint = refused(command).with_context(|| mode.to_string())?;
             ensure!(complaint.contains("fleet.json") || complaint.contains(place), "{mode}: {complaint}");
         }
     }
-    // It is as it was.
+    // The fleet is unchanged.
     let listed: Value = serde_json::from_str(&said(store.with(&mut fleet(&["ls", "--json", place])))?)?;
     ensure!(listed["archives"] == 0, "{listed}");
     Ok(())
 }
 
-/// `fathom serve`, and where it listens.
+/// `fathom serve`, and the port that it listens on.
 struct Served {
     child: Child,
     out: BufReader<std::process::ChildStdout>,
@@ -471,7 +472,7 @@ impl Served {
         Ok(Self { child, out, port })
     }
 
-    /// The answer to a request with these headers: the status, and all of it.
+    /// The response to a request with these headers: the status, and the whole text.
     fn get(&self, path: &str, headers: &str) -> Result<(u16, String)> {
         let mut client = TcpStream::connect(("127.0.0.1", self.port))?;
         write!(client, "GET {path} HTTP/1.1\r\n{headers}\r\n")?;
@@ -500,7 +501,7 @@ fn served() -> Result<()> {
     let before = said(Command::new("find").arg(place).args(["-printf", "%p %s %T@\n"]))?;
     let key = folder.path().join("key");
     fs::write(&key, "correct horse battery staple\n")?;
-    // Beyond this machine only with a key, and a key that is one.
+    // Beyond this machine only with a key, and only with a valid one.
     for words in [&["--listen", "0.0.0.0:0"][..], &["--listen", "[::]:0"], &["--key-file", "/nonexistent"]] {
         let mut command = Command::new(fathom());
         command.arg("serve").args([place]).args(words).stdin(Stdio::null());
@@ -509,7 +510,7 @@ fn served() -> Result<()> {
     }
     let open = Served::start(&[place, "--listen", "127.0.0.1:0"])?;
     let host = "Host: localhost\r\n";
-    // Who sends nothing keeps nobody waiting.
+    // Silent clients delay nobody.
     let _silent: Vec<TcpStream> =
         (0..8).map(|_| TcpStream::connect(("127.0.0.1", open.port))).collect::<std::io::Result<_>>()?;
     let (status, metrics) = open.get("/metrics", host)?;
@@ -535,7 +536,7 @@ fn served() -> Result<()> {
 
 fn kept() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    // One of them is so old that it has tables and no log.
+    // One of them is so old that it has tables but no log.
     fs::create_dir(folder.path().join("runs"))?;
     let all = archives(&folder.path().join("runs"))?;
     let place = folder.path().join("fleet");
@@ -580,7 +581,7 @@ fn reported() -> Result<()> {
     }
     let wrong = changes.iter().find(|line| line.contains("<td>shelf-001<") || line.contains("<td>shelf-003<"));
     ensure!(wrong.is_none(), "{wrong:?}");
-    // Each link leads to a page of that archive.
+    // Each link points to a page of that archive.
     let links: Vec<&str> =
         page.split("<a href=\"my%20fleet.archives/").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     ensure!(!links.is_empty(), "no archive is linked");
@@ -598,7 +599,7 @@ fn checkpoints() -> Result<()> {
     let place = text(&place);
     run(&mut fleet(&["init", place]))?;
     run(&mut fleet(&["add", place, text(&made[0])]))?;
-    // Each writes one.
+    // Each of them writes one.
     for _ in 0..3 {
         run(&mut fleet(&["gc", "--grace", "0", place]))?;
         let left = fs::read_dir(Path::new(place).join("_checkpoints"))?.count();
@@ -608,11 +609,12 @@ fn checkpoints() -> Result<()> {
     Ok(())
 }
 
-/// The context that the recorded application hands on.
+/// The context that the recorded application propagates.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// A fleet with a recording of an application that hands on its trace context, and the window in which it ran, ns since 1970.
+/// A fleet with a recording of an application that propagates its trace context, and the window in which it ran, ns since
+/// 1970.
 fn traced_fleet(folder: &Path) -> Result<(String, u64, u64)> {
     let disk = ext4()?;
     let database = disk.path().join("t.db");
@@ -637,7 +639,7 @@ fn traced_fleet(folder: &Path) -> Result<(String, u64, u64)> {
     Ok((text(&place).into(), before, after))
 }
 
-/// A receiver of OTLP: every request that it took, decoded by the protocol's own definitions, as lines of JSON.
+/// An OTLP receiver: prints every accepted request, decoded by the protocol's own definitions, as lines of JSON.
 struct Receiver {
     child: Child,
     out: BufReader<std::process::ChildStdout>,
@@ -677,7 +679,7 @@ fn exported() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (place, before, after) = traced_fleet(folder.path())?;
     let mut ids = Vec::new();
-    // One that is busy at first, then takes them; and once more after a restart.
+    // A receiver that is busy at first, then accepts them; and once more after a restart.
     for mode in ["busy-once", "takes"] {
         let mut receiver = Receiver::start(mode)?;
         let served = Served::start(&[&place, "--listen", "127.0.0.1:0", "--otlp", &receiver.url])?;
@@ -710,7 +712,7 @@ fn exported() -> Result<()> {
     Ok(())
 }
 
-/// The collector of OpenTelemetry, built of its own modules.
+/// The OpenTelemetry collector, built from its own modules.
 fn otelcol() -> Result<PathBuf, String> {
     let built = here("../target/tools/bin/otelcol");
     built.is_file().then_some(built).ok_or_else(|| "otelcol is not built; `scripts/otelcol` does it, with Go".into())

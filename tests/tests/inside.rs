@@ -1,4 +1,5 @@
-//! Probes inside the command's processes: the same operations as by uprobes, whatever the program does, and no leftovers.
+//! Probes inside the command's processes: the same operations as with uprobes, whatever the program does, and no
+//! leftovers.
 
 #[path = "inside/foreign.rs"]
 mod foreign;
@@ -82,13 +83,13 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// SQLite as part of programs.
+/// SQLite linked statically into programs.
 fn archive() -> Result<(), String> {
     let there = Path::new("/usr/lib/x86_64-linux-gnu/libsqlite3.a").exists();
     there.then_some(()).ok_or_else(|| "libsqlite3-dev is not installed".into())
 }
 
-/// What set-up builds or fetches, if it can.
+/// A program that set-up builds or fetches, if it can.
 fn built(path: &str) -> Result<(), String> {
     Path::new(path).exists().then_some(()).ok_or_else(|| format!("set-up could not bring {path}"))
 }
@@ -103,8 +104,8 @@ fn x86() -> Result<(), String> {
     cfg!(target_arch = "x86_64").then_some(()).ok_or_else(|| "the object is for x86-64".into())
 }
 
-/// What two recordings must agree on: of each statement how often, with which results, rows, calls and writes. A read is an operation
-/// only where it waited for the device, so that of two runs the first alone may have it.
+/// The facts on which two recordings must agree: for each statement its count, results, rows, calls and writes. A read is an
+/// operation only if it waited for the device, so only the first of two runs may have it.
 fn facts(summary: &Value) -> Result<BTreeMap<String, Value>> {
     let all = summary["operations"].as_array().context("operations[]")?;
     let fact = |o: &Value| {
@@ -120,13 +121,14 @@ fn facts(summary: &Value) -> Result<BTreeMap<String, Value>> {
     all.iter().filter(|o| o["kind"] != "call").map(|o| named(o).context("a statement")).collect()
 }
 
-/// Records a command both ways and compares. Whatever a command leaves is removed by it when it begins.
+/// Records a command both ways and compares. The command removes its own leftovers when it begins.
 fn same_operations(argv: &[&str], least: usize) -> Result<Value> {
     Ok(same_operations_after(|| Ok(()), argv, least)?.0)
 }
 
-/// Links between what no timer and no other process decides: statements, their calls, and what these do in files. Those of the block layer
-/// and of the file system's journal depend on which commit a call fell into, and a call is an operation without a statement if it was slow.
+/// Links that do not depend on timers and other processes: between statements, their calls, and the calls' work in files. Those of the
+/// block layer and of the file system's journal depend on which commit a call fell into, and a call is an operation without a statement if
+/// it was slow.
 fn own_links(archive: &Path) -> Result<BTreeMap<[String; 6], usize>> {
     let spans: BTreeMap<String, BTreeMap<String, String>> =
         rows(archive, "spans")?.into_iter().filter_map(|mut row| Some((row.remove("id")?, row))).collect();
@@ -150,7 +152,7 @@ fn own_links(archive: &Path) -> Result<BTreeMap<[String; 6], usize>> {
     Ok(counts)
 }
 
-/// How many calls were recorded, by name: those in operations and the others. One without a record of its own is known only if it waited.
+/// How many calls were recorded, by name: in operations and outside. A call without a record of its own is known only if it waited.
 fn calls(archive: &Path) -> Result<BTreeMap<String, usize>> {
     let mut counts = BTreeMap::new();
     let recorded = |span: &BTreeMap<String, String>| span["layer"] == "Syscall" && span["kind"] != "system call";
@@ -160,7 +162,7 @@ fn calls(archive: &Path) -> Result<BTreeMap<String, usize>> {
     Ok(counts)
 }
 
-/// As above, with what prepares each run; also returns what the command printed, the same each time.
+/// As above, with a preparation for each run; also returns the command's output, which must be the same each time.
 fn same_operations_after(before: impl Fn() -> Result<()>, argv: &[&str], least: usize) -> Result<(Value, String)> {
     let folder = tempfile::tempdir()?;
     let (mut both, mut printed, mut links) = (Vec::new(), Vec::new(), Vec::new());
@@ -183,7 +185,8 @@ fn same_operations_after(before: impl Fn() -> Result<()>, argv: &[&str], least: 
     Ok((both.swap_remove(0), printed.swap_remove(0)))
 }
 
-/// That of both recordings, the first by probes inside, the statements have the same facts, and are so many at least.
+/// Checks that the statements of both recordings, the first with probes inside, have the same facts, and are at least
+/// `least`.
 fn same_statements(both: &[Value], least: usize) -> Result<()> {
     let [inside, uprobe] = both else { bail!("{} recordings", both.len()) };
     let (inside, uprobe) = (facts(inside)?, facts(uprobe)?);
@@ -230,7 +233,7 @@ fn shell() -> Result<()> {
     let database = disk.path().join("t.db");
     let sql = "create table t(a, b); insert into t values (1, 2); begin; insert into t select a + 1, b from t; commit; \
         select count(*) from t; select * from t limit 1; explain query plan select * from t; vacuum;";
-    // By way of a shell, whose children inherit the object.
+    // Through a shell, whose children inherit the object.
     let script =
         format!("rm -f {0}; sqlite3 {0} '{sql}'; echo 'select max(a) from t;' | sqlite3 {0}", database.display());
     let summary = same_operations(&["sh", "-c", &script], 8)?;
@@ -239,8 +242,8 @@ fn shell() -> Result<()> {
     hooked_by_name(&summary, "libsqlite3.so", "2 processes")
 }
 
-/// The object opens, reads and patches in the program's name: none of that is the program's. What of a statement's time is the recording's
-/// own is told, from what the program's process measured.
+/// The object opens, reads and patches in the program's process: none of that is attributed to the program. The recording's own share of a
+/// statement's time is reported, from measurements in the program's process.
 fn own_part() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let mut both = Vec::new();
@@ -259,13 +262,13 @@ fn own_part() -> Result<()> {
         let (own, latency) = (own?, latency?);
         let all: f64 = price("step").unwrap_or_default() + price("statement").unwrap_or_default();
         ensure!(own > 0.0 && own < latency, "{way}: {own} of {latency} ns");
-        // 60 executions of a step each, of which one half lies inside; a system call costs something besides.
+        // 60 executions of a step each, half of which is inside; a system call adds a cost of its own.
         ensure!(own > 60.0 * all / 2.0 - 60.0, "{way}: {own} ns, at {all} each");
     }
     let (uprobe, inside) = (both.remove(1), both.remove(0));
     let more = |call: &str| inside.get(call).copied().unwrap_or(0).wrapping_sub(uprobe.get(call).copied().unwrap_or(0));
     let changed: Vec<&String> = inside.keys().chain(uprobe.keys()).filter(|call| more(call) != 0).collect();
-    // The program's loader opens the object's file and reads its first bytes, once a process.
+    // The program's loader opens the object's file and reads its first bytes, once per process.
     ensure!(changed.iter().all(|call| matches!(call.as_str(), "open" | "read")), "{inside:?} is not {uprobe:?}");
     ensure!(more("open") == more("read") && more("open") > 0, "{inside:?} is not {uprobe:?}");
     Ok(())
@@ -305,12 +308,12 @@ fn static_programs(ways: &[Linked]) -> Result<()> {
     Ok(())
 }
 
-/// That the coverage names a library as probed inside, in whatever process it is.
+/// Checks that the coverage names a library as probed inside, in any process.
 fn hooked(summary: &Value, library: &Path) -> Result<()> {
     hooked_in(summary, library, "process")
 }
 
-/// As above, in so many.
+/// As above, in this many processes.
 fn hooked_in(summary: &Value, library: &Path, processes: &str) -> Result<()> {
     let rows = summary["coverage"].as_array().context("coverage[]")?;
     let wanted = format!("{} inside", library.display());
@@ -321,7 +324,7 @@ fn hooked_in(summary: &Value, library: &Path, processes: &str) -> Result<()> {
     Ok(())
 }
 
-/// That a library, of which a part of the path is known, was probed inside in so many.
+/// Checks that a library, given by a part of its path, was probed inside in this many processes.
 fn hooked_by_name(summary: &Value, part: &str, processes: &str) -> Result<()> {
     let rows = summary["coverage"].as_array().context("coverage[]")?;
     let is_it =
@@ -332,7 +335,7 @@ fn hooked_by_name(summary: &Value, part: &str, processes: &str) -> Result<()> {
     Ok(())
 }
 
-/// Of each statement, how often it was executed, and its rows.
+/// For each statement, its number of executions, and its rows.
 fn counts(summary: &Value) -> Result<BTreeMap<String, [f64; 3]>> {
     let all = summary["operations"].as_array().context("operations[]")?;
     let count = |o: &Value| {
@@ -344,8 +347,8 @@ fn counts(summary: &Value) -> Result<BTreeMap<String, [f64; 3]>> {
     all.iter().map(count).collect()
 }
 
-/// What a command starts, and Fathom did not know before, has its probes when it begins: whoever starts it, and by whichever call.
-/// The oracle is the program as the command itself, by uprobes.
+/// A program that a command starts, and that Fathom did not know before, has its probes from its beginning: whatever starts it,
+/// and with whichever call. The oracle is the program as the command itself, with uprobes.
 fn started(rounds: usize) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let programs: Vec<PathBuf> = LINKED.iter().map(|(name, _)| folder.path().join(name)).collect();
@@ -353,7 +356,7 @@ fn started(rounds: usize) -> Result<()> {
         link("sqlite_threads.c", options, program)?;
     }
     let words = programs.iter().map(|p| format!("{} 3", p.display())).collect::<Vec<_>>().join("; ");
-    // A path that is relative, by posix_spawn; and, in a process of its own, by a fork in a program with threads.
+    // A relative path, by posix_spawn; and, in a process of its own, by a fork in a program with threads.
     let spawns = "import os, subprocess, sys, threading
 os.chdir(sys.argv[1])
 for name in ('pie', 'static', 'static-pie'):
@@ -388,8 +391,8 @@ for name in ('pie', 'static', 'static-pie'):
     Ok(())
 }
 
-/// A shell that is linked statically, as in the lab's guests, can neither load the object nor ask: what it executes is met by following
-/// it. By a script that names the programs, and one that does not.
+/// A statically linked shell, as in the lab's guests, can neither load the object nor announce programs: Fathom finds what it executes
+/// by following it. With a script that names the programs, and one that does not.
 fn of_static_shell() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let programs: Vec<PathBuf> = LINKED.iter().map(|(name, _)| folder.path().join(name)).collect();
@@ -429,7 +432,7 @@ fn of_static_shell() -> Result<()> {
     Ok(())
 }
 
-/// A library that nobody could know of: a copy under another name, opened while the program runs.
+/// A library that cannot be known in advance: a copy under another name, opened while the program runs.
 fn loaded() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let library = folder.path().join("libother.so");
@@ -448,13 +451,13 @@ for sql in [b'create table t (a)'] + [b'insert into t values (1)'] * 30 + [b'sel
     hooked_in(&summary, &library, "1 process")
 }
 
-/// Fathom is told of what then is not executed: its caller must get the same error, and go on.
+/// Fathom is notified of a program that is then not executed: its caller must get the same error, and continue.
 fn not_executed() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = folder.path().join("program");
     link("sqlite_threads.c", LINKED[1].1, &program)?;
-    // A file that is open for writing is announced, and then not executed (ETXTBSY): by the very process, which goes on to start it,
-    // in a child of vfork, during which it cannot be stopped.
+    // A file that is open for writing is announced, and then not executed (ETXTBSY): by the same process, which then starts it in a
+    // child of vfork, during which it cannot be stopped.
     let script = "import os, sys
 program, copy = sys.argv[1], sys.argv[2]
 for mode in (0o755, 0o644, 0o755):
@@ -486,7 +489,7 @@ with open(program, 'r+b'):
     near("INSERTs", number(shape(&show(&archive)?, "INSERT")?, "/count")?, 66.0 * 4.0)
 }
 
-/// Fathom is one itself: linked statically to musl, with SQLite in it.
+/// Fathom is such a program itself: linked statically to musl, with SQLite in it.
 fn musl_program() -> Result<()> {
     let (disk, binary) = (ext4()?, fathom());
     let (binary, folder) = (binary.to_string_lossy(), disk.path().to_string_lossy());
@@ -529,7 +532,7 @@ fn safety() -> Result<()> {
     Ok(())
 }
 
-/// As in a container: the object is not there.
+/// As in a container: the object does not exist there.
 fn other_root() -> Result<()> {
     let (folder, root) = (tempfile::tempdir()?, tempfile::tempdir()?);
     let own = compile("cc", "sqlite_threads.c", folder.path())?;
@@ -538,7 +541,7 @@ fn other_root() -> Result<()> {
     for file in text.split_whitespace().filter(|word| word.starts_with('/')).chain([&*own.to_string_lossy()]) {
         let copy = root.path().join(file.trim_start_matches('/'));
         fs::create_dir_all(copy.parent().context("a folder")?)?;
-        // The very file, whose uprobes are there from the start: one that is met later loses its first statements.
+        // The same file, whose uprobes exist from the start: one that is found later loses its first statements.
         fs::hard_link(fs::canonicalize(file)?, &copy).or_else(|_| fs::copy(file, &copy).map(drop))?;
     }
     let root = root.path().to_string_lossy().into_owned();
@@ -552,7 +555,7 @@ fn other_root() -> Result<()> {
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)
 }
 
-/// By every way that a program has to look.
+/// All ways in which a program can inspect its environment.
 const ENVIRONMENT: &str = "
 env; printenv LD_PRELOAD; tr '\\0' '\\n' < /proc/self/environ
 env -i sh -c env
@@ -573,7 +576,7 @@ fn environment() -> Result<()> {
     ensure!(!printed.contains("fathom-inside"), "the program sees the object: {printed}");
     ensure!(printed.contains("theirs libm.so.6"), "{printed}");
     let summary = show(&archive)?;
-    // Each of them was given the object again.
+    // Each of them got the object again.
     near("SELECTs", number(shape(&summary, "SELECT")?, "/count")?, 3.0)?;
     let rows = summary["coverage"].as_array().context("coverage[]")?;
     let says = |what: &str| rows.iter().any(|row| row["how"].as_str().is_some_and(|how| how.contains(what)));
@@ -581,7 +584,7 @@ fn environment() -> Result<()> {
     Ok(())
 }
 
-/// Runs until it is told to end, and says where its SQLite stands.
+/// Runs until its end is requested, and prints the address of its SQLite.
 const OUTLIVES: &str = r#"
 import sqlite3, sys, os, time
 db = sqlite3.connect(":memory:", isolation_level=None)
@@ -596,7 +599,7 @@ while not os.path.exists(sys.argv[2]):
 fn undone() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (ready, go) = (folder.path().join("ready"), folder.path().join("go"));
-    // The recording ends with its command, which leaves the other one behind.
+    // The recording ends with its command, which leaves the other process behind.
     let script = format!(
         "python3 -c '{OUTLIVES}' {} {} > /dev/null 2>&1 & while ! test -e {0}; do :; done",
         ready.display(),
@@ -644,7 +647,7 @@ fn threads() -> Result<()> {
     hooked_by_name(&summary, "libsqlite3.so", "1 process")
 }
 
-/// Uprobes cannot be compared with: they end a program at the first exception.
+/// A comparison with uprobes is impossible: they end a program at the first exception.
 fn exits(times: usize) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = compile("c++", "sqlite_exits.cc", folder.path())?;
@@ -661,7 +664,7 @@ fn exits(times: usize) -> Result<()> {
         ensure!(traced.status.code() == Some(7), "{traced:?}");
         ensure!(traced.stdout == bare.stdout, "{} is not {}", traced.stdout.escape_ascii(), bare.stdout.escape_ascii());
         let summary = show(&archive)?;
-        // A thread keeps eight executions that are open; those that a jump left, 22, give way to further ones, and are reported.
+        // A thread keeps eight open executions; those abandoned by a jump, 22, give way to further ones, and are reported.
         let losses = summary["loss"]["intervals"].as_array().context("loss/intervals[]")?;
         let gave_way = losses.iter().filter(|loss| loss["source"] == "kernel table full");
         let gave_way: f64 = gave_way.filter_map(|loss| loss["events"].as_f64()).sum();
@@ -688,13 +691,13 @@ fn exits(times: usize) -> Result<()> {
     Ok(())
 }
 
-/// The program prints the same as without Fathom, though its functions have arguments and results of all kinds, and are left by exceptions,
-/// jumps, signals, forks, cancellation and by changes of the stack. Uprobes would end it at its first exception.
+/// The program prints the same as without Fathom, although its functions have arguments and results of all kinds, and are left by
+/// exceptions, jumps, signals, forks, cancellation and by changes of the stack. Uprobes would end it at its first exception.
 fn named_functions() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/named.cc");
     let program = folder.path().join("named");
-    // Functions that begin as those of all compilers do.
+    // Functions with the prologues of all compilers.
     run(Command::new("c++").args(["-O0", "-w", "-o"]).arg(&program).arg(&source).arg("-lpthread"))?;
     let bare = Command::new(&program).output()?;
     let counts = [
@@ -730,7 +733,7 @@ fn named_functions() -> Result<()> {
     near("WAITPID", number(shape(&summary, "WAITPID")?, "/count")?, 60.0)
 }
 
-/// A small number of the rounds of the long one.
+/// A small number of the rounds of the long test.
 fn chaos() -> Result<()> {
     chaotic(&[("1", "200", "inside")])
 }
@@ -739,7 +742,7 @@ fn long_chaos() -> Result<()> {
     chaotic(&[("2", "10000", "inside"), ("2", "10000", "uprobe")])
 }
 
-/// Two copies of the library: one that is known before, one that is met when it is loaded.
+/// Two copies of the library: one that is known in advance, one that is found when it is loaded.
 fn chaotic(runs: &[(&str, &str, &str)]) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (program, library) = (folder.path().join("chaos"), folder.path().join("libother.so"));
@@ -761,7 +764,7 @@ fn chaotic(runs: &[(&str, &str, &str)]) -> Result<()> {
     Ok(())
 }
 
-/// What it prints says how many statements there were, and that each child ended as it was to.
+/// Its output has the number of statements, and whether each child ended as expected.
 fn endings(seed: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = compile("cc", "sqlite_endings.c", folder.path())?;
@@ -782,7 +785,7 @@ fn ended_as_counted(program: &Path, runs: &[(&str, &str)]) -> Result<()> {
         let numbers: Vec<f64> = printed.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         let [counted, again, 0.0] = numbers[..] else { bail!("{way}, seed {seed}: {printed}") };
         let summary = show(&archive)?;
-        // A machine that does other I/O meanwhile may miss runs of the block layer's probes.
+        // If a machine does other I/O meanwhile, runs of the block layer's probes may be missed.
         let losses = summary["loss"]["intervals"].as_array().context("loss/intervals[]")?;
         ensure!(losses.iter().all(|loss| loss["source"] == "probe not run"), "{way}, seed {seed}: {losses:?}");
         for (statement, count) in [("INSERT INTO T VALUES (5)", counted), ("INSERT INTO T VALUES (5), (6)", again)] {
@@ -796,7 +799,7 @@ fn ended_as_counted(program: &Path, runs: &[(&str, &str)]) -> Result<()> {
     Ok(())
 }
 
-/// A probe that is left out is told, and leaves nothing of its kind.
+/// A probe that is left out is reported, and leaves no events behind.
 fn left_out() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let database = disk.path().join("t.db");
@@ -824,11 +827,11 @@ fn left_out() -> Result<()> {
     Ok(())
 }
 
-/// A statement of some tenths of a second, so that the recorder meets a process before it has ended.
+/// A statement of some tenths of a second, so that the recorder finds a process before it has ended.
 const LASTS: &str =
     "with recursive c (x) as (select 1 union all select x + 1 from c where x < 2000000) select count(*) from c";
 
-/// A program that is linked statically passes on what it is told to, and no more.
+/// A statically linked program clears the environment of the programs that it starts.
 fn scrubbed() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let database = disk.path().join("t.db");
@@ -843,19 +846,19 @@ fn scrubbed() -> Result<()> {
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 2.0)?;
     near("DELETEs of processes without the object", number(shape(&summary, "DELETE")?, "/count")?, 3.0)?;
     let rows = summary["coverage"].as_array().context("coverage[]")?;
-    // Of how many processes the coverage says this.
+    // The number of processes for which the coverage reports this.
     let says = |what: &str| {
         let hows = rows.iter().filter_map(|row| row["how"].as_str()).filter(|how| how.contains(what));
         hows.map(|how| how.split_once(" process").and_then(|(n, _)| n.parse().ok()).unwrap_or(1)).sum::<u32>()
     };
-    // A process that has ended before it is looked at shows no environment, and gets a reason that does not depend on it.
+    // A process that has ended before it is examined shows no environment, and gets a reason that does not depend on it.
     let reasons = ["LD_PRELOAD was taken out of its environment", "it ended without loading the object"];
     ensure!(reasons.map(says).iter().sum::<u32>() == 3, "{rows:#?}");
     ensure!(says("by jumps in sqlite3_step") == 2, "{rows:#?}");
     Ok(())
 }
 
-/// Folders of recordings that are under way.
+/// Folders of recordings in progress.
 fn folders() -> Vec<String> {
     let names =
         fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|e| e.file_name().to_string_lossy().into_owned());
@@ -892,13 +895,13 @@ fn killed() -> Result<()> {
     ensure!(folders().iter().any(|name| name.starts_with(&own)), "it is not probed inside: {:?}", folders());
     recorder.kill()?;
     recorder.wait()?;
-    // More records than its rings have room for.
+    // More records than its rings can hold.
     fs::write(folder.path().join("done.go"), "")?;
     until("the program to end by itself", || Ok(file.exists()))?;
     ensure!(fs::read_to_string(&file)? == "whole", "it did not end as it should");
     let pid = fs::read_to_string(folder.path().join("done.ready"))?;
     until("its process to be gone", || Ok(!Path::new(&format!("/proc/{pid}")).exists()))?;
-    // The next recording clears up.
+    // The next recording cleans up.
     record(folder.path(), &["--probes", "inside"], &["python3", "-c", "pass"])?;
     ensure!(!folders().iter().any(|name| name.starts_with(&own)), "left behind: {:?}", folders());
     Ok(())

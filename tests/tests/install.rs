@@ -1,4 +1,4 @@
-//! What is installed: the program, a manual page for each command, and completions that their shells accept.
+//! The installed files: the program, a manual page for each command, and completions that their shells accept.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, run};
@@ -29,7 +29,7 @@ fn installs_sql() -> Result<()> {
     std::fs::write(&sql, "#!/bin/sh\necho \"asked $1\"\n")?;
     run(Command::new("chmod").arg("+x").arg(&sql))?;
     ensure!(!install()?.contains("make build-sql"));
-    // Found beside it, and not in PATH.
+    // Found next to it, and not in PATH.
     let installed = folder.path().join("opt/bin/fathom");
     let asked = run(Command::new(installed).args(["sql", "a.fathom", "SELECT 1"]).env("PATH", "/usr/bin:/bin"))?;
     ensure!(asked.stdout == b"asked sql\n", "{}", String::from_utf8_lossy(&asked.stdout));
@@ -45,7 +45,7 @@ fn installs() -> Result<()> {
     let (_, commands) = help.split_once("Commands:").context("commands")?;
     let mut pages = 0;
     for line in commands.lines().skip(1).take_while(|line| !line.is_empty()) {
-        // A description that is too long goes on in a line of its own.
+        // A description that is too long continues on a line of its own.
         let Some(command) = line.strip_prefix("  ").filter(|l| !l.starts_with(' ')) else { continue };
         let command = command.split_whitespace().next().context("a command")?;
         if command == "help" {

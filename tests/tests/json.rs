@@ -1,4 +1,5 @@
-//! The JSON contracts (`fathom_tests::contracts`) of the verbs that need nothing: each runs on something small.
+//! The JSON contracts (`fathom_tests::contracts`) of the verbs without special requirements: each runs on something
+//! small.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::bench::Folder;
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// Holds several verbs of a folder.
+/// Checks the contracts of several verbs in a folder.
 fn hold_all(folder: &Folder, all: &[(&str, &[&str])]) -> Result<()> {
     for (name, words) in all {
         hold_text(name, &folder.run(words)?)?;
@@ -33,7 +34,7 @@ fn hold_all(folder: &Folder, all: &[(&str, &[&str])]) -> Result<()> {
     Ok(())
 }
 
-/// The recording that the program carries: the same fields on every machine.
+/// The recording shipped with the program: the same fields on every machine.
 fn recording() -> Result<()> {
     let folder = Folder::new()?;
     for name in ["a.fathom", "b.fathom"] {
@@ -80,7 +81,7 @@ fn benchmark() -> Result<()> {
 fn check() -> Result<()> {
     let folder = Folder::new()?;
     folder.run(&["check", "record", "--no-trace", "--", "cat", "fake.toml"])?;
-    // One read more is a difference, whose fields are part of it.
+    // One more read is a difference, whose fields are part of it.
     let words = ["check", "--no-trace", "--json", "--", "sh", "-c", "cat fake.toml fake.toml"];
     let (status, printed, messages) = folder.messages(&words)?;
     ensure!(status == Some(1), "{status:?}: {messages}");
@@ -109,7 +110,7 @@ fn lab() -> Result<()> {
     hold_text("lab-list", &folder.run(&["lab", "list", "--json"])?)
 }
 
-/// A process that is ended with the test, and the first line that it printed.
+/// A process that ends with the test, and the first line of its output.
 struct Served(Child, String);
 
 impl Served {
@@ -161,7 +162,7 @@ fn net_link() -> Result<()> {
     hold_text("net-link", &String::from_utf8(output.stdout)?)
 }
 
-/// The table of versions in docs/reference/json.md beside the contracts' files.
+/// Compares the table of versions in docs/reference/json.md with the contracts' files.
 fn manual() -> Result<()> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(here.join("../docs/reference/json.md"))?;

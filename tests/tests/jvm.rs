@@ -1,5 +1,5 @@
-//! Bytecode beside native code: the same results to the last bit in every mode, modes that are proven, and errors that
-//! help. Ground truth are the published residuals, and a JVM stub that reports false results.
+//! Bytecode compared with native code: the same results to the last bit in every mode, modes that are proven, and
+//! helpful errors. Ground truth are the published residuals, and a JVM stub that reports false results.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, run, until};
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// A program that was built without a JDK says so when it is asked for one.
+/// A program that was built without a JDK reports that when a JVM mode is requested.
 fn built_with_java() -> Result<(), String> {
     let output = workload(&["himeno", "--mode=jvm-int", "--java=/no/such/java"]).map_err(|e| e.to_string())?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -36,7 +36,7 @@ fn workload(words: &[&str]) -> Result<Output> {
     Command::new(fathom()).arg("workload").args(words).output().context("starting fathom")
 }
 
-/// The lines of a workload that succeeds.
+/// The lines of a successful workload.
 fn lines(words: &[&str]) -> Result<Vec<Value>> {
     let output = run(Command::new(fathom()).arg("workload").args(words))?;
     let text = String::from_utf8(output.stdout)?;
@@ -52,7 +52,7 @@ fn values(lines: &[Value], metric: &str) -> Vec<f64> {
     lines.iter().filter(|l| l["metric"] == metric).filter_map(|l| l["v"].as_f64()).collect()
 }
 
-/// What the texts say of results: sums, bits and counts, without the words around them.
+/// The results in the texts: sums, bits and counts, without the words around them.
 fn results(lines: &[Value]) -> Result<Vec<String>> {
     let verified = lines.iter().find(|l| l["verified"] == true).context("not verified")?;
     let text = format!("{} {}", mark(lines, "result")?, verified["by"].as_str().context("by")?);
@@ -115,7 +115,7 @@ fn contradiction() -> Result<()> {
         ("jvm-c2", "-XX:+TieredCompilation"),
         ("jvm-int", "-Xmixed"),
     ] {
-        // The last of two options is the one in force: it goes before the class path.
+        // The last of two options takes effect: it goes before the class path.
         let script =
             format!("set -- $(for a; do [ \"$a\" = -cp ] && echo {extra}; echo \"$a\"; done)\nexec java \"$@\"");
         let java = launcher(folder.path(), &script)?;
@@ -142,7 +142,7 @@ fn environment() -> Result<()> {
 
 fn wrong_result() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    // The bits of gosa that are expected of XS, made others.
+    // Changes the bits of gosa that are expected for XS.
     let script = "set -- $(for a; do echo \"$a\" | sed 's/^3bcc0fd7,/3bcc0fd8,/'; done)\nexec java \"$@\"";
     let java = format!("--java={}", launcher(folder.path(), script)?.display());
     let output = workload(&["himeno", "--size=XS", "--iterations=2", "--inner=1", "--mode=jvm-int", &java])?;
@@ -194,7 +194,7 @@ fn killed() -> Result<()> {
         .args(["workload", "himeno", "--size=XS", "--iterations=1000000", "--inner=10", "--mode=jvm-int"])
         .env("TMPDIR", folder.path())
         .spawn()?;
-    // The process itself becomes the JVM: the same number, another program.
+    // The process itself becomes the JVM: the same process ID, another program.
     let exe = format!("/proc/{}/exe", child.id());
     let became = until("a JVM", || Ok(fs::read_link(&exe).is_ok_and(|p| p.ends_with("java"))));
     child.kill()?;

@@ -1,7 +1,8 @@
 //! The main path on another kernel: Debian's stock one, in a QEMU guest. There ext4 and jbd2 are modules, tracepoints
-//! of modules cannot be reached as those of the kernel itself, and the kernel is years older than the one this runs on.
+//! of modules are reached differently from those of the kernel itself, and the kernel is years older than this
+//! machine's.
 //!
-//! With FATHOM_KEEP_ARCHIVE=FOLDER the recording is left there: so were the archives in `tests/archives` made.
+//! With FATHOM_KEEP_ARCHIVE=FOLDER the recording is left there: this is how the archives in `tests/archives` were made.
 
 #[path = "lab/abnormal.rs"]
 mod abnormal;
@@ -107,7 +108,7 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// The tools that make the file systems, and that make them in the guest.
+/// The tools that make the file systems in the guest.
 const MKFS: [&str; 4] = ["mkfs.ext4", "mkfs.btrfs", "mkfs.f2fs", "mkfs.xfs"];
 
 fn all_mkfs() -> Result<(), String> {
@@ -139,7 +140,7 @@ fn sh(guest: &mut Guest, command: &str) -> Result<String> {
     Ok(output.stdout)
 }
 
-/// Records INSERTs on what is mounted at /mnt and unmounts it.
+/// Records INSERTs on the file system mounted at /mnt and unmounts it.
 fn recorded(guest: &mut Guest, rows: u32) -> Result<Value> {
     sh(guest, "sync")?;
     let load = format!("/fathom workload sqlite --op insert --rows {rows} --dir /mnt");
@@ -152,7 +153,7 @@ fn recorded(guest: &mut Guest, rows: u32) -> Result<Value> {
     Ok(summary)
 }
 
-/// A disk of the device mapper's: how it is made, and the disks below.
+/// A device mapper disk: its table, and the disks below.
 struct Mapped {
     table: String,
     below: &'static [&'static str],
@@ -202,7 +203,8 @@ fn device_mapper() -> Result<()> {
     Ok(())
 }
 
-/// Every command below is the INSERTs' or their program's, all of them count, and how the clones were made is known exactly.
+/// Every command below belongs to the INSERTs or their program, all of them count, and the origin of the clones is known
+/// exactly.
 fn all_charged(summary: &Value, stack: &Mapped) -> Result<()> {
     let context = || format!("{:#}\n{:#}", summary["device_commands"], summary["links"]);
     near("INSERTs", number(shape(summary, "INSERT")?, "/count")?, 10.0)?;
@@ -224,8 +226,8 @@ fn all_charged(summary: &Value, stack: &Mapped) -> Result<()> {
 
 fn file_systems() -> Result<()> {
     let mut guest = guest(&["a"], &["btrfs", "f2fs", "xfs", "crc32_generic"], &MKFS)?;
-    // The commits that an INSERT waits for at least: on f2fs the sync of a folder needs a checkpoint; on XFS the new journal
-    // and the database's inode are in the log; btrfs writes its tree log instead.
+    // The minimum of commits that an INSERT waits for: on f2fs the sync of a folder needs a checkpoint; on XFS the new
+    // journal and the database's inode are in the log; btrfs writes its tree log instead.
     for (name, make, commits, probe) in [
         ("f2fs", "mkfs.f2fs -q -f /dev/disk/a", 1.0, "f2fs_checkpoint"),
         ("btrfs", "mkfs.btrfs -q -f /dev/disk/a", 0.0, "btrfs_committed"),

@@ -1,8 +1,8 @@
 //! Bottleneck identification: a limit is injected, and the first cause that `fathom net run` names must be that one.
 //!
 //! Each limit is run a few times ([`RUNS`] by default; `FATHOM_RUNS=20` for the table of the manual), each over an emulated link
-//! of its own kind, and must be named right in 19 of 20, or in all but one of fewer; by default, no more runs are made once
-//! that is reached. All traffic is in namespaces that the program makes.
+//! of its own kind, and must be named correctly in 19 of 20 runs, or in all but one of fewer; by default, no more runs are made
+//! once that is reached. All traffic is in namespaces that the program creates.
 //!
 //! A run is repeated for one reason only, whatever cause it named: the host was CPU-starved during the run ([`Pulse`]), which
 //! is a limit other than the injected one. If too few runs are left, the test prints SKIP with the number of usable runs.
@@ -20,18 +20,19 @@ use std::time::Duration;
 const RUNS: usize = 2;
 /// Seconds of a run.
 const SECONDS: f64 = 1.0;
-/// A process that only sleeps for 10 ms at a time and is then this late, s, found no processor, or its machine stood still.
+/// A process that only sleeps for 10 ms at a time and wakes up this late, s, found no processor, or its machine was
+/// stalled.
 const LATE: f64 = 0.15;
-/// It wants next to no processor; where it waited for one for this share of a run, others had all of them. Less than what makes the
-/// program name the processor, since it is another thread that waits here.
+/// That process needs next to no processor time; if it waited for a processor for this share of a run, others used all of them.
+/// Less than the share at which the program names the processor, since it is another thread that waits here.
 const WAITED: f64 = 0.15;
-/// How often runs are made in place of void ones.
+/// How often void runs are repeated.
 const ROUNDS: usize = 4;
 
-/// Drops what exceeds 10 Mb/s: netfilter's, which shares nothing with the emulated link.
+/// Drops everything above 10 Mb/s, in netfilter, which shares no code with the emulated link.
 const POLICER: &str = "nft add table inet fathom; nft add chain inet fathom in \"{ type filter hook input priority 0; }\"; \
     nft add rule inet fathom in tcp dport 7100 limit rate over 1250 kbytes/second burst 32 kbytes drop";
-/// Plain sockets: one takes what comes, the other sends all it can.
+/// Plain sockets: one receives everything, the other sends as fast as it can.
 const TAKE: &str = "python3 -c 'import socket
 s = socket.create_server((\"0.0.0.0\", 7200))
 print(1, flush=True)
@@ -46,20 +47,20 @@ struct Injected {
     /// What `limited_by` must begin with.
     cause: &'static str,
     link: &'static [&'static str],
-    /// Words before the command of the server.
+    /// Command prefix of the server.
     serve: String,
-    /// Words of `net run`.
+    /// Arguments of `net run`.
     run: &'static [&'static str],
-    /// Shell's words that are run in the background; `$serve` is the server.
+    /// Shell command that runs in the background; `$serve` is the server.
     beside: String,
-    /// Shell's words that are run at the server, before it does.
+    /// Shell command that runs at the server before it starts.
     before: &'static str,
     seconds: f64,
 }
 
 impl Default for Injected {
     fn default() -> Self {
-        // 20 ms of round trip; no rate, so that nothing but what is injected holds a run back.
+        // 20 ms of round trip; no rate, so that only the injected limit limits a run.
         let link = &["--delay", "10ms"];
         Self { cause: "", link, serve: String::new(), run: &[], beside: String::new(), before: "", seconds: SECONDS }
     }
@@ -75,7 +76,8 @@ fn main() -> ExitCode {
             named(Injected { cause: "send_buffer", run: &["--sndbuf", "32K"], ..Injected::default() })
         }),
         ("one_percent_loss_is_congestion", bed(), || {
-            // By a control that minds loss, whichever is this machine's: BBR goes on, and the link's own speed is the limit.
+            // With a congestion control that reacts to loss, whatever this machine's default: BBR ignores it, and the link's
+            // own speed is the limit.
             let (link, run) = (&["--delay", "10ms", "--loss", "1%"], &["--cc", "cubic"]);
             named(Injected { cause: "congestion", link, run, ..Injected::default() })
         }),
@@ -87,7 +89,7 @@ fn main() -> ExitCode {
             })
         }),
         ("udp_above_link_rate_is_link_rate", bed(), || {
-            // The queue holds all of it, so that nothing is lost.
+            // The queue holds everything, so that nothing is lost.
             named(Injected {
                 cause: "link_rate",
                 link: &["--delay", "10ms", "--rate", "10mbit", "--queue", "1000"],
@@ -107,7 +109,7 @@ fn main() -> ExitCode {
             named(Injected { cause: "application", run: &["--rate", "10M"], ..Injected::default() })
         }),
         ("policer_with_cubic_is_policer", bed().and_then(|()| installed("nft")), || {
-            // The kernel's own token bucket, of a second: it lets what comes first through, and then drops what exceeds 10 Mb/s.
+            // The kernel's own token bucket, of a second: it passes the first packets, and then drops everything above 10 Mb/s.
             let (link, run) = (&["--delay", "10ms", "--gso", "off"], &["--cc", "cubic"]);
             named(Injected { cause: "policer", link, run, before: POLICER, seconds: 4.0, ..Injected::default() })
         }),
@@ -136,19 +138,19 @@ fn main() -> ExitCode {
             named(Injected { cause: "round_trips", run: &["--transactions"], ..Injected::default() })
         }),
         ("pausing_receiver_is_application", bed(), || {
-            // Its buffer holds what comes in 20 ms; it is stopped for 200.
+            // Its buffer holds the data of 20 ms; it is stopped for 200.
             let beside = "while :; do sleep 0.05; kill -STOP $serve; sleep 0.2; kill -CONT $serve; done".into();
             named(Injected { cause: "application", beside, run: &["--rcvbuf", "256K"], ..Injected::default() })
         }),
         ("starved_receiver_is_cpu", bed().and_then(|()| installed("taskset")), || {
-            // Fifteen parts of a processor against a thousand (sched(7)).
+            // A weight of 15 against about a thousand (sched(7)).
             let (serve, beside) = ("taskset -c 0 nice -n 19".into(), "taskset -c 0 sh -c 'while :; do :; done'".into());
             let link = &["--delay", "2ms"];
             named(Injected { cause: "cpu", link, serve, beside, run: &["--copy"], ..Injected::default() })
         }),
         ("receiver_with_cpu_quota_is_cpu", bed().and_then(|()| root()).and_then(|()| quota()), || {
             let group = Group::create(2)?;
-            // The shell joins and becomes the program.
+            // The shell joins the group and then execs the program.
             let serve = format!("sh -c 'echo $$ > {}/cgroup.procs; exec \"$@\"' sh", group.0.display());
             named(Injected { cause: "cpu", link: &["--delay", "2ms"], serve, run: &["--copy"], ..Injected::default() })
         }),
@@ -156,17 +158,17 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// Whether a link can be made here, or why not.
+/// Whether a link can be created here, or why not.
 fn possible() -> Result<(), String> {
     let output = Command::new(fathom()).args(["net", "link", "--", "true"]).output().map_err(|e| e.to_string())?;
     output.status.success().then_some(()).ok_or_else(|| String::from_utf8_lossy(&output.stderr).trim().to_string())
 }
 
-/// Runs it, and counts how often it was named right.
+/// Injects the limit, and counts how often it was named correctly.
 fn named(limit: Injected) -> Result<()> {
     let asked = std::env::var("FATHOM_RUNS").ok().and_then(|n| n.parse().ok());
     let runs = asked.unwrap_or(RUNS);
-    // For the table all runs are made.
+    // For the table, all runs are made.
     let needed = asked.unwrap_or(runs - runs.div_ceil(20));
     let pulse = Pulse::start();
     let (mut right, mut made, mut void) = (0, 0, 0);
@@ -174,7 +176,7 @@ fn named(limit: Injected) -> Result<()> {
         let over = made_over_a_link(&limit, (needed - right).min(runs - made))?;
         for (begin, end, limits) in over.runs {
             let right_name = limits[0]["cause"] == limit.cause;
-            // A link that was late has still the injected limit, but may have another besides.
+            // A link that was late still has the injected limit, but may have another besides.
             let too_late = over.too_late.clone().filter(|_| !right_name);
             if let Some(why) = pulse.missed(begin, end)?.or(too_late) {
                 void += 1;
@@ -193,7 +195,7 @@ fn named(limit: Injected) -> Result<()> {
     }
     println!("{}: named right in {right} of {made} runs, {void} were void", limit.cause);
     if right < needed && made < runs {
-        // What was not injected cannot be named: that says nothing of the program.
+        // A limit that was not in effect cannot be named: that is no evidence against the program.
         println!("SKIP {}: {void} runs were void, since this machine had no time for anybody", limit.cause);
     }
     ensure!(right + made.div_ceil(20) >= made, "{right} of {made} runs were named right");
@@ -202,13 +204,13 @@ fn named(limit: Injected) -> Result<()> {
 
 /// Runs over one link.
 struct OverLink {
-    /// When each began and ended, s since the machine was started, and what was said to limit it.
+    /// When each run began and ended, s since the machine was started, and its reported limit.
     runs: Vec<(f64, f64, Value)>,
-    /// Why the link was not the one that was asked for, if it says so.
+    /// Why the link was not the requested one, if it reports that.
     too_late: Option<String>,
 }
 
-/// So many runs over one link.
+/// Makes this many runs over one link.
 fn made_over_a_link(limit: &Injected, runs: usize) -> Result<OverLink> {
     let folder = tempfile::tempdir()?;
     let (at, program) = (folder.path().display(), fathom());
@@ -251,13 +253,14 @@ fn made_over_a_link(limit: &Injected, runs: usize) -> Result<OverLink> {
     Ok(OverLink { runs, too_late })
 }
 
-/// Notes when this machine had no time for a process that wants next to none.
+/// Notes when this machine had no time for a process that needs next to none.
 struct Pulse {
     beats: Arc<Mutex<Vec<Sleep>>>,
     stop: Arc<AtomicBool>,
 }
 
-/// A sleep: when it began and ended, s since the machine was started, and how much of it was a wait for a processor.
+/// A sleep: when it began and ended, s since the machine was started, and how much of it was spent waiting for a
+/// processor.
 struct Sleep {
     from: f64,
     to: f64,
@@ -282,7 +285,7 @@ impl Pulse {
         pulse
     }
 
-    /// Why what was measured between these times is not the injected limit's, if it is not.
+    /// Why a measurement between these times was limited by something other than the injected limit, if it was.
     fn missed(&self, begin: f64, end: f64) -> Result<Option<String>> {
         let beats = self.beats.lock().map_err(|_| anyhow::anyhow!("the pulse's thread died"))?;
         let within = |beat: &Sleep| (beat.to.min(end) - beat.from.max(begin)).max(0.0);
@@ -328,17 +331,17 @@ fn parsed(path: &Path) -> Result<Value> {
     Ok(serde_json::from_slice(&std::fs::read(path)?)?)
 }
 
-/// Whether a group of processes can be given a quota here.
+/// Whether a control group can be given a quota here.
 fn quota() -> Result<(), String> {
     Group::create(50).map(drop).map_err(|e| format!("no quota of processor time can be set: {e:#}"))
 }
 
-/// A control group with so many percent of a processor, removed when dropped.
+/// A control group with this many percent of a processor, removed when dropped.
 struct Group(PathBuf);
 
 impl Group {
     fn create(percent: u64) -> Result<Self> {
-        // Version 1 has a tree for processors; version 2 has one tree for all.
+        // Version 1 has a hierarchy for the cpu controller; version 2 has one for all.
         let one = Path::new("/sys/fs/cgroup/cpu");
         let root = if one.exists() { one } else { Path::new("/sys/fs/cgroup") };
         let dir = root.join(format!("fathom-limits-{}-{percent}", std::process::id()));
@@ -351,7 +354,7 @@ impl Group {
                 std::fs::write(group.0.join("cpu.cfs_quota_us"), quota_us.to_string())?;
             }
             false => {
-                // The controller may be handed down already.
+                // The controller may be enabled for children already.
                 let _ = std::fs::write(root.join("cgroup.subtree_control"), "+cpu");
                 std::fs::write(group.0.join("cpu.max"), format!("{quota_us} {period_us}"))?;
             }
@@ -362,7 +365,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The last process inside may take a moment to go.
+        // The last process in the group may take a moment to exit.
         for _ in 0..100 {
             if std::fs::remove_dir(&self.0).is_ok() {
                 break;

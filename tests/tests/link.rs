@@ -1,5 +1,5 @@
-//! `fathom net link` and the commands built on it, through the program: commands on both ends, figures, ends and errors. All traffic
-//! is in namespaces that the program makes.
+//! `fathom net link` and the commands built on it, through the program: commands on both ends, figures, termination and errors. All
+//! traffic is in namespaces that the program creates.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, run, until};
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// Whether a link can be made here, or why not.
+/// Whether a link can be created here, or why not.
 fn possible() -> Result<(), String> {
     let output = link(&[], "true").map_err(|e| format!("{e:#}"))?;
     match output.status.success() {
@@ -58,7 +58,7 @@ fn possible() -> Result<(), String> {
     }
 }
 
-/// Runs a shell's script on the client's end.
+/// Runs a shell script on the client's end.
 fn link(options: &[&str], script: &str) -> Result<Output> {
     let mut command = Command::new(fathom());
     command.args(["net", "link"]).args(options).args(["--", "sh", "-c", script]).stdin(Stdio::null());
@@ -85,7 +85,7 @@ fn command_and_figures() -> Result<()> {
     let script =
         "echo said; echo $FATHOM_LINK_CLIENT $FATHOM_LINK_SERVER6; $FATHOM_LINK_ENTER_SERVER cat /proc/net/dev";
     let output = link(&["--json", "--delay", "3ms/7ms", "--preset", "satellite"], script)?;
-    // What the command prints does not mix with the figures.
+    // The command's output does not mix with the figures.
     let messages = String::from_utf8_lossy(&output.stderr);
     ensure!(messages.contains("said\n198.18.0.1 2001:2::2\n") && messages.contains("link0"), "{output:?}");
     let json = figures(&output)?;
@@ -100,7 +100,7 @@ fn command_and_figures() -> Result<()> {
 }
 
 fn transfer() -> Result<()> {
-    // The server sums what arrives; the client sends what it can sum itself.
+    // The server hashes what arrives; the client sends data whose hash it can compute itself.
     let server = "
 import socket, hashlib
 l = socket.create_server(('198.18.0.2', 9)); print('up', flush=True)
@@ -131,7 +131,7 @@ c.sendall(d); c.close(); print(hashlib.sha256(d).hexdigest(), flush=True)
         ensure!(sums.len() == 2 && sums[0] == sums[1], "what was sent is not what arrived: {messages}");
         let json = figures(&output)?;
         ensure!(json["large_packets"] == large, "{json}");
-        // As on a wire, whether the packets passed in one piece or not: 20 MiB in pieces of at most 1448 bytes.
+        // As on a wire, whether the packets passed in one piece or not: 20 MiB in packets of at most 1448 bytes.
         let packets = json["up"]["packets"].as_f64().context("packets")?;
         ensure!(packets >= f64::from(20 << 20) / 1448.0, "{json}");
     }
@@ -139,8 +139,8 @@ c.sendall(d); c.close(); print(hashlib.sha256(d).hexdigest(), flush=True)
 }
 
 fn counts() -> Result<()> {
-    // 50 packets of 1000 bytes at once, onto a link that sends one in 8 ms: one is being sent, ten wait. While the sender writes
-    // its 50 the link may have sent some.
+    // 50 packets of 1000 bytes at once, onto a link that sends one in 8 ms: one is being sent, ten are queued. While the sender
+    // writes its 50, the link may have sent some.
     let options = ["--json", "--rate", "1mbit", "--queue", "10", "--delay", "1ms"];
     let json = figures(&link(&options, &sends(50, 0.5))?)?;
     let up = |name: &str| json["up"][name].as_u64().with_context(|| format!("{name} in {json}"));
@@ -206,7 +206,7 @@ fn nonsense() -> Result<()> {
             ensure!(output.status.code() == Some(2) && messages.contains(part), "{verb} {words:?}: {output:?}");
         }
     }
-    // What a trial hands on to its ends is looked at before a link is made for it.
+    // A trial validates the options of its ends before it creates a link.
     for (words, part) in [
         (&["--udp", "20x"][..], "20x"),
         (&["--sndbuf", "much"], "much"),
@@ -221,7 +221,8 @@ fn nonsense() -> Result<()> {
     Ok(())
 }
 
-/// The lines of a trial. On a busy machine the link may be late, and the trial then fails; its lines come all the same.
+/// Returns the lines of a trial. On a busy machine the link may be late, and the trial then fails; its lines are
+/// printed anyway.
 fn lines(options: &[&str]) -> Result<Vec<Value>> {
     let output = Command::new(fathom()).args(["net", "trial", "--duration", "1"]).args(options).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -257,12 +258,12 @@ fn supplied() -> Result<()> {
     let messages = lines(&["--cc", "westwood", "--delay", "2ms", "--rate", "20mbit"])?;
     let granted = messages.iter().any(|l| l["text"].as_str().is_some_and(|t| t.contains("westwood")));
     ensure!(granted, "no socket says that it uses westwood: {messages:?}");
-    // Nothing of it is left for the next one.
+    // Nothing of it is left for the next run.
     run(Command::new(fathom()).args(["net", "cc"])).map(drop)
 }
 
-/// Echoes (ICMP), which the kernel at the other end answers by itself. Their times are the kernel's own stamps: of a packet's entry into the TUN
-/// device and of its answer's arrival from it. So no program's waiting is in them but the emulator's.
+/// ICMP echoes, which the kernel at the other end answers by itself. Their times are the kernel's own timestamps: of a packet's entry into
+/// the TUN device and of its reply's arrival from it. So the only program whose delays they contain is the emulator.
 const ECHOES: &str = r#"
 import socket, struct, sys, time, select
 TX, RX, SOFT, ID, TSONLY = 1 << 1, 1 << 3, 1 << 4, 1 << 7, 1 << 11
@@ -304,7 +305,8 @@ took = [came[i] - sent[i] for i in range(count)]
 print('TOOK', len(took), min(took), sum(took))
 "#;
 
-/// The emulator as it is, and one that is stopped again and again: what it tells of its lateness holds what the kernel saw.
+/// The emulator undisturbed, and one that is stopped again and again: its reported lateness covers what the kernel
+/// measured.
 fn lateness_is_stamped() -> Result<()> {
     const COUNT: f64 = 400.0;
     const DELAYS_NS: f64 = 16e6;
@@ -316,7 +318,7 @@ fn lateness_is_stamped() -> Result<()> {
         command.args(["net", "link", "--json", "--delay", "8ms", "--", "sh", "-c", &script]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         for _ in 0..stops {
-            // Fixed waits: how long it stands depends on the machine; whatever it is, the link must know of it.
+            // Fixed waits: how long it is stopped depends on the machine; whatever it is, the link must report it.
             std::thread::sleep(Duration::from_millis(120));
             run(Command::new("kill").args(["-STOP", &child.id().to_string()]))?;
             std::thread::sleep(Duration::from_millis(60));
@@ -329,7 +331,8 @@ fn lateness_is_stamped() -> Result<()> {
         let told: Vec<f64> = told.split(' ').map(str::parse).collect::<Result<_, _>>()?;
         let [count, least, sum] = told[..] else { anyhow::bail!("{messages}") };
         ensure!(count == COUNT && least >= DELAYS_NS, "an echo took {least} ns, and both delays are {DELAYS_NS}");
-        // A clock that is being set may run by 500 ppm faster or slower; other packets (of IPv6) are few, and late too.
+        // A clock that is being slewed may run by 500 ppm faster or slower; other packets (of IPv6) are few, and late
+        // too.
         let clock = 5e-4 * sum;
         let late = |what: &str| -> Result<(f64, f64)> {
             let mut all = (0.0, 0.0);
@@ -363,7 +366,7 @@ fn lateness_is_stamped() -> Result<()> {
     Ok(())
 }
 
-/// What docs/guide/net-link.md has typed in another shell, as it stands there.
+/// Returns a block of commands that docs/guide/net-link.md has the user type in another shell, verbatim.
 fn commands(block: usize) -> Result<String> {
     let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/net-link.md");
     let text = std::fs::read_to_string(&manual)?;
@@ -378,13 +381,13 @@ fn router() -> Result<()> {
     measured_through(&router, &one, &two, 0, "192.168.60.2:7100")
 }
 
-/// The world knows the router's address and no way to what is behind it: without translation nothing comes back.
+/// The outside has a route to the router's address but none to the network behind it: without NAT no reply arrives.
 fn documented_internet_access() -> Result<()> {
     let (one, world, router) = cabled("192.0.2.1/24")?;
     measured_through(&router, &one, &world, 1, "192.0.2.1:7100")
 }
 
-/// A device, another one with this address, and the router, to which each has a cable.
+/// A device, another one with this address, and the router, cabled to both.
 fn cabled(address: &str) -> Result<(Namespace, Namespace, Namespace)> {
     let router = Namespace::create()?;
     let (one, two) = (Namespace::beside(&router)?, Namespace::beside(&router)?);
@@ -396,7 +399,7 @@ fn cabled(address: &str) -> Result<(Namespace, Namespace, Namespace)> {
     Ok((one, two, router))
 }
 
-/// With the manual's commands, one device measures the way to the other, which is at `at`.
+/// With the manual's commands, one device measures the path to the other, which is at `at`.
 fn measured_through(router: &Namespace, one: &Namespace, two: &Namespace, block: usize, at: &str) -> Result<()> {
     let mut link = router.command(fathom());
     link.args(["net", "link", "--delay", "16ms", "--rate", "20mbit"]).stdin(Stdio::null());
@@ -411,7 +414,7 @@ fn measured_through(router: &Namespace, one: &Namespace, two: &Namespace, block:
     let (c, s) = (process()?, process()?);
     let script = format!("set -e\nC={c}; S={s}\n{}", commands(block)?);
     run(router.command("sh").args(["-c", &script]))?;
-    // One device measures the way to the other.
+    // One device measures the path to the other.
     let folder = tempfile::tempdir()?;
     let key = folder.path().join("key");
     run(Command::new(fathom()).args(["pool", "keygen"]).arg(&key))?;
@@ -442,7 +445,7 @@ fn sweep() -> Result<()> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
-    // Short runs, which a busy machine may spoil: what is asked is which were made.
+    // Short runs, which a busy machine may spoil: only which runs were made is checked.
     let made = |archive: &str| -> Result<Vec<(u64, u64)>> {
         let text = std::fs::read_to_string(folder.path().join(archive).join("runs.jsonl")).unwrap_or_default();
         let rows = text.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
@@ -471,23 +474,23 @@ fn sweep() -> Result<()> {
     Ok(())
 }
 
-/// A link of 20 Mb/s and 10 ms each way with a queue of 100 packets, on which a sender of TCP leaves nothing idle once it has begun.
+/// A link of 20 Mb/s and 10 ms each way with a queue of 100 packets, which a TCP sender keeps busy once it is up to speed.
 mod fixed {
     pub const OPTIONS: [&str; 7] = ["--json", "--rate", "20mbit", "--delay", "10ms", "--queue", "100"];
     pub const RATE: f64 = 20e6;
     pub const ROUND_TRIP_S: f64 = 0.02;
-    /// A full packet, and what TCP carries in it: 20 bytes of IP, 20 of TCP, 12 of timestamps.
+    /// A full packet, and its TCP payload: without 20 bytes of IP, 20 of TCP, 12 of timestamps.
     pub const PACKET: f64 = 1500.0;
     pub const PAYLOAD: f64 = PACKET - 52.0;
-    /// What may be under way at the end of a run: the queue, one that is being sent, the line (10 ms at the rate), and what is sent until
-    /// the reset has come back (as much again).
+    /// Bytes that may be in flight at the end of a run: the queue, the packet being sent, the line (10 ms at the rate), and what is sent
+    /// until the reset arrives (as much again).
     pub const UNDER_WAY: f64 = (100.0 + 1.0) * PACKET + 2.0 * RATE * 0.01 / 8.0;
-    /// What both ends say to each other beside the flow, in its direction, at most, bytes: settings, clocks, results.
+    /// Upper bound of what both ends exchange besides the flow, in its direction, bytes: settings, clocks, results.
     pub const BESIDE: f64 = 64.0 * 1024.0;
     pub const SECONDS: f64 = 2.0;
 }
 
-/// What a tool counted where the data arrived, and what the link says of the same run.
+/// A tool's counts at the receiver, and the link's counts for the same run.
 struct Counted {
     bytes: f64,
     bps: f64,
@@ -497,12 +500,13 @@ struct Counted {
     handed: [f64; 2],
 }
 
-/// Runs `tool` over a link of its own; it leaves its JSON in `result`.
+/// Runs `tool` over a link of its own; it writes its JSON to `result`.
 fn over_fixed(result: &Path, tool: &str, read: fn(&Value) -> Option<[f64; 3]>) -> Result<Counted> {
     let dev = result.with_extension("dev");
-    // Sent packets are the tenth number of the line.
+    // The number of sent packets is the tenth of the line.
     let handed = format!("awk '/link0:/ {{ print $11 }}' /proc/net/dev >>{}", dev.display());
-    // A fixed wait: the last packets of the tool that has ended are still handed on, and nothing says that none follows.
+    // A fixed wait: the last packets of the tool that has exited are still forwarded, and there is no notice of the last
+    // one.
     let script = format!("{tool} && sleep 0.2 && {handed} && $FATHOM_LINK_ENTER_SERVER {handed}");
     let output = link(&fixed::OPTIONS, &script)?;
     let messages = String::from_utf8_lossy(&output.stderr);
@@ -527,13 +531,13 @@ fn iperf_result(value: &Value) -> Option<[f64; 3]> {
     Some([sum("sum_received", "bytes")?, sum("sum_received", "bits_per_second")?, sum("sum_sent", "retransmits")?])
 }
 
-/// To what share of itself the link's lateness may have lowered a rate.
+/// The factor by which the link's lateness may have lowered a rate.
 fn lowered(link: &Value) -> Result<f64> {
     Ok(1.0 + link["effect"]["rate"][0].as_f64().with_context(|| format!("no effect in {link}"))?)
 }
 
-/// The receiver's bytes against the link's, the link's packets against the kernel's, and both tools' rates against the rate of the
-/// link and each other. What they may differ by follows from the link.
+/// Compares the receiver's bytes with the link's, the link's packets with the kernel's, and both tools' rates with the rate of the
+/// link and each other. The tolerances follow from the link.
 fn iperf3_agrees() -> Result<()> {
     use fixed::*;
     let folder = tempfile::tempdir()?;
@@ -556,8 +560,8 @@ fn iperf3_agrees() -> Result<()> {
         );
         let ours = over_fixed(&folder.path().join("fathom.json"), &fathom, ours)?;
         let iperf_result = over_fixed(&folder.path().join("iperf3.json"), &iperf3, iperf_result)?;
-        // No faster than the link, and slower by what the beginning costs: half a round trip until the first packet arrives, and then
-        // 10 and 20 segments where 33 would have fitted, which is another; as much again for handshakes and the end.
+        // No faster than the link, and slower by the cost of the beginning: half a round trip until the first packet arrives, and
+        // then 10 and 20 segments where 33 would have fit, which is another; as much again for handshakes and the end.
         let (most, least) = (RATE * PAYLOAD / PACKET, RATE * PAYLOAD / PACKET * (1.0 - 4.0 * ROUND_TRIP_S / SECONDS));
         for (tool, c) in [("fathom", &ours), ("iperf3", &iperf_result)] {
             let number =
@@ -589,12 +593,12 @@ fn iperf3_agrees() -> Result<()> {
             );
             ensure!(c.bps <= most, "{tool} {way}: {} bit/s over a link that carries {most}", c.bps);
             if c.link["valid"] == true {
-                // Of its bytes: iperf3 divides by a time that goes on while its ends agree to stop.
+                // Computed from its bytes: iperf3 divides by a time that continues while its ends agree to stop.
                 let bps = c.bytes * 8.0 / SECONDS;
                 ensure!(bps >= least * lowered(&c.link)?, "{tool} {way}: {bps} bit/s, and {least} are possible");
             }
         }
-        // A link that was late carried less than it could, each time another amount.
+        // A link that was late carried less than it could, by a varying amount.
         match [&ours, &iperf_result].into_iter().find(|c| c.link["valid"] != true) {
             Some(late) => println!(
                 "SKIP link_kernel_iperf3_and_fathom_counts_agree: rates {way} are not compared: {}",

@@ -1,4 +1,4 @@
-//! `fathom mcp` as an assistant speaks with it, and `fathom sql` where its program is missing.
+//! `fathom mcp` over the protocol of an assistant, and `fathom sql` where its program is missing.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::fleets::{built, fleet, here, python, python_has, text};
@@ -28,7 +28,7 @@ fn archives() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("archives")
 }
 
-/// The answers to these lines.
+/// Sends these lines and returns the answers.
 fn said(options: &[&str], folder: &Path, lines: &[String]) -> Result<Vec<Value>> {
     let mut child = Command::new(fathom())
         .arg("mcp")
@@ -48,7 +48,7 @@ fn call(tool: &str, arguments: Value) -> String {
         .to_string()
 }
 
-/// What a tool says, or why it refuses.
+/// Calls a tool; returns its result, or why it refuses.
 fn tool(options: &[&str], folder: &Path, tool: &str, arguments: Value) -> Result<Result<Value, String>> {
     let answers = said(options, folder, &[call(tool, arguments)])?;
     let result = &answers.first().context("an answer")?["result"];
@@ -101,7 +101,7 @@ fn answers() -> Result<()> {
         let cut = tool(&["--budget", budget], &folder, "summary", name.clone())?.map_err(anyhow::Error::msg)?;
         let characters = cut.to_string().chars().count();
         ensure!(characters <= 4 * budget.parse::<usize>()?, "{characters} characters for {budget} tokens");
-        // What was asked about is what stays longest.
+        // The subject of the query is cut last.
         let first = &cut["result"]["operations"][0];
         ensure!(first["statement"] == shown["operations"][0]["statement"], "{budget} tokens: {cut}");
         ensure!(cut["provenance"]["of"][0]["kind"] == "trace", "{cut}");
@@ -118,7 +118,7 @@ fn compares() -> Result<()> {
     let first = &compared["result"]["results"][0];
     ensure!(first["verdict"] == "slower" && first["ratio_ci_adjusted"][1].as_f64() < Some(1.0), "{compared}");
     ensure!(compared["provenance"]["of"][1]["archive"].as_str().is_some_and(|path| path.ends_with("v3-bench-slower")));
-    // Of two kinds nothing is said.
+    // Two archives of different kinds are not compared.
     let mixed = tool(&[], &archives(), "diff", json!({"a": "v3-bench", "b": "v3-linux-6.18-virtio"}))?;
     ensure!(mixed.is_err(), "{mixed:?}");
     Ok(())
@@ -182,13 +182,13 @@ fn missing() -> Result<()> {
     let alone = folder.path().join("fathom");
     std::fs::copy(fathom(), &alone)?;
     for (verb, words) in [("sql", ["a.fathom", "SELECT 1"]), ("fleet", ["ls", "a"])] {
-        // Its help needs no engine.
+        // Its help does not need the engine.
         run(Command::new(&alone).args([verb, "--help"]).env("PATH", folder.path()))?;
         let output = Command::new(&alone).arg(verb).args(words).env("PATH", folder.path()).output()?;
         let said = String::from_utf8(output.stderr)?;
         ensure!(output.status.code() == Some(1) && said.contains("make build-sql"), "{verb}: {said}");
     }
-    // Found in PATH, it gets the verb, the words, and who asked.
+    // Found in PATH, it gets the verb, the arguments, and the caller's path.
     let path = folder.path().join("fathom-sql");
     std::fs::write(&path, "#!/bin/sh\necho \"$FATHOM\" \"$@\"\n")?;
     run(Command::new("chmod").arg("+x").arg(&path))?;
@@ -216,7 +216,7 @@ fn asks_fleet() -> Result<()> {
     Ok(())
 }
 
-/// What `fathom sql` finds by itself in a folder: links that lead out of it, and archives that only it takes for such, whose tables it would
+/// What `fathom sql` discovers in a folder: links that lead out of it, and folders that only it takes for archives, whose tables it would
 /// build.
 fn within_folder() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -226,7 +226,7 @@ fn within_folder() -> Result<()> {
     copy(&inside.join("a.fathom"))?;
     copy(&outside)?;
     std::fs::remove_dir_all(outside.join("tables"))?;
-    // Another recording than the one inside.
+    // Different from the recording inside.
     std::fs::OpenOptions::new().append(true).open(outside.join("events.log"))?.write_all(b"more")?;
     std::os::unix::fs::symlink(&outside, inside.join("link.fathom"))?;
     // A fleet in the folder keeps archives without tables.
@@ -241,7 +241,7 @@ fn within_folder() -> Result<()> {
     let answer = tool(&[], &inside, "sql", asked)?.map_err(anyhow::Error::msg)?;
     ensure!(answer["result"]["rows"] == json!([{"archive": "a.fathom"}]), "{answer}");
     ensure!(before == state()?, "something was written");
-    // Deeper than folders are searched for a list.
+    // Deeper than listing searches folders.
     let deep = inside.join("1/2/3/4/5/6/7");
     std::fs::create_dir_all(&deep)?;
     std::fs::rename(&outside, deep.join("b.fathom"))?;
@@ -252,7 +252,7 @@ fn within_folder() -> Result<()> {
     Ok(())
 }
 
-/// The protocol's own client, in Python, which checks every message against its schema.
+/// The protocol's official client, in Python, which validates every message against its schema.
 fn python_client() -> Result<()> {
     let output = run(Command::new(python()).arg(here("programs/mcp_client.py")).arg(fathom()).arg(archives()))?;
     ensure!(String::from_utf8_lossy(&output.stdout).contains("every tool answers"));

@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// A server, ended when it is dropped.
+/// A server, killed when dropped.
 struct Serving {
     child: Child,
     at: String,
@@ -59,7 +59,7 @@ fn silent_clients() -> Result<()> {
         run(&mut net(&["run", &serving.at, "--key", &key, "--duration", "1", "--json"]))?;
         Ok(())
     };
-    // Nothing, and what data connections begin with.
+    // Nothing, and the first bytes of a data connection.
     [&b""[..], b"FATHOMdt"].into_iter().try_for_each(begun)
 }
 
@@ -137,7 +137,8 @@ fn documents() -> Result<()> {
     }
     ensure!(samples.contains("direction=down stream=0"), "the other end's readings are missing");
 
-    // Half of the intervals have readings, and there is a ratio, or on a machine that is late a reason why not.
+    // Half of the intervals have samples, and there is a ratio, or on a machine that is late a reason why there is
+    // none.
     let value = json(&["run", &serving.at, "--duration", "4", "--direction", "down", "--readings-cost"])?;
     let (one, readings) = (&value["directions"][0]["readings_ratio"], &value["directions"][0]["readings"]);
     ensure!(one["pairs"].as_u64() >= Some(6) || one["unknown"].is_string(), "{value}");
@@ -152,7 +153,7 @@ fn documents() -> Result<()> {
     Ok(())
 }
 
-/// The page of a kept run holds the estimate that the run printed, its interval, and what limited it with evidence and remedy.
+/// The page of a kept run shows the estimate that the run printed, its interval, and its limit with evidence and remedy.
 fn page_says_the_same(value: &Value, archive: &str) -> Result<()> {
     let file = format!("{archive}.html");
     run(Command::new(fathom()).args(["report", archive, "-o", &file]))?;
@@ -193,7 +194,7 @@ fn interrupted() -> Result<()> {
     let archive = folder.path().join("run.fathom");
     let mut asking = net(&["run", &serving.at, "--duration", "600", "--direction", "both", "-o"]);
     let mut asking = asking.arg(&archive).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    // It tells a rate each second: then there is something to keep.
+    // It prints a rate each second: from then on there is a result to keep.
     let mut expected = BufReader::new(asking.stderr.take().context("stderr")?);
     let mut messages = String::new();
     expected.read_line(&mut messages)?;
@@ -203,23 +204,24 @@ fn interrupted() -> Result<()> {
     ensure!(output.status.code() == Some(130) && messages.contains("interrupted; the results so far"), "{messages}");
     let text = String::from_utf8(output.stdout)?;
     ensure!(text.starts_with("up ") && text.contains("\ndown ") && text.contains("limited by"), "{text}");
-    // Whoever reads the archive later must not take it for ten minutes.
+    // A later reader of the archive must not take it for ten minutes.
     let shown = String::from_utf8(run(Command::new(fathom()).arg("show").arg(&archive))?.stdout)?;
     ensure!(shown.contains("interrupted"), "{shown}");
     run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(folder.path().join("csv")))?;
     ensure!(std::fs::read_to_string(folder.path().join("csv/samples.csv"))?.contains("tcp.cwnd"));
-    // The other end is free for the next.
+    // The other end is free for the next run.
     json(&["run", &serving.at, "--duration", "1"]).map(drop)
 }
 
-/// Waits until the client has a connection or a flow of data beside its connection of control: then its run begins.
+/// Waits until the client has a data connection or flow besides its control connection: then its run begins.
 fn begun(serving: &Serving) -> Result<()> {
     let port: u16 = serving.at.rsplit(':').next().context("a port")?.parse()?;
     let (own, established) = (format!(":{port:04X} "), " 01 ");
     until("connections of data", || {
         let tables = ["tcp", "udp"].map(|table| std::fs::read_to_string(format!("/proc/net/{table}")));
         let [tcp, udp] = tables;
-        // A connection has two ends here, of which one has the port as its own: its address is in the second column.
+        // A connection has two ends here, only one of which has the port as its own: its address is in the second
+        // column.
         let of = |table: &str| {
             let words = |line: &&str| line.split_whitespace().nth(1).is_some_and(|at| at.ends_with(own.trim_end()));
             table.lines().filter(words).filter(|line| line.contains(established)).count()
@@ -228,7 +230,8 @@ fn begun(serving: &Serving) -> Result<()> {
     })
 }
 
-/// Results are printed even if the archive's directory vanished meanwhile; an invalid one is reported before the run.
+/// Results are printed even if the archive's directory vanished meanwhile; an invalid directory is reported before the
+/// run.
 fn unkept() -> Result<()> {
     let serving = Serving::start(&[])?;
     refused(&["run", "127.0.0.1:1", "-o", "/no/such/folder/r.fathom"], 1, "/no/such/folder")?;
@@ -267,7 +270,7 @@ fn udp() -> Result<()> {
     let serving = Serving::start(&[])?;
     let value = json(&["run", &serving.at, "--duration", "1", "--udp", "--preset", "iperf2"])?;
     let packets = &value["directions"][0]["packets"];
-    // 1 Mb/s of 1470 bytes for a second.
+    // 1 Mb/s in packets of 1470 bytes for a second.
     ensure!(packets["due"] == 85 && packets["sent"] == 85, "{packets}");
     let number = |key: &str| packets[key].as_u64().unwrap_or(u64::MAX);
     ensure!(number("received") + number("lost") == 85, "{packets}");
@@ -276,14 +279,14 @@ fn udp() -> Result<()> {
     Ok(())
 }
 
-/// For 1.5 s nothing reads and nothing counts: what that gives is not the path's.
+/// For 1.5 s the client is stopped: results of that time do not describe the path.
 fn stood_still() -> Result<()> {
     let serving = Serving::start(&[])?;
     for words in [&["--rate", "10M"][..], &["--udp", "--rate", "10M"], &["--transactions"]] {
         let mut asking = net(&["run", &serving.at, "--duration", "3", "--json"]);
         let asking = asking.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         begun(&serving)?;
-        // A fixed wait: into the run, whose beginning the two ends agree on.
+        // A fixed wait: into the run, whose beginning the two ends negotiate.
         std::thread::sleep(Duration::from_millis(700));
         for (signal, then_ms) in [("-STOP", 1500), ("-CONT", 0)] {
             run(Command::new("kill").args([signal, &asking.id().to_string()]))?;
@@ -298,8 +301,8 @@ fn stood_still() -> Result<()> {
     Ok(())
 }
 
-/// A script under `fathom record` stops a run twice, and writes a file when it has stopped and another one before it lets it go on: what
-/// the recording says of these writes and what the run says of its readings must be of one clock, for no reading was made between them.
+/// A script under `fathom record` stops a run twice, and writes a file once it has stopped and another one before it continues the run:
+/// the recording's times of these writes and the run's times of its samples must be of one clock, for no sample was taken between them.
 fn recorded() -> Result<()> {
     let serving = Serving::start(&[])?;
     let folder = tempfile::tempdir()?;
@@ -355,7 +358,7 @@ fn recorded() -> Result<()> {
         let within = readings.iter().filter(|t| (begins..=ends).contains(*t)).count();
         ensure!(within == 0, "{pause}: {within} readings while the program was suspended, from {begins} to {ends}");
         // The other end acknowledges what it has after 200 ms at the latest (TCP_DELACK_MAX), and once more when it reads it, which on a
-        // busy machine is later. On another clock these would be as many as at any other time.
+        // busy machine is later. On another clock there would be as many of these as at any other time.
         let quiet = begins + 200_000_000..=ends;
         let late = acks.iter().filter(|t| quiet.contains(*t)).count() as f64;
         let usual =
@@ -364,8 +367,8 @@ fn recorded() -> Result<()> {
             late <= usual / 4.0,
             "{pause}: {late} acknowledgements long after the last byte was sent, of {usual} as usual"
         );
-        // And it was made during the run: there are readings between it and the one before, and after it. Those next to it bound how far
-        // the clocks could be apart.
+        // And the pause was made during the run: there are samples between it and the one before, and after it. The adjacent samples
+        // bound how far the clocks could be apart.
         let last = readings.iter().rev().find(|t| **t < begins).filter(|t| **t > before);
         let next = readings.iter().find(|t| **t > ends).context("no reading after it")?;
         let last = last.with_context(|| format!("{pause}: no reading before it"))?;
@@ -393,7 +396,7 @@ fn recorded() -> Result<()> {
         let seconds = calls["points"].as_array().context("points")?.iter().filter_map(|p| p[0].as_f64());
         ensure!(seconds.clone().all(|s| (0.0..=3.5).contains(&s)) && seconds.count() > 2, "{calls}");
     }
-    // A recording of another time is refused.
+    // A recording from another time is refused.
     let other = folder.path().join("other.fathom");
     run(Command::new(fathom())
         .args(["record", "--quiet", "-o"])

@@ -1,5 +1,5 @@
-//! `fathom net run --from DEVICE --to DEVICE`, with real ways to devices: network namespaces, a real sshd of the test's own, and the real
-//! adb client before a fake of its server (tests/fakes/adb). Only the devices are simulated, by this host.
+//! `fathom net run --from DEVICE --to DEVICE`, with real transports to devices: network namespaces, a real sshd of the test's own, and
+//! the real adb client with a fake of its server (tests/fakes/adb). Only the devices are simulated, by this host.
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::sshd::Ssh;
@@ -40,7 +40,7 @@ fn busybox() -> Result<(), String> {
     Path::new("/bin/busybox").exists().then_some(()).ok_or_else(|| "busybox is not installed".into())
 }
 
-/// `fathom net run` with these words.
+/// Returns `fathom net run` with these arguments.
 fn fathom_command(words: &[&str]) -> Command {
     let mut command = Command::new(fathom());
     command.args(["net", "run"]).args(words).stdin(Stdio::null());
@@ -59,7 +59,7 @@ fn refused(command: &mut Command, status: i32, reason: &str) -> Result<()> {
     Ok(())
 }
 
-/// The JSON of a run that succeeded.
+/// Returns the JSON of a run that succeeded.
 fn document(output: &Output) -> Result<Value> {
     ensure!(output.status.success(), "{:?}: {}", output.status, String::from_utf8_lossy(&output.stderr));
     let value: Value = serde_json::from_slice(&output.stdout)?;
@@ -78,7 +78,7 @@ fn names() -> Result<()> {
     refused(&mut fathom_command(&["--to", "local", "--interface", "lo", "-o", "/no/such/r.fathom"]), 1, "/no/such")
 }
 
-/// Two namespaces with a wire between them.
+/// Two namespaces connected by a veth pair.
 struct Pair(String);
 
 impl Pair {
@@ -108,7 +108,7 @@ impl Pair {
         command
     }
 
-    /// The processes in an end.
+    /// The processes in one end.
     fn processes(&self, end: &str) -> Result<Vec<i32>> {
         let output = run(Command::new("ip").args(["netns", "pids", &self.name(end)]))?;
         Ok(String::from_utf8(output.stdout)?.lines().filter_map(|l| l.parse().ok()).collect())
@@ -127,7 +127,7 @@ impl Drop for Pair {
     }
 }
 
-/// What listens in an end: TCP's table of the kernel, as `address:port` in its hexadecimal form.
+/// Returns the listening sockets in one end: from the kernel's TCP table, as `address:port` in its hexadecimal form.
 fn listening(pair: &Pair, end: &str) -> Result<Vec<String>> {
     let both = ["netns", "exec", &pair.name(end), "cat", "/proc/net/tcp", "/proc/net/tcp6"];
     let output = run(Command::new("ip").args(both))?;
@@ -147,7 +147,7 @@ fn namespaces() -> Result<()> {
         seen = listening(&pair, "b")?;
         Ok(!seen.is_empty())
     })?;
-    // 198.18.7.2, the least byte first.
+    // 198.18.7.2, little-endian.
     ensure!(seen.len() == 1 && seen[0].starts_with("020712C6:"), "{seen:?}");
     ensure!(listening(&pair, "a")?.is_empty(), "the client listens");
     let output = child.wait_with_output()?;
@@ -173,7 +173,7 @@ fn namespaces() -> Result<()> {
     Ok(())
 }
 
-/// A long run, of which something has been measured.
+/// Starts a long run, and waits until something has been measured.
 fn under_way(pair: &Pair, words: &[&str]) -> Result<(Child, BufReader<std::process::ChildStderr>)> {
     let mut command = pair.fathom_command(&["--duration", "600"]);
     let mut child = command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -217,7 +217,7 @@ fn dies() -> Result<()> {
     let pair = Pair::make()?;
     for end in ["a", "b"] {
         let (child, mut told) = under_way(&pair, &[])?;
-        // The agent of one end and all that it started: as if the device had lost its power.
+        // The agent of one end and its children: as if the device had lost power.
         for process in pair.processes(end)? {
             run(Command::new("kill").args(["-KILL", &process.to_string()]))?;
         }
@@ -231,8 +231,8 @@ fn dies() -> Result<()> {
     Ok(())
 }
 
-/// Two devices that reach a server through one access point: each has a cable to it, and the way from there on is one medium for all
-/// packets of both, in both directions (54 Mb/s, and 165 us a packet).
+/// Two devices that reach a server through one access point: each has a cable to it, and the path from there on is one medium for
+/// all packets of both, in both directions (54 Mb/s, and 165 us per packet).
 struct Cell {
     link: Child,
     name: String,
@@ -273,7 +273,7 @@ impl Cell {
         format!("{}-{end}", self.name)
     }
 
-    /// One device measures the way to the server.
+    /// One device measures the path to the server.
     fn measures(&self, device: &str, seconds: &str, archive: &Path) -> Result<Child> {
         let (from, to) = (format!("netns:{}", self.of(device)), format!("netns:{}", self.of("server")));
         let ends = ["--from", &from, "--to", &to, "--interface", "eth0", "--to-interface", "link0"];
@@ -317,8 +317,8 @@ fn mean(of: &[(u64, f64)], from: u64, to: u64) -> f64 {
     within.map(|(_, bits)| bits).sum::<f64>() * 1e9 / (to - from) as f64
 }
 
-/// Two stations at an access point. On a busy machine both together may have less than one alone should have: then nothing is shown, and
-/// they measure again.
+/// Two stations at an access point. On a busy machine both together may get less than one alone should: then the result is inconclusive,
+/// and they measure again.
 fn access_point() -> Result<()> {
     for _ in 0..3 {
         let folder = tempfile::tempdir()?;
@@ -332,13 +332,13 @@ fn access_point() -> Result<()> {
 /// Throughput over time.
 type Series = Vec<(u64, f64)>;
 
-/// Both runs, the second within the first; nothing if they do not show that they shared the medium.
+/// Returns both runs, the second within the first; `None` if they do not show that they shared the medium.
 fn at_access_point(folder: &Path) -> Result<Option<[Series; 2]>> {
     let cell = Cell::make()?;
     let (one, two) = (folder.join("one.fathom"), folder.join("two.fathom"));
-    // It is interrupted when the second has ended, however late a busy machine starts that.
+    // It is interrupted when the second run has ended, however late a busy machine starts that one.
     let mut first = cell.measures("one", "600", &one)?;
-    // The second begins when the first has been under way for two seconds.
+    // The second begins when the first has been running for two seconds.
     let mut told = BufReader::new(first.stderr.take().context("stderr")?).lines();
     for line in told.by_ref() {
         if line?.contains("2.0 s  up") {
@@ -363,8 +363,8 @@ fn at_access_point(folder: &Path) -> Result<Option<[Series; 2]>> {
     let (from, to) = (begin + 500_000_000, end - 200_000_000);
     let (alone, beside, other) = (mean(&a, a[0].0, begin - 200_000_000), mean(&a, from, to), mean(&b, from, to));
     println!("alone {:.1} Mb/s, then {:.1} beside {:.1}, of {:.1}", alone / 1e6, beside / 1e6, other / 1e6, most / 1e6);
-    // What both carried at one time is what the medium carries. On clocks that differ by as much as the second run lasted, the first would
-    // have all of it meanwhile.
+    // Both rates at one time add up to what the medium carries. On clocks that differ by as much as the second run lasted, the first would
+    // have all of it during that time.
     let interval = most * 0.1 / ((to - from) as f64 / 1e9);
     ensure!(beside + other <= most + interval, "{beside} and {other} bit/s at once, of {most}");
     let shown = alone + other > most + interval && beside < alone * 0.9;
@@ -386,7 +386,7 @@ fn on_one_page(folder: &Path, [a, b]: &[Series; 2]) -> Result<()> {
     Ok(())
 }
 
-/// `fathom net run` with these words, by that sshd.
+/// Returns `fathom net run` with these arguments, using that sshd.
 fn ssh_command(ssh: &Ssh, words: &[&str]) -> Command {
     let mut command = fathom_command(words);
     ssh.path(&mut command);
@@ -409,12 +409,12 @@ fn over_ssh() -> Result<()> {
     ensure!(go()?.matches("copying Fathom").count() == 1, "it is put there once for both ends");
     ensure!(archive.join("meta.json").exists(), "no archive");
     ensure!(!go()?.contains("copying"), "it was there already");
-    // Another file under its name is not run.
+    // Another file of that name is not run.
     let kept = ssh.kept()?.remove(0);
     fs::write(&kept, "#!/bin/sh\necho no\n")?;
     ensure!(go()?.contains("copying Fathom"), "another program was taken for it");
     ensure!(fs::read(&kept)? == fs::read(fathom())?, "not what was put there");
-    // An address that is given, and one end here.
+    // A given address, and one end here.
     let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     document(&ssh_command(&ssh, &[&port, "--to", &device, "--duration", "1", "--json"]).output()?).map(drop)
 }
@@ -439,7 +439,7 @@ fn measured_over_ssh() -> Result<()> {
     ensure!(value["results"].as_array().is_some_and(|r| !r.is_empty()), "{value}");
     ensure!(!rows(&folder.path().join("b.fathom"), "replicates")?.is_empty(), "no process came back");
     ensure!(ssh.kept()?.len() == 1, "left behind: {:?}", ssh.kept()?);
-    // The command's own words and status come through.
+    // The command's own output and status are passed through.
     let output = fathom(&["record", "--backend", "none", "--device", &device, "--", "sh", "-c", "echo hello; exit 5"])?;
     ensure!(output.status.code() == Some(5) && output.stdout == b"hello\n", "{output:?}");
     Ok(())
@@ -454,7 +454,7 @@ fn ssh_troubles() -> Result<()> {
     refused(&mut ssh_command(&ssh, &["--to", &device, "--interface", "nosuch0"]), 1, "no interface nosuch0")?;
     let taken = format!("127.0.0.1:{}", ssh.port);
     refused(&mut ssh_command(&ssh, &[&taken, "--to", &device]), 1, "another program uses this port")?;
-    // Nobody's key.
+    // A key that is not authorized.
     let config = ssh.folder.path().join("config");
     let text = fs::read_to_string(&config)?.replace("/user\n", "/host\n");
     fs::write(&config, text)?;
@@ -520,7 +520,7 @@ fn over_adb() -> Result<()> {
     ensure!(archive.join("meta.json").exists(), "no archive");
     let kept = adb.kept()?;
     ensure!(kept.len() == 1 && kept[0].starts_with("fathom-"), "left behind: {kept:?}");
-    // What the client says, and its status, come through.
+    // The client's messages and its status are passed through.
     refused(&mut adb.fathom_command(&["--from", "adb:R58", "--to", "local", "--cc", "nosuch"]), 1, "nosuch")?;
     let output = adb
         .fathom_command(&["--to", "adb:R58", "--duration", "1", "--udp", "--preset", "iperf2", "--json"])
@@ -536,20 +536,20 @@ fn adb_troubles() -> Result<()> {
     to("adb:NEW", "allow USB debugging")?;
     to("adb:GONE", "plug it in again")?;
     to("adb:OLD", "Android 7")?;
-    // Another processor than any that Fathom is built for.
+    // An architecture that Fathom is not built for.
     to("adb:R58", "its architecture is riscv64")?;
     let file = adb.folder.path().join("text").display().to_string();
     fs::write(&file, "no program")?;
     refused(&mut adb.fathom_command(&["--to", "adb:R58", "--binary", &file]), 1, "is not a Linux program")?;
     let none = Adb::start("x86_64", &[])?;
     refused(&mut none.fathom_command(&["--to", "adb"]), 1, "adb lists no device")?;
-    // A port at which nobody listens, and no adb that would start a server there.
+    // A port on which nobody listens, and no adb that would start a server there.
     let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
     let mut alone = none.fathom_command(&["--to", "adb"]);
     refused(alone.env("PATH", "/nonexistent").env("ANDROID_ADB_SERVER_PORT", port), 1, "apt-get install adb")
 }
 
-/// A file system of little room, or one from which nothing is executed.
+/// A file system with little free space, or one mounted noexec.
 fn no_room() -> Result<()> {
     for (options, reason) in [("size=4m", "free space on the device"), ("noexec", "noexec")] {
         let adb = Adb::start(std::env::consts::ARCH, &["R58=device"])?;

@@ -44,7 +44,7 @@ fn words() -> Result<()> {
     refused(&["--from", "netns:a", "--to", "netns:b", "--link", "delay=1ms,jitter=2ms"], "--delay")
 }
 
-/// A machine that is the router between two devices, `phone` and `server` of the manual; each name is of this process alone.
+/// A machine that routes between two devices, `phone` and `server` of the manual; each name is unique to this process.
 struct Bench {
     router: Namespace,
     name: String,
@@ -64,7 +64,7 @@ impl Bench {
 
     /// Runs commands of the manual on the router.
     fn shell(&self, script: &str) -> Result<()> {
-        // A device's name is that of its interface here too, which has room for 15 letters.
+        // A device's name is also that of its interface here, which is limited to 15 characters.
         let script = script.replace("netns add $device", &format!("netns add {}$device", self.name));
         let script = script.replace("netns $device", &format!("netns {}$device", self.name));
         let script = script.replace("-n $device", &format!("-n {}$device", self.name));
@@ -90,7 +90,7 @@ impl Bench {
         self.fathom(&[&ends[..], words].concat())
     }
 
-    /// Nothing is left on the router, nor in the devices.
+    /// Whether nothing is left on the router or in the devices.
     fn clean(&self) -> Result<bool> {
         let rules = |family| Ok::<_, anyhow::Error>(run(self.router.command("ip").args([family, "rule"]))?.stdout);
         let rules = String::from_utf8([rules("-4")?, rules("-6")?].concat())?;
@@ -117,7 +117,8 @@ impl Drop for Bench {
     }
 }
 
-/// The JSON of a run. On a busy machine the link may have been late, and the run then fails; it tells all the same.
+/// Returns the JSON of a run. On a busy machine the link may have been late, and the run then fails, but still prints
+/// its JSON.
 fn document(output: &Output) -> Result<Value> {
     let messages = String::from_utf8_lossy(&output.stderr);
     let value: Value =
@@ -130,14 +131,16 @@ fn number(value: &Value, path: &str) -> Result<f64> {
     value.pointer(path).and_then(Value::as_f64).with_context(|| format!("no {path} in {value}"))
 }
 
-/// Whether `seen` of `all` may have been drawn with this chance: five standard deviations, which one in two million leaves.
+/// Whether `seen` of `all` is consistent with this probability: within five standard deviations, which one in two million
+/// exceeds.
 fn drawn(seen: f64, all: f64, chance: f64) -> bool {
     (seen - all * chance).abs() <= 5.0 * (all * chance * (1.0 - chance)).sqrt() + 1.0
 }
 
 fn agrees() -> Result<()> {
     let bench = Bench::make()?;
-    // The same way without the link, and with two delays of it: nothing is faster than both delays, and the rest is the way's.
+    // The same path without the link, and with two delays of it: nothing is faster than both delays, and the rest is the
+    // path's.
     for delay_ms in [0.0, 5.0, 20.0] {
         let link = format!("delay={delay_ms}ms");
         let value = document(&bench.fathom_command(&link, &["--transactions", "--duration", "1", "--json"]).output()?)?;
@@ -145,7 +148,7 @@ fn agrees() -> Result<()> {
         ensure!(p50 >= 2000.0 * delay_ms, "nothing goes there and back in less than both delays: {p50} us at {link}");
         println!("{link}: round trip of a byte, median {p50} us");
     }
-    // What the devices count, and what the link says it lost, are the chance that was asked for.
+    // The devices' counts, and the link's reported losses, match the requested probability.
     for (way, other) in [("up", "down"), ("down", "up")] {
         let words = ["--udp", "--rate", "4M", "--packet", "500", "--direction", way, "--duration", "2", "--json"];
         let link = if way == "up" { "delay=2ms,loss=10%/0,seed=7" } else { "delay=2ms,loss=0/10%,seed=7" };
@@ -183,11 +186,11 @@ fn forms() -> Result<()> {
     ensure!(rows(&archive, "samples")?.iter().any(|s| s["metric"] == "link.late.p99"), "nor how late it was");
     let output = run(Command::new(fathom()).arg("report").arg(&archive).arg("-o").arg(folder.path().join("r.html")))?;
     ensure!(output.status.success() && std::fs::read_to_string(folder.path().join("r.html"))?.contains("delay=10ms"));
-    // For people the same stands below.
+    // The text output contains the same at the end.
     let output = bench.fathom_command("delay=10ms", &["--duration", "1"]).output()?;
     let messages = String::from_utf8_lossy(&output.stdout);
     ensure!(messages.contains("from netns:") && messages.contains("lateness"), "{output:?}");
-    // By IPv6 too.
+    // Over IPv6 too.
     bench.shell(
         "ip addr add fd07:50::1/64 dev phone nodad;   ip -n phone addr add fd07:50::2/64 dev eth0 nodad
          ip addr add fd07:60::1/64 dev server nodad;  ip -n server addr add fd07:60::2/64 dev eth0 nodad
@@ -201,7 +204,7 @@ fn forms() -> Result<()> {
     Ok(())
 }
 
-/// A cable from device to device, by which they reach each other without the router.
+/// A cable from device to device, over which they reach each other without the router.
 fn passed_by() -> Result<()> {
     let bench = Bench::make()?;
     bench.shell(
@@ -233,7 +236,7 @@ fn no_router() -> Result<()> {
     Ok(())
 }
 
-/// A long run of which something has come through.
+/// Starts a long run, and waits until packets have passed the link.
 fn under_way(bench: &Bench) -> Result<Child> {
     let child = bench.fathom_command("delay=1ms", &["--duration", "600", "--json"]).spawn()?;
     until("packets in the link", || {
@@ -272,11 +275,11 @@ fn factor(cell: &Value, name: &str) -> Result<String> {
     factors[name].as_str().map(str::to_string).with_context(|| format!("no {name} in {factors}"))
 }
 
-/// The manual's design with fewer values and shorter runs: interrupted, killed, gone on with; and each cell is what it was to be.
+/// The manual's design with fewer values and shorter runs: interrupted, killed, resumed; and each cell is the intended one.
 fn sweep(controls: &str, cells: usize) -> Result<()> {
     let bench = Bench::make()?;
     let folder = tempfile::tempdir()?;
-    // Another device beside the phone.
+    // Another device besides the phone.
     bench.shell(
         "device=tablet; ip netns add $device
          ip link add $device type veth peer name eth0 netns $device
@@ -325,8 +328,8 @@ fn sweep(controls: &str, cells: usize) -> Result<()> {
     look_at(&entries(), &runs, cells as u64)
 }
 
-/// Every cell was run once, in an order that was drawn; round trips and losses are the cell's, and what lateness added to a round trip is within what the link tells, by
-/// the kernel's own measure of it. A run counts unless that is wide, and then it says so.
+/// Every cell was run once, in a random order; round trips and losses are the cell's, and the lateness added to a round trip is within what
+/// the link reports, by the kernel's own measure of it. A run is valid unless that is wide, and an invalid run says so.
 fn look_at(entries: &[Value], runs: &[Value], all: u64) -> Result<()> {
     let cells: Vec<&Value> = entries.iter().map(|e| &e["cell"]).filter(|c| c.is_object()).collect();
     let mut order = Vec::new();
@@ -337,7 +340,8 @@ fn look_at(entries: &[Value], runs: &[Value], all: u64) -> Result<()> {
         order.push(id);
         let cell = cells.iter().find(|c| c["id"] == id).context("its cell")?;
         let mark = one["marks"].as_array().and_then(|m| m.iter().find(|m| m["name"] == "link"));
-        // A run that found no time at all on a busy machine says why; a link that was there is looked at whether its result counts or not.
+        // A run that got no time at all on a busy machine gives the reason; a link that existed is checked whether the run's result is
+        // valid or not.
         let Some(mark) = mark else {
             ensure!(replicate["verified"] != true, "a run without a link counts: {replicate}");
             continue;
@@ -358,7 +362,8 @@ fn look_at(entries: &[Value], runs: &[Value], all: u64) -> Result<()> {
         let trips = samples.iter().filter(|s| s["metric"] == "tcp.min_rtt_us").filter_map(|s| s["value"].as_f64());
         let least = trips.filter(|us| *us > 0.0).fold(f64::INFINITY, f64::min);
         ensure!(least >= 2000.0 * delay_ms, "a round trip of {least} us at {delay_ms} ms each way");
-        // No packet was later than the latest; the ends' kernels answer within the emulator's own call, and TCP reads its clock in steps of a millisecond at worst.
+        // No packet was later than the latest; the ends' kernels answer within the emulator's own call, and TCP's clock has a resolution of
+        // a millisecond at worst.
         let latest = number(&link, "/up/late_at_most_us/max")? + number(&link, "/down/late_at_most_us/max")?;
         ensure!(
             !least.is_finite() || least <= 2000.0 * delay_ms + latest + 1000.0,

@@ -1,5 +1,5 @@
-//! Devices through the real `adb`, server and client, before a device daemon of ours (`src/bin/adbd`) whose private root has a toybox
-//! userland. What is real is the way; the device's kernel is this machine's, and no Android is there.
+//! Devices through the real `adb`, server and client, with a device daemon of ours (`src/bin/adbd`) whose private root has a toybox
+//! userland. Only the transport is real; the device's kernel is this machine's, and there is no Android.
 
 #[path = "phone/adb.rs"]
 mod adb;
@@ -116,7 +116,7 @@ fn json(output: &Output) -> Result<Value> {
     serde_json::from_slice(&output.stdout).with_context(|| told(output))
 }
 
-/// Nothing but the program itself is left there.
+/// Checks that only the program itself is left there.
 fn clean(phone: &Phone) -> Result<()> {
     until("a clean device", || Ok(phone.left()?.is_empty() && phone.processes()?.is_empty()))
         .with_context(|| format!("left: {:?}, running: {:?}", phone.left(), phone.processes()))

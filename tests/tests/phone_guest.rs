@@ -1,4 +1,4 @@
-//! A device with a kernel, a disk and a network of its own before the real `adb`: a virtual machine with Debian's kernel, /data as f2fs on
+//! A device with a kernel, a disk and a network of its own, and the real `adb`: a virtual machine with Debian's kernel, /data as f2fs on
 //! an SD card, /sdcard behind FUSE, and the daemon of `src/bin/adbd`. Its times are of an emulated processor: nothing here is about speed.
 
 use anyhow::{Context, Result, ensure};
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
 
 const DAEMON: &str = env!("CARGO_BIN_EXE_adbd");
 
-/// What real models print: properties of one, temperatures of another, since no public source has both of one.
+/// Output of real models: properties of one, temperatures of another, since no public source has both of one model.
 const REPLAYED: &[&str] = &["models/pixel-8", "models/shield-tv-pro-2019", "phone"];
 
 fn phone(uid: u32) -> Result<Phone> {
@@ -70,12 +70,12 @@ fn json(output: &Output) -> Result<Value> {
     serde_json::from_slice(&output.stdout).with_context(|| told(output))
 }
 
-/// Waits until `so` holds: an emulated machine on a busy host takes its time.
+/// Waits until `so` returns true: an emulated machine on a busy host takes its time.
 fn until(what: &str, so: impl FnMut() -> Result<bool>) -> Result<()> {
     until_within(Duration::from_secs(900), what, so)
 }
 
-/// Nothing but the program itself is left there.
+/// Checks that only the program itself is left there.
 fn clean(phone: &Phone) -> Result<()> {
     until("a clean device", || Ok(phone.left()?.is_empty() && phone.processes()?.is_empty()))
         .with_context(|| format!("left: {:?}, running: {:?}", phone.left(), phone.processes()))
@@ -85,7 +85,7 @@ fn facts(arch: Arch) -> Result<()> {
     let phone = phone_of(arch, 2000)?;
     let value = json(&phone.fathom().args(["device", "info", &phone.name(), "--json"]).output()?)?;
     let fact = |name: &str| value["facts"][name]["value"].as_str().unwrap_or_default().to_owned();
-    // Replayed, the kernel's, the card's.
+    // From replayed properties, the kernel and the card.
     ensure!(
         fact("device.model") == "Pixel 8" && fact("os.sdk") == "34" && fact("thermal.status") == "none",
         "{value:#}"
@@ -107,7 +107,7 @@ fn facts(arch: Arch) -> Result<()> {
     ] {
         ensure!(fact(&format!("folder.{folder}")) == text, "{folder}: {value:#}");
     }
-    // Whatever bytes: to the card and back, and by way of FUSE.
+    // Arbitrary bytes: to the card and back, and through FUSE.
     let folder = tempfile::tempdir()?;
     let (sent, back) = (folder.path().join("sent"), folder.path().join("back"));
     fs::write(&sent, (0..3_000_000_u32).map(|i| ((i * 31) >> 3) as u8).collect::<Vec<_>>())?;
@@ -122,7 +122,7 @@ fn facts(arch: Arch) -> Result<()> {
     }
     let status = phone.adb().args(["-s", &phone.serial, "shell", "echo out; echo err >&2; exit 7"]).output()?;
     ensure!(status.status.code() == Some(7) && status.stdout == b"out\n" && status.stderr == b"err\n", "{status:?}");
-    // Nobody but root records; the clock is wrong by decades, which no measurement is to notice.
+    // Only root can record; the clock is wrong by decades, which must not affect any measurement.
     let archive = folder.path().join("t.fathom");
     let mut command = phone.fathom();
     command.args(["record", "--device", &phone.name(), "-o"]).arg(&archive).args(["--", "sleep", "0.1"]);
@@ -147,7 +147,8 @@ fn processes(archive: &Path) -> Result<usize> {
     Ok(rows(archive, "replicates")?.iter().filter(|r| r["exit"] == "0").count())
 }
 
-/// Internal storage is f2fs on the card; the shared one is the same card behind FUSE; two more cards have FAT, each behind FUSE.
+/// Internal storage is f2fs on the card; the shared storage is the same card behind FUSE; two more cards have FAT, each behind
+/// FUSE.
 fn storage() -> Result<()> {
     let phone = phone(2000)?;
     let folder = tempfile::tempdir()?;
@@ -165,7 +166,7 @@ fn storage() -> Result<()> {
     clean(&phone)
 }
 
-/// INSERTs recorded in a folder there.
+/// Records INSERTs in a folder on the device.
 fn inserts(phone: &Phone, dir: &str, archive: &Path) -> Result<Value> {
     let mut command = phone.fathom();
     command
@@ -185,14 +186,14 @@ fn recorded(arch: Arch) -> Result<()> {
     let insert = fathom_tests::shape(&on_card, "INSERT")?;
     let per = |what: &str| fathom_tests::number(insert, &format!("/per_operation/{what}"));
     ensure!(insert["count"] == 25 && per("fsyncs")? == 4.0 && per("requests")? >= 4.0, "{insert:#}");
-    // What the card's driver was asked for, by the card's own name for it.
+    // The commands of the card's driver, named as in the card's specification.
     let commands = on_card["driver_commands"].as_array().context("driver_commands")?;
     let written = commands.iter().find(|c| c["name"].as_str().is_some_and(|n| n.starts_with("CMD25")));
     let written = written.with_context(|| format!("{commands:?}"))?;
     ensure!(written["disk"] == "mmcblk0" && written["count"].as_f64() >= Some(25.0 * per("requests")?), "{written}");
     let shared = inserts(&phone, "/sdcard", &kept.join("shared.fathom"))?;
     ensure!(fathom_tests::shape(&shared, "INSERT")?["count"] == 25);
-    // What serves /sdcard writes to the card, and that is not the program's: it is said, not shown as none.
+    // The server of /sdcard writes to the card, not the program: this is reported, not shown as no writes.
     let fact = |name: &str| &shared["environment"][name];
     ensure!(fact("fs.type")["value"] == "fuse", "{}", shared["environment"]);
     ensure!(fact("disk.name")["unknown"].as_str().is_some_and(|why| why.contains("FUSE")), "{}", fact("disk.name"));
@@ -202,7 +203,7 @@ fn recorded(arch: Arch) -> Result<()> {
 /// Blocks of a run that is disturbed.
 const BLOCKS: usize = 8;
 
-/// Starts a benchmark and waits until a process of it was measured there.
+/// Starts a benchmark and waits until one of its processes was measured there.
 fn under_way(phone: &Phone, archive: &Path, blocks: usize) -> Result<Child> {
     let mut command = bench(phone, archive, &["--blocks", &blocks.to_string(), "--reconnect", "15m"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
@@ -215,7 +216,7 @@ fn under_way(phone: &Phone, archive: &Path, blocks: usize) -> Result<Child> {
     Ok(child)
 }
 
-/// Each block of each cell is there once, and a warm-up.
+/// Checks that each block of each cell is there once, and a warm-up.
 fn whole(archive: &Path) -> Result<()> {
     let rows = rows(archive, "replicates")?;
     let mut cells = std::collections::BTreeMap::<String, Vec<String>>::new();
@@ -244,10 +245,10 @@ fn cable(arch: Arch) -> Result<()> {
     let archive = folder.path().join("b.fathom");
     let child = under_way(&phone, &archive, BLOCKS)?;
     phone.machine()?.cable(false)?;
-    // A fixed wait: the time without a network, in which the run goes on there.
+    // A fixed wait: the time without a network, in which the run continues on the device.
     std::thread::sleep(Duration::from_secs(15));
     phone.machine()?.cable(true)?;
-    // And a connection that breaks as a whole.
+    // And a connection that breaks completely.
     phone.cut()?;
     let output = child.wait_with_output()?;
     ensure!(output.status.success(), "{}", told(&output));
@@ -283,14 +284,14 @@ fn full() -> Result<()> {
     ensure!(output.status.code() == Some(1) && said.contains("No space left") && said.contains("free space"), "{said}");
     phone.shell(free)?;
     ensure!(phone.left()?.is_empty(), "half of it was left: {:?}", phone.left()?);
-    // The program is there, and then no room for what it writes.
+    // The program is on the device, and then there is no room for its output.
     json(&phone.fathom().args(["device", "check", &phone.name(), "--json"]).output()?)?;
     phone.shell(fill)?;
     let output = bench(&phone, &archive, &["--blocks", "2"]).output()?;
     ensure!(!output.status.success() && told(&output).to_lowercase().contains("no space left"), "{}", told(&output));
     phone.shell(free)?;
     clean(&phone)?;
-    // It fills while a run is under way, which is not to end before.
+    // The disk fills up during a run, which must not end before.
     let _ = fs::remove_dir_all(&archive);
     let child = under_way(&phone, &archive, 4 * BLOCKS)?;
     phone.shell(fill)?;
@@ -311,7 +312,7 @@ fn slow() -> Result<()> {
     clean(&phone)
 }
 
-/// A node and a net server there: the guest's ports are not this machine's, so that adb forwards them.
+/// A node and a net server on the device: the guest's ports are not this machine's, so that adb forwards them.
 fn services(arch: Arch) -> Result<()> {
     let phone = phone_of(arch, 2000)?;
     let folder = tempfile::tempdir()?;
@@ -346,7 +347,7 @@ fn services(arch: Arch) -> Result<()> {
     clean(&phone)
 }
 
-/// A node whose store is on the card: what was written before the cable was pulled is there afterwards, and it serves all the while.
+/// A node whose store is on the card: what was written before the cable was pulled is there afterwards, and the node keeps serving.
 fn unplugged_node() -> Result<()> {
     let phone = phone(2000)?;
     let folder = tempfile::tempdir()?;
@@ -381,24 +382,24 @@ fn unplugged_node() -> Result<()> {
     back(&phone)?;
     ensure!(phone.processes()? == began, "it is another process than before: {began:?}");
     ensure!(sum()? == written, "its store changed while nobody used it");
-    // Forwarding ended with the connection. Each block that is read has its checksum.
+    // Forwarding ended with the connection. The checksum of each block that is read is verified.
     served(server.forward(&phone.serial, 7071)?, &[])?;
     let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--json"]).output()?)?;
     let left = value["left"].as_array().context("left")?;
     ensure!(left.len() == 1 && left[0]["kind"] == "service" && left[0]["action"] == "removed", "{value}");
-    // The store is its owner's.
+    // The store belongs to the user, and is kept.
     phone.shell(&format!("rm {store}"))?;
     clean(&phone)
 }
 
-/// The guest's clock began when it booted, this machine's long before: what the exchange says is held against what the guest's own shell
-/// says over its serial line.
+/// The guest's clock began when it booted, this machine's long before: the result of the exchange is compared with the output of the
+/// guest's own shell over its serial line.
 fn clocks() -> Result<()> {
     aligned(&phone(0)?)
 }
 
-/// A phone whose battery was empty for long begins again in 1970: the clock on its wall is wrong, and the one that times are taken by is
-/// not. No file is older than another for it, no time is below zero, and the archive itself was made when it was.
+/// A phone whose battery was empty for long starts in 1970: its wall clock is wrong, and the clock of the timestamps is not. No file is
+/// considered older than another because of it, no time is negative, and the archive itself has the correct creation time.
 fn year_1970() -> Result<()> {
     let phone = phone(0)?;
     phone.machine()?.run("date -s @3600")?;
@@ -413,14 +414,14 @@ fn year_1970() -> Result<()> {
     let measured = folder.path().join("b.fathom");
     let output = bench(&phone, &measured, &["--blocks", "2"]).output()?;
     ensure!(output.status.success() && processes(&measured)? > 0, "{}", told(&output));
-    // A run whose host is gone has a date, too, and is cleared.
+    // A run whose host is gone has a date, too, and is removed.
     let alone = tempfile::tempdir()?;
     let mut child = under_way(&phone, &alone.path().join("left.fathom"), 50)?;
     child.kill()?;
     child.wait()?;
     let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--discard", "--json"]).output()?)?;
     ensure!(value["left"][0]["since_s"].as_u64().is_some_and(|s| s < 7200), "{value}");
-    // Both kinds are fleets' to keep, and a page's to draw.
+    // Fleets accept both kinds, and pages show them.
     for archive in [&archive, &measured] {
         run(Command::new(fathom()).arg("report").arg(archive).arg("-o").arg(folder.path().join("page.html")))?;
         run(Command::new(fathom()).arg("show").arg(archive))?;
@@ -451,14 +452,14 @@ fn aligned(phone: &Phone) -> Result<()> {
     let there = uptime(&phone.machine()?.run("cat /proc/uptime")?)?;
     let after = here()?;
     let archive = |phone: &Phone| all.join(format!("adb-{}.fathom", phone.serial.replace(':', "-")));
-    // It attaches its probes for longer than a real one does; so they last long enough to overlap.
+    // Attaching the probes takes the guest longer than a real device; so the recordings are long enough to overlap.
     let facts = rows(&archive(phone), "facts")?;
     let number = |name: &str| -> Result<f64> {
         let row = facts.iter().find(|f| f["name"] == name).with_context(|| name.to_string())?;
         Ok(row["value"].to_string().trim_matches(['"', '\'']).parse()?)
     };
     let (ahead, error) = (number("clock.ahead_last")? / 1e9, number("clock.error_last")? / 1e9);
-    // Hundredths, and what an emulated clock may drift until it was asked here.
+    // The resolution of /proc/uptime (hundredths), and how far an emulated clock may drift until it was read here.
     let slack = error + 0.02 + 0.25;
     ensure!(
         there - after - slack <= ahead && ahead <= there - before + slack,
@@ -491,7 +492,7 @@ fn compared() -> Result<()> {
         let row = figures.iter().flat_map(|f| f["rows"].as_array().into_iter().flatten()).find(|r| r["what"] == what);
         row.and_then(|r| r["ours"].as_f64()).with_context(|| format!("{what}: {:#}", recordings[side]))
     };
-    // PERSIST clears the journal's header where DELETE removes the file; what is written to the database is the same.
+    // PERSIST clears the journal's header where DELETE removes the file; the writes to the database are the same.
     let (a, b) = (count(0, "of these to the journal")?, count(1, "of these to the journal")?);
     ensure!((b - a - 1.0).abs() < 0.1, "the journal: {a} on the host, {b} in the guest");
     let (a, b) = (count(0, "of these to the database")?, count(1, "of these to the database")?);

@@ -91,7 +91,7 @@ fn keyed() -> Result<()> {
     let old = path("old");
     let coordinator = start_with_output(&["serve", "--key", &right, "--nbd", &front, "--node", &address], &old)?;
     qemu_io(&coordinator.says, &["write -P 7 1M 2M", "read -P 7 1M 2M", "read -P 0 0 1M"])?;
-    // The one that comes later has the higher epoch, and the one before gets an error.
+    // A later coordinator has the higher epoch, and the earlier one gets an error.
     let bench = ["bench", "--key", &right, "--node", &address, "--duration", "1", "--threads", "16", "--json"];
     refused(&bench, 1, "another coordinator is connected to the node")?;
     qemu_io(&coordinator.says, &["read -P 7 1M 2M"])?;
@@ -106,7 +106,7 @@ fn keyed() -> Result<()> {
     node.end()
 }
 
-/// Waits until the file has these words.
+/// Waits until the file contains these words.
 fn told(path: &str, words: &str) -> Result<()> {
     until("the message", || Ok(std::fs::read_to_string(path)?.contains(words)))
         .with_context(|| format!("{words:?} is not in {:?}", std::fs::read_to_string(path)))
@@ -157,7 +157,7 @@ fn status() -> Result<()> {
         ensure!(["window", "batch", "rtt_us", "requests", "epoch"].into_iter().all(positive), "{node}");
         let (frames, memory) = (&node["bytes"], &node["shared_memory_bytes"]);
         ensure!(frames["sent"].as_u64() > Some(0) && node["frames"]["received"].as_u64() > Some(0), "{node}");
-        // The nodes are on this machine: data of a MiB go through memory.
+        // The nodes are on this machine: data of a MiB are transferred through shared memory.
         ensure!(memory["sent"] == 1 << 20 && frames["sent"].as_u64() < Some(1 << 16), "{node}");
     }
     ensure!(now["nodes"][0]["shared_memory_bytes"]["received"] == 1 << 20, "{now}");
@@ -189,13 +189,13 @@ fn status() -> Result<()> {
         let gone = &now["nodes"][1];
         Ok(gone["state"] == "connecting" && gone["why"].as_str().is_some_and(|why| why.contains("refused")))
     })?;
-    // What is left can still be flushed no more, so it is not ended in order.
+    // The remaining nodes can no longer be flushed, so they are not shut down cleanly.
     drop((coordinator, first));
     refused(&["status", &path("nowhere")], 1, "no coordinator answers")?;
     Ok(())
 }
 
-/// A page, as a browser gets it.
+/// Gets a page as a browser does.
 fn get(address: &str, page: &str) -> Result<String> {
     let mut stream = std::net::TcpStream::connect(address)?;
     stream.write_all(format!("GET {page} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())?;
@@ -204,7 +204,7 @@ fn get(address: &str, page: &str) -> Result<String> {
     Ok(text)
 }
 
-/// A port that nobody listens on now.
+/// Returns a port that nobody listens on now.
 fn free_port() -> Result<String> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }
@@ -322,7 +322,8 @@ fn gives_way() -> Result<()> {
     let front = format!("unix:{}", path("nbd"));
     is_kept("nbd.status", &["serve", "--insecure", "--node", &node.says, "--nbd", &front])?;
 
-    // One that nobody listens on does, and who has lost its name to another does not take it with it.
+    // A socket that nobody listens on is replaced, and a server whose socket was replaced does not remove the new one
+    // when it ends.
     let words = ["serve", "--backend", "memory:1M", "--nbd", &format!("unix:{}", path("dead"))];
     let first = Server::start(&words)?;
     refused(&words, 1, "another program is serving it")?;
@@ -335,7 +336,7 @@ fn gives_way() -> Result<()> {
     node.end()
 }
 
-/// Impossible requests are refused and leave nothing behind.
+/// Impossible requests are refused and have no effect.
 fn too_large() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -427,7 +428,7 @@ fn silent_clients() -> Result<()> {
         let _before_metrics = silent_connections::open(metrics)?;
         ensure!(get(metrics, "/metrics")?.contains(page), "no metrics at {metrics}");
     }
-    // Once, and not for each of them.
+    // Once, and not for each connection.
     for log in [&messages, &heard] {
         let text = std::fs::read_to_string(log)?;
         ensure!(text.matches("unauthenticated connections").count() == 2, "{text}");
@@ -439,7 +440,7 @@ fn silent_clients() -> Result<()> {
     node.end()
 }
 
-/// The distribution's, for which its python3-libnbd is made; another may come first in the path.
+/// The distribution's Python, for which its python3-libnbd is built; another may come first in the path.
 const PYTHON: &str = "/usr/bin/python3";
 
 fn libnbd() -> Result<(), String> {
@@ -469,7 +470,7 @@ fn dead_node() -> Result<()> {
         other => anyhow::bail!("a dead node: {other:?}"),
     };
     refused(client.now(Verb::Read, 5 << 20, 4096, &[]))?;
-    // A hundred of them would take minutes if each waited for its time, and the lane would not end.
+    // A hundred of these would take minutes if each waited for its timeout, and the lane would not end.
     for _ in 0..100 {
         refused(client.now(Verb::Write, 5 << 20, 4096, &[8; 4096]))?;
         refused(client.now(Verb::Flush, 0, 0, &[]))?;
@@ -482,12 +483,12 @@ fn dead_node() -> Result<()> {
     let status: serde_json::Value =
         serde_json::from_slice(&fathom_tests::run(&mut pool(&["status", "--json", &socket]))?.stdout)?;
     let node = &status["nodes"][1];
-    // Why it does not answer stands behind.
+    // The reason why it does not answer follows.
     let failed = status["flush_failed"].as_str().is_some_and(|text| text.starts_with(&named));
     ensure!(failed && node["state"] == "away", "{status}");
     let table = String::from_utf8(fathom_tests::run(&mut pool(&["status", &socket]))?.stdout)?;
     ensure!(table.contains(&format!("The last flush failed: {named}")), "{table}");
-    // A client of structured replies gets the message too.
+    // A client with structured replies gets the message too.
     let flush = "import nbd, sys\nh = nbd.NBD()\nh.connect_uri(sys.argv[1])\nh.flush()";
     let asked = Command::new(PYTHON).env("LIBNBD_DEBUG", "1").args(["-c", flush, &coordinator.says]).output()?;
     let text = String::from_utf8_lossy(&asked.stderr);
@@ -496,7 +497,7 @@ fn dead_node() -> Result<()> {
     dead = second(&address)?;
     told(&messages, &format!("node {address}: it is back"))?;
     client.now(Verb::Flush, 0, 0, &[])?;
-    // What failed may have been written; what was flushed before is there if not.
+    // The failed write may have been made; if not, what was flushed before is there.
     let data = client.now(Verb::Read, 5 << 20, 4096, &[])?;
     ensure!(data == [7; 4096], "it holds {:?}", &data[..4]);
     drop(client);
@@ -505,7 +506,7 @@ fn dead_node() -> Result<()> {
     first.end()
 }
 
-/// Starts one whose stderr goes to the file.
+/// Starts a server whose stderr goes to the file.
 fn start_with_output(words: &[&str], path: &str) -> Result<Server> {
     Server::started(pool(words).stderr(std::fs::File::create(path)?))
 }
@@ -560,7 +561,7 @@ fn not_over() -> Result<()> {
 }
 
 fn trial() -> Result<()> {
-    // A size that no other process on this machine has in its command line.
+    // A size that occurs in no other process's command line on this machine.
     let size = (2_000_000 + std::process::id()).to_string();
     let output =
         pool(&["try", "--nodes", "3", "--size", &size, "--threads", "16", "--duration", "1", "--json"]).output()?;
@@ -574,12 +575,12 @@ fn trial() -> Result<()> {
         ensure!(figures["failed"] == 0 && figures["ops_per_s"].as_f64() > Some(0.0), "{row}");
         ensure!(figures["latency_us"]["p50"].as_f64() <= figures["latency_us"]["p99"].as_f64(), "{row}");
     }
-    // Ctrl-C during the run fails and leaves no process.
+    // Ctrl-C during the run makes it fail and leaves no process.
     let mut command = pool(&["try", "--nodes", "2", "--size", &size, "--duration", "60"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut told = [0; 8];
     child.stdout.as_mut().context("no stdout")?.read_exact(&mut told)?;
-    // The heading is printed once Ctrl-C is heard.
+    // The heading is printed once the handler of Ctrl-C is installed.
     ensure!(Command::new("kill").args(["-INT", &child.id().to_string()]).status()?.success(), "it exited");
     let output = child.wait_with_output()?;
     let messages = String::from_utf8_lossy(&output.stderr);
@@ -588,12 +589,12 @@ fn trial() -> Result<()> {
     nobody_has(&format!("memory:{size}"))
 }
 
-/// Whether a medium can be made here.
+/// Whether a medium can be created here.
 fn medium() -> Result<(), String> {
     lab::netns::Namespace::available().map_err(|why| why.to_string())
 }
 
-/// What a replicate of the bench printed, by metric, and its check.
+/// Runs a replicate of the bench; returns its output by metric, and its check.
 fn replicate(words: &[&str]) -> Result<(std::collections::BTreeMap<String, f64>, String)> {
     let output = pool(words).output()?;
     ensure!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -610,8 +611,8 @@ fn replicate(words: &[&str]) -> Result<(std::collections::BTreeMap<String, f64>,
     Ok((metrics, by.context("it was not verified")?))
 }
 
-/// No process is left that has this word in its command line. One of the paper's nodes has a process for each connection, which dies with
-/// the node, but not at once.
+/// Checks that no process is left that has this word in its command line. One of the paper's nodes has a process for each connection,
+/// which dies with the node, but not immediately.
 fn nobody_has(word: &str) -> Result<()> {
     let has = |entry: std::fs::DirEntry| {
         let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -643,8 +644,8 @@ fn over_a_medium() -> Result<()> {
     let shared = ["bench", "--paper", "--nodes=2", "--threads=8", "--link=shared", "--packets-per-s=500"];
     let words = [&shared[..], &["--duration=2", "--lines", "--size", &size]].concat();
     let (metrics, _) = replicate(&words)?;
-    // However fast or slow the machine: no more packets pass than the medium lets through, both ways together, but for the
-    // few that a bucket saved.
+    // On a fast or slow machine: no more packets pass than the medium admits, both directions together, except for the few
+    // that a bucket accumulated.
     let packets = metrics["packets.sent"] + metrics["packets.received"];
     ensure!(packets <= 500.0 * 1.1 && metrics["transactions"] <= 250.0 * 1.1, "{metrics:?}");
     // The same pool as it is today, over the same medium.

@@ -38,7 +38,7 @@ fn there(path: &str) -> Result<(), String> {
     if Path::new(path).exists() { Ok(()) } else { Err(format!("there is no {path}")) }
 }
 
-/// Whether this kernel has it, or a module of it.
+/// Whether this kernel has the file system, built in or as a module.
 fn file_system(name: &str) -> Result<(), String> {
     let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
     let loaded = || Command::new("modprobe").arg("-q").arg(name).status().is_ok_and(|status| status.success());
@@ -60,12 +60,12 @@ fn fsx() -> Result<PathBuf, String> {
     if fsx.exists() { Ok(fsx) } else { Err("scripts/setup test has not installed fsx".into()) }
 }
 
-/// Three nodes; their disk has 60 MiB concatenated, a little less in stripes.
+/// Three nodes; the disk has 60 MiB concatenated, a little less in stripes.
 fn pool(layout: &str) -> Result<Pool> {
     Pool::new(&["18M", "23M", "19M"], &["--layout", layout])
 }
 
-/// Bytes in which no two blocks are alike, but for a hole.
+/// Writes bytes in which no two blocks are alike, except for a hole.
 fn image(path: &Path, size: usize) -> Result<()> {
     let hole = size / 3..size / 2;
     let byte = |at: usize| if hole.contains(&at) { 0 } else { ((at as u64 * 2_654_435_761) >> 13) as u8 };
@@ -106,12 +106,13 @@ fn copied() -> Result<()> {
     Ok(())
 }
 
-/// What a command printed. Others' programs print bytes too: nbdinfo, of the data, where `file` is not installed.
+/// Returns what a command printed. Third-party programs print binary data too: nbdinfo, the disk's, where `file` is not
+/// installed.
 fn text(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&run(command)?.stdout).into_owned())
 }
 
-/// Bytes that a file takes on its disk.
+/// Bytes that a file occupies on its disk.
 fn taken(path: &Path) -> Result<u64> {
     use std::os::unix::fs::MetadataExt as _;
     Ok(std::fs::metadata(path)?.blocks() * 512)
@@ -131,7 +132,7 @@ fn trimmed() -> Result<()> {
     let after = (0..pool.count()).map(|nth| taken(&pool.store(nth))).sum::<Result<u64>>()?;
     ensure!(before >= 60 << 20, "what was written takes {before} bytes");
     ensure!(after < 4 << 20, "of {before} bytes {after} stayed");
-    // Where nothing was ever written there is nothing to trim, however large it is.
+    // Where nothing was ever written, there is nothing to trim, however large the disk is.
     let large = Pool::new(&["8G", "8G"], &[])?;
     let discards: Vec<String> = (0..16).map(|nth| format!("discard {nth}G 1G")).collect();
     let mut command = Command::new("qemu-io");
@@ -141,15 +142,15 @@ fn trimmed() -> Result<()> {
     pool.end()
 }
 
-/// The transactions that the NBD project runs against its own server, of those that do not test its configuration. One is left
-/// out: integrityhuge asks for up to 50 MB at once, more than the 32 MiB that the protocol lets a client count on.
+/// The transactions that the NBD project runs against its own server, except those that test its configuration. One is
+/// omitted: integrityhuge requests up to 50 MB at once, more than the 32 MiB that the protocol guarantees a client.
 fn tested() -> Result<()> {
     let client = tester().map_err(anyhow::Error::msg)?;
     let folder = client.parent().context("it has a folder")?;
     let integrity = folder.join("integrity-test.tr").display().to_string();
     let transactions: [&[&str]; 5] = [&[], &["-w"], &["-w", "-f"], &["-i", "-t", &integrity], &["-h"]];
     for options in transactions {
-        // Each expects a disk of zeroes.
+        // Each expects a zeroed disk.
         let pool = pool("concat")?;
         let socket = pool.socket().display().to_string();
         run(Command::new("timeout").arg("240").arg(&client).args(["-N", "pool", "-u", &socket]).args(options))
@@ -159,7 +160,7 @@ fn tested() -> Result<()> {
     Ok(())
 }
 
-/// The disk as a file, for programs that know nothing of NBD. It is gone when this is dropped.
+/// The disk as a file, for programs without NBD support. Unmounted when dropped.
 struct Fuse {
     service: Service,
     folder: tempfile::TempDir,
@@ -184,7 +185,7 @@ impl Fuse {
 
 impl Drop for Fuse {
     fn drop(&mut self) {
-        // If it does not stop it is killed; the test has already failed.
+        // If it does not stop, it is killed; the test has already failed.
         let _ = Command::new("umount").arg(self.file()).status();
         let service = &mut self.service;
         let _ = until_within(Duration::from_secs(10), "an end of nbdfuse", || service.ended());
@@ -195,7 +196,7 @@ fn exercised() -> Result<()> {
     let pool = pool("stripe")?;
     let fuse = Fuse::new(pool.uri())?;
     let configuration = pool.folder.path().join("fsx.toml");
-    // A disk has one size.
+    // A disk has a fixed size.
     std::fs::write(&configuration, "blockmode = true\n[weights]\ntruncate = 0\n")?;
     let fsx = fsx().map_err(anyhow::Error::msg)?;
     run(Command::new(fsx)
@@ -208,9 +209,9 @@ fn exercised() -> Result<()> {
     pool.end()
 }
 
-/// A file system is made, mounted, used, unmounted, checked, and used again after every node was started anew.
+/// A file system is created, mounted, used, unmounted, checked, and used again after every node was restarted.
 fn whole(kind: &str) -> Result<()> {
-    // The smallest that btrfs and xfs agree to.
+    // The smallest size that btrfs and xfs accept.
     let mut pool = Pool::new(&["110M", "120M", "130M"], &["--layout", "stripe"])?;
     let mount = tempfile::tempdir()?;
     let (make, check): (&[&str], &[&str]) = match kind {
@@ -236,8 +237,8 @@ fn whole(kind: &str) -> Result<()> {
             fstrim "$2"
             umount "$2"
         "#;
-        // In a mount namespace of its own: a namespace that somebody else makes meanwhile (a container, another lane) gets a copy
-        // of every mount there is, and the file system would stay in use behind our umount.
+        // In a mount namespace of its own: a namespace that another process creates meanwhile (a container, another lane) gets a
+        // copy of every existing mount, and the file system would stay in use there after our umount.
         let apart = ["--mount", "sh", "-c", script, "use", attached.answer()];
         run(Command::new("unshare").args(apart).arg(mount.path()).arg(kind))?;
         run(Command::new(check[0]).args(&check[1..]).arg(attached.answer()))?;
@@ -250,7 +251,7 @@ fn whole(kind: &str) -> Result<()> {
     pool.end()
 }
 
-/// fio behind nbdkit, which connects again when its server is gone, as the kernel's client does.
+/// fio through nbdkit, which reconnects when its server is gone, as the kernel's client does.
 fn restarted() -> Result<()> {
     let mut pool = pool("stripe")?;
     let front = pool.folder.path().join("kit");
@@ -262,13 +263,13 @@ fn restarted() -> Result<()> {
     let uri = format!("--uri=nbd+unix:///?socket={}", front.display());
     let job = ["--name=verify", "--ioengine=nbd", "--rw=randwrite", "--bsrange=512-64k", "--size=40m", "--iodepth=16"];
     let check = ["--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--verify_state_save=0", "--randseed=7", &uri];
-    // Its file is there before it listens.
+    // Its socket file exists before it listens.
     between.ready(|| Ok(std::os::unix::net::UnixStream::connect(&front).is_ok()))?;
     let verified = std::thread::scope(|scope| -> Result<u32> {
         let client = scope.spawn(|| run(Command::new("fio").args(job).args(check)));
         let mut kills = 0;
         while !client.is_finished() {
-            // A fixed wait: what happens to the coordinator is that it dies every so often.
+            // A fixed wait: the coordinator is killed at regular intervals.
             std::thread::sleep(Duration::from_millis(400));
             if kills < 3 && !client.is_finished() {
                 pool.kill_coordinator()?;

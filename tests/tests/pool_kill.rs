@@ -1,9 +1,9 @@
 //! kill -9 of nodes and coordinators under load: acknowledged writes survive, unacknowledged ones may be lost, and
 //! nothing else is read.
 //!
-//! The page cache survives a killed process, so not only flushed writes must be there, but all that were answered. Each round kills some of the nodes while writes are on their way, at a moment drawn from a seed; every
-//! fourth kills the coordinator, whose clients then do not know what became of what they had asked. `FATHOM_KILL_ROUNDS=100`
-//! makes it a hundred rounds.
+//! The page cache survives a killed process, so not only flushed writes must be there, but all acknowledged ones. Each round kills some of
+//! the nodes while writes are in flight, at a moment drawn from a seed; every fourth kills the coordinator, whose clients then do not know
+//! the outcome of their requests. `FATHOM_KILL_ROUNDS=100` runs a hundred rounds.
 
 use anyhow::{Result, bail, ensure};
 use fathom_tests::pool::{Client, Pool, Verb};
@@ -22,12 +22,12 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// Bytes that are written at once; no multiple of a block, so that writes share blocks.
+/// Bytes of one write; not a multiple of a block, so that writes share blocks.
 const PLACE_BYTES: u64 = 7000;
 /// Writes of a round.
 const WRITES: usize = 400;
 
-/// What the place's bytes are after the write of that number; 0 is never written.
+/// Returns the place's bytes after the write of that number; 0 is never written.
 fn content(place: u64, write: u64) -> Vec<u8> {
     if write == 0 {
         return vec![0; PLACE_BYTES as usize];
@@ -43,7 +43,7 @@ fn killed(connections: &str) -> Result<()> {
     let mut pool = Pool::new(&["6M", "9M", "7M"], &["--layout", "stripe", "--connections", connections])?;
     let mut random = Random::new(seed);
     let (mut client, size) = Client::connect(&pool.socket())?;
-    // The writes that each place may hold; more than one while it is not known what became of them.
+    // The writes that each place may contain; more than one while their outcome is unknown.
     let mut may: Vec<Vec<u64>> = vec![vec![0]; (size / PLACE_BYTES) as usize];
     let (mut write, mut unknown, mut kills) = (0, 0, 0);
     for round in 1..=rounds {
@@ -57,7 +57,7 @@ fn killed(connections: &str) -> Result<()> {
             let fua = write % 16 == 0;
             client.ask(Verb::Write, fua, *place, place * PLACE_BYTES, PLACE_BYTES as u32, &content(*place, write));
         }
-        // Beside this thread, since it waits when the connection is full.
+        // In another thread, since this one blocks when the connection is full.
         let after = Duration::from_micros(random.below(20_000));
         let silence = round % 4 == 0;
         let victims: Vec<usize> = (0..pool.count()).filter(|_| random.below(2) == 0).collect();
@@ -103,7 +103,7 @@ fn killed(connections: &str) -> Result<()> {
     pool.end()
 }
 
-/// Sends what waits and takes so many answers: the cookies of those that came, and why no more did.
+/// Sends what is queued and receives this many replies: returns the cookies of those that arrived, and why no more did.
 fn answers(client: &mut Client, count: usize) -> (Vec<u64>, Option<anyhow::Error>) {
     let mut answered = Vec::new();
     let mut all = || -> Result<()> {
@@ -119,7 +119,7 @@ fn answers(client: &mut Client, count: usize) -> (Vec<u64>, Option<anyhow::Error
     (answered, why)
 }
 
-/// Reads a place: it holds one of the writes that it may, and from now on that one alone.
+/// Reads a place: it contains one of the possible writes, and from now on only that one is possible.
 fn look(client: &mut Client, may: &mut [Vec<u64>], place: u64) -> Result<()> {
     let data = client.now(Verb::Read, place * PLACE_BYTES, PLACE_BYTES as u32, &[])?;
     let may = &mut may[place as usize];
@@ -127,7 +127,7 @@ fn look(client: &mut Client, may: &mut [Vec<u64>], place: u64) -> Result<()> {
         *may = vec![write];
         return Ok(());
     }
-    // A write whose answer is not known may have been made in part: block by block, each is of one of them.
+    // A write without a reply may have been made in part: each block contains one of the possible writes.
     let begin = place * PLACE_BYTES;
     let blocks = begin / 4096..(begin + PLACE_BYTES).div_ceil(4096);
     let whole = blocks.clone().all(|block| {
@@ -137,7 +137,7 @@ fn look(client: &mut Client, may: &mut [Vec<u64>], place: u64) -> Result<()> {
         may.iter().any(|write| content(place, *write)[range.clone()] == data[range.clone()])
     });
     ensure!(whole && may.len() > 1, "place {place} holds {:?}…, which is none of the writes {may:?}", &data[..8]);
-    // It stays undecided, and is written again before it is asked for by a new number.
+    // The place stays undecided, and is written again, with a new number, before it is read.
     Ok(())
 }
 
@@ -149,7 +149,7 @@ fn bounded() -> Result<()> {
     let mut clients = Vec::new();
     for nth in 0..4_u64 {
         let (mut client, _) = Client::connect(&pool.socket())?;
-        // 1,000 reads of 1 MiB of which no answer is taken, then writes.
+        // 1,000 reads of 1 MiB whose replies are not received, then writes.
         for cookie in 0..1000 {
             client.ask(Verb::Read, false, cookie, ((nth * 13 + cookie) % 63) << 20, 1 << 20, &[]);
         }
@@ -162,7 +162,7 @@ fn bounded() -> Result<()> {
         for cookie in 0..32 {
             writer.ask(Verb::Write, false, cookie, ((round * 7 + cookie) % 63) << 20, 1 << 20, &data);
         }
-        // Small ones between them.
+        // Small reads between them.
         for cookie in 32..1000 {
             writer.ask(Verb::Read, false, cookie, cookie * 4096, 512, &[]);
         }

@@ -1,4 +1,4 @@
-//! Any program: a shell, a static binary, a process that runs already, one in a container, a JVM, any function.
+//! Any program: a shell, a static binary, a process that is already running, one in a container, a JVM, any function.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{
@@ -91,7 +91,7 @@ fn static_binary() -> Result<()> {
     Ok(())
 }
 
-/// As many write transactions as INSERTs, beyond those that a recording without INSERTs has (the table, the WAL).
+/// As many write transactions as INSERTs, besides those of a recording without INSERTs (the table, the WAL).
 fn stripped_binary(modes: &[&str]) -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let binary = folder.path().join("application");
@@ -111,7 +111,8 @@ fn stripped_binary(modes: &[&str]) -> Result<()> {
             counts.push(number(writes, "/count")?);
             near(&format!("unfinished in {mode} mode"), number(writes, "/unfinished")?, 0.0)?;
             ensure!(number(writes, "/per_operation/flushes")? > 0.0, "no flush is charged in {mode} mode: {writes}");
-            // Calls outside of its transactions that wait for the medium are operations of their own, and are surer.
+            // Calls outside its transactions that wait for the medium are operations of their own, and are more
+            // certain.
             let mut calls = 0.0;
             for call in
                 summary["operations"].as_array().context("no operations")?.iter().filter(|o| o["kind"] == "call")
@@ -134,7 +135,8 @@ fn stripped_binary(modes: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// What PRAGMAs set before the recording is read from the file, and what no file keeps is said to be unknown.
+/// Settings that PRAGMAs made before the recording are read from the file, and those that no file keeps are reported as
+/// unknown.
 fn headers() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let database = disk.path().join("any name");
@@ -156,7 +158,7 @@ fn headers() -> Result<()> {
     Ok(())
 }
 
-/// INSERTs until its stdin ends. Its table has a name of its own: where all programs are recorded, others insert as well.
+/// INSERTs until end of stdin. Its table has a unique name: where all programs are recorded, others insert as well.
 const LOOP: &str = r#"
 import sqlite3, sys, select
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -166,7 +168,7 @@ while not select.select([sys.stdin], [], [], 0.001)[0]:
     db.execute("INSERT INTO looped VALUES (1)")
 "#;
 
-/// A program that inserts until its stdin is closed, and has begun.
+/// Starts a program that inserts until its stdin is closed, and waits until it has begun.
 fn inserting(folder: &Path) -> Result<Child> {
     use std::io::Read;
     let mut child = Command::new("python3")
@@ -199,11 +201,12 @@ fn during_a_loop(options: impl Fn(u32) -> Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// A process that was there before the recording, and was not asked for, is named as whom its commands are charged to.
+/// A process that was running before the recording, and is not a target, is named as the process that its commands are
+/// charged to.
 fn others_have_names() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let mut child = inserting(disk.path())?;
-    // Until the other process has written its database three times: what it did before the last is done.
+    // Until the other process has written its database three times: everything before the last write is done.
     let script = format!(
         "cd {}; echo x >f; sync f; for n in 1 2 3; do was=$(stat -c %y t.db); until [ \"$(stat -c %y t.db)\" != \"$was\" ]; do :; done; done",
         disk.path().display()
@@ -229,7 +232,7 @@ fn by_name() -> Result<()> {
     during_a_loop(|_| vec!["--comm".into(), "python3".into()])
 }
 
-/// The process that has the name when the recorder looks has ended before its probes are attached.
+/// The process with that name ends between the recorder's search and the attachment of its probes.
 fn short_lived() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let sleep = run(Command::new("sh").args(["-c", "command -v sleep"]))?;
@@ -249,7 +252,7 @@ fn short_lived() -> Result<()> {
     Ok(())
 }
 
-/// A program with SQLite linked in whose 20 INSERTs are over within milliseconds, started by a shell.
+/// A program with SQLite linked in, started by a shell, whose 20 INSERTs are over within milliseconds.
 fn named() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let place = folder.path().to_string_lossy().into_owned();
@@ -260,7 +263,8 @@ fn named() -> Result<()> {
     Ok(())
 }
 
-/// The same, by a program whose words do not tell: what ran before the probes is missing, or nothing is.
+/// The same, by a program whose command line does not identify it: what ran before the probes is reported missing, or
+/// nothing is missing.
 fn unnamed() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let place = folder.path().to_string_lossy().into_owned();
@@ -281,7 +285,7 @@ fn unnamed() -> Result<()> {
             rows.iter().any(reported),
             "{backend}: {count} INSERTs of 20, and nothing says that some may be missing: {rows:?}"
         );
-        // And where one looks: beside the statements, for programs, and before the findings.
+        // And where users look: next to the statements, for programs, and before the findings.
         let blind = summary["blind"].as_array().context("blind[]")?;
         let missing = |row: &Value| row["layer"] == "Database";
         ensure!(blind.iter().any(missing), "{backend}: {blind:?}");
@@ -296,14 +300,15 @@ fn unnamed() -> Result<()> {
     Ok(())
 }
 
-/// A library with SQLite in it that a program loads when it has long begun: the ftrace backend probes none of it, and says so.
+/// A library with SQLite in it that a program loads long after its start: the ftrace backend does not probe it, and reports
+/// that.
 fn loaded_late() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let known =
         run(Command::new("sh").args(["-c", "ldconfig -p | sed -n 's/.*libsqlite3.so.0 .*=> //p' | head -n 1"]))?;
     let known = String::from_utf8(known.stdout)?;
     let late = folder.path().join("late.so").to_string_lossy().chars().rev().collect::<String>();
-    // A fixed wait: nothing tells that Fathom has looked, which it does four times a second.
+    // A fixed wait: there is no notice that Fathom has looked, which it does four times a second.
     let script = "import ctypes, shutil, sys, time; late = sys.argv[2][::-1]; shutil.copy(sys.argv[1], late); ctypes.CDLL(late); time.sleep(4)";
     let line = ["python3", "-c", script, known.trim(), &late];
     let summary = show(&record(folder.path(), &["--backend", "ftrace"], &line)?)?;
@@ -328,26 +333,26 @@ fn container() -> Result<()> {
     argv.extend(rest.iter().map(String::as_str));
     let summary = show(&record(folder.path(), &[], &argv)?)?;
     let insert = shape(&summary, "INSERT")?;
-    // A program that is there only inside is probed when it is mapped; the milliseconds before are not seen.
+    // A program that exists only inside is probed when it is mapped; the milliseconds before are not seen.
     let count = number(insert, "/count")?;
     ensure!((200.0..=400.0).contains(&count), "{count} INSERTs of 400");
     ensure!(number(insert, "/per_operation/filesystem_writes/rollback journal/count")? >= 1.0, "{insert}");
     Ok(())
 }
 
-/// Ways into namespaces: a PID namespace with its own /proc, one with the /proc of the machine, and other clocks.
+/// Ways into namespaces: a PID namespace with its own /proc, one with the /proc of the machine, and time offsets.
 const INSIDE: [&[&str]; 3] = [
     &["--pid", "--fork", "--mount-proc"],
     &["--pid", "--fork"],
     &["--time", "--boottime", "100000", "--monotonic", "50000"],
 ];
-/// As a container has them, and nested.
+/// As in a container, and nested.
 const FURTHER_INSIDE: [&[&str]; 2] = [
     &["--mount", "--pid", "--fork", "--uts", "--ipc", "--mount-proc"],
     &["--pid", "--fork", "--mount-proc", "unshare", "--pid", "--fork", "--mount-proc"],
 ];
 
-/// `fathom record` in a PID namespace that is entered like this.
+/// Runs `fathom record` in a PID namespace that is entered this way.
 fn record_inside(way: &[&str], archive: &Path, options: &[&str], argv: &[&str]) -> Result<Value> {
     let mut command = Command::new("unshare");
     command.args(way).arg(fathom()).args(["record", "--quiet", "-o"]).arg(archive).args(options);
@@ -366,7 +371,7 @@ fn recorder_inside(ways: &[&[&str]]) -> Result<()> {
         near("INSERTs", number(insert, "/count")?, 2.0)?;
         ensure!(number(insert, "/per_operation/fsyncs")? >= 1.0, "unshare {way:?}: {insert}");
         ensure!(number(insert, "/per_operation/flushes")? >= 1.0, "unshare {way:?}: {insert}");
-        // What the recorder writes is its own, and the command's name is known.
+        // The recorder's writes are attributed to it, and the command's name is known.
         let processes = summary["device_commands"]["processes"].as_array().context("processes[]")?;
         ensure!(!processes.iter().any(|p| p["name"] == "fathom" && p["origin"] != "tracer"), "{processes:?}");
         ensure!(summary["environment"]["sqlite.version"]["value"].is_string(), "unshare {way:?}: which SQLite?");
@@ -376,7 +381,7 @@ fn recorder_inside(ways: &[&[&str]]) -> Result<()> {
     Ok(())
 }
 
-/// A program that was there before, by its number, its name, and as one of all.
+/// Records a program that was already running, by its number, by its name, and as one of all.
 fn running_inside(ways: &[&[&str]]) -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let script = folder.path().join("inside.sh");
@@ -394,7 +399,7 @@ fn running_inside(ways: &[&[&str]]) -> Result<()> {
         if way.contains(&"--mount-proc") {
             run(command.env("LOOP", LOOP).env("FATHOM", fathom()))?;
         } else {
-            // A shell knows its child's number in there, and this /proc does not.
+            // A shell has its child's number of that namespace, and this /proc does not.
             continue;
         }
         for archive in fs::read_dir(folder.path())?.filter_map(|e| Some(e.ok()?.path())) {
@@ -412,7 +417,7 @@ fn running_inside(ways: &[&[&str]]) -> Result<()> {
     Ok(())
 }
 
-/// A program's marks bear the numbers of its namespace, which is the recorder's own.
+/// A program's marks carry PIDs of its namespace, which is the recorder's own.
 fn marks_inside() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let load = workload(&disk.path().to_string_lossy(), 400);
@@ -448,13 +453,14 @@ fn function() -> Result<()> {
     near("fsyncs a call", number(handle, "/per_operation/fsyncs")?, 1.0)
 }
 
-/// With functions probed by uprobes, and inside the processes where that is possible.
+/// Runs the test with functions probed by uprobes, and inside the processes where that is possible.
 fn both_ways(test: fn(&str) -> Result<()>) -> Result<()> {
     let ways: &[&str] = if cfg!(target_arch = "x86_64") { &["uprobe", "inside"] } else { &["uprobe"] };
     ways.iter().try_for_each(|way| test(way).with_context(|| (*way).to_owned()))
 }
 
-/// Records `tests/programs/nested.c`, whose functions are in a library that nobody may execute, as Debian has them.
+/// Records `tests/programs/nested.c`, whose functions are in a library without execute permission, as Debian installs
+/// them.
 fn nested(way: &str, mode: &str, times: u32, functions: &[&str]) -> Result<serde_json::Value> {
     use std::os::unix::fs::PermissionsExt as _;
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
@@ -471,7 +477,7 @@ fn nested(way: &str, mode: &str, times: u32, functions: &[&str]) -> Result<serde
     Ok(recorded_whole(|| record(folder.path(), &options, &argv))?.1)
 }
 
-/// The sum of the operations' own counts is what was charged to operations.
+/// The sum of the operations' own counts equals what was charged to operations.
 fn own_adds_up(summary: &serde_json::Value) -> Result<()> {
     let all = summary["operations"].as_array().context("operations[]")?;
     let own = |o: &serde_json::Value| {
@@ -496,7 +502,7 @@ fn nested_functions(way: &str) -> Result<()> {
             ensure!(number(function, "/own/flushes")? > 0.0, "{}", told());
             let own = number(function, "/own/latency_ns")? * count;
             let latency = number(function, "/latency_ns/sum")?;
-            // Of an average that was rounded.
+            // The average is rounded.
             ensure!(if all > 1.0 { own < latency } else { (own - latency).abs() < 1.0 }, "{}", told());
         }
         let inside = &shape(&summary, "INNER")?["inside"];
@@ -515,7 +521,8 @@ fn recursion(way: &str) -> Result<()> {
     own_adds_up(&summary)
 }
 
-/// Each time `outer` and `inner` are left by longjmp; what follows is nobody's, and the next call is whole again.
+/// `outer` and `inner` are left by longjmp each time; what follows is charged to neither, and the next call is complete
+/// again.
 fn left_by_longjmp(way: &str) -> Result<()> {
     let summary = nested(way, "jumps", 5, &["outer", "inner", "again"])?;
     let told = || format!("{:#}", summary["operations"]);
@@ -534,7 +541,8 @@ fn left_by_longjmp(way: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the function that is jumped back to does then is its own, though the stack is as deep as it was in the one left.
+/// What the function that is jumped back to does next is charged to it, though the stack is as deep as in the function
+/// that was left.
 fn resumed_by_longjmp(way: &str) -> Result<()> {
     let summary = nested(way, "lands", 5, &["lands", "leaps"])?;
     let told = || format!("{:#}", summary["operations"]);
@@ -546,7 +554,7 @@ fn resumed_by_longjmp(way: &str) -> Result<()> {
     near("finished", number(leaps, "/count")?, 0.0).with_context(told)
 }
 
-/// Ten functions inside each other, of which eight are kept: the two outermost give way, and the others are whole.
+/// Ten nested functions, of which eight are kept: the two outermost are dropped, and the others are complete.
 fn deep_functions(way: &str) -> Result<()> {
     let names: Vec<String> = (0..10).map(|n| format!("level{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -566,7 +574,7 @@ fn deep_functions(way: &str) -> Result<()> {
     near("given up", records_lost(&summary)?, 6.0).with_context(told)
 }
 
-/// Statements that are stepped by turns on one thread: eight are kept, those that began first give way.
+/// Statements that are stepped alternately on one thread: eight are kept, the oldest are dropped.
 fn many_cursors() -> Result<()> {
     const TURNS: &str = "import sqlite3, sys\n\
         c = sqlite3.connect(':memory:', isolation_level=None)\n\
@@ -593,7 +601,7 @@ fn many_cursors() -> Result<()> {
     Ok(())
 }
 
-/// A library by the name that the loader knows it by.
+/// A library by its loader name.
 fn function_in_statement(way: &str) -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let sql = "create table t(i); insert into t values (1); insert into t values (2);";
@@ -605,7 +613,7 @@ fn function_in_statement(way: &str) -> Result<()> {
     ensure!(syncs >= 2.0, "{insert}");
     near("own syncs of an INSERT", number(insert, "/own/fsyncs")?, 0.0)?;
     let mut inside = 0.0;
-    // Which of the two the folder is synced by depends on how SQLite was built.
+    // How SQLite was built decides which of the two syncs the folder.
     for sync in ["FDATASYNC", "FSYNC"].into_iter().filter_map(|name| shape(&summary, name).ok()) {
         near("own syncs", number(sync, "/own/fsyncs")?, 1.0)?;
         let around = sync["inside"].as_object().context("inside{}")?;
@@ -616,7 +624,8 @@ fn function_in_statement(way: &str) -> Result<()> {
     own_adds_up(&summary)
 }
 
-/// Steps times the price that the recorder measured, as far as there was time for it; and the layers add up with it.
+/// Steps times the cost that the recorder measured, as far as there was time for it; and the layers add up including
+/// it.
 fn own_part() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let sql = "create table t(i); with recursive r(n) as (select 1 union all select n+1 from r where n<50000) \
@@ -640,7 +649,7 @@ fn own_part() -> Result<()> {
         ensure!(operation["tracer"]["large"] == (number(operation, "/tracer/share")? > 0.1), "{operation}");
     }
     let scan = shape(&summary, "SELECT I FROM T")?;
-    // 10,000 rows, each with a step, and one more that says that there are none; of the last pair a half is outside.
+    // 10,000 rows, each with a step, and one more step for the end; half of the last pair of probes is outside.
     let (rows, took) = (number(scan, "/rows")?, number(scan, "/tracer/ns")?);
     near("rows", rows, 10_000.0)?;
     let calls = number(scan, "/per_operation/syscalls")?;
@@ -654,7 +663,7 @@ fn rows_of(archive: &Path) -> Result<Vec<String>> {
     Ok(rows(archive, "operations")?.into_iter().filter_map(|mut row| row.remove("steps")).collect())
 }
 
-/// The drivers, which set-up fetches; their functions are found when the JVM maps what it has unpacked.
+/// The drivers, which set-up fetches; their functions are found when the JVM maps the unpacked library.
 fn jdbc() -> Result<(), String> {
     let missing = [DRIVER, OLD_DRIVER, LOGGER].into_iter().find(|jar| !Path::new(JARS).join(jar).exists());
     missing.map_or(Ok(()), |jar| Err(format!("set-up could not fetch {jar}")))
@@ -662,7 +671,7 @@ fn jdbc() -> Result<(), String> {
 
 const JARS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/jars");
 const DRIVER: &str = "sqlite-jdbc-3.46.1.3.jar";
-/// It seeks and writes, where newer ones write at a position.
+/// This one seeks and writes, where newer ones use pwrite.
 const OLD_DRIVER: &str = "sqlite-jdbc-3.7.2.jar";
 const LOGGER: &str = "slf4j-api-1.7.36.jar";
 
@@ -693,7 +702,7 @@ fn jvm(driver: &str) -> Result<serde_json::Value> {
     show(&record(folder.path(), &[], &argv)?)
 }
 
-/// The library is unpacked and loaded by a JVM that runs already.
+/// The library is unpacked and loaded by a JVM that is already running.
 fn old_driver() -> Result<()> {
     let summary = jvm(OLD_DRIVER)?;
     let insert = shape(&summary, "INSERT")?;
@@ -703,8 +712,8 @@ fn old_driver() -> Result<()> {
     Ok(())
 }
 
-/// Its library is stripped of every name of SQLite's: the statements cannot be seen, which is said; its files tell of the
-/// table's creation and the twelve INSERTs.
+/// The driver's library is stripped of all SQLite symbols: the statements cannot be seen, which is reported; its files
+/// show the table's creation and the twelve INSERTs.
 fn stripped_driver() -> Result<()> {
     let summary = jvm(DRIVER)?;
     let blind = summary["coverage"].as_array().context("coverage")?.iter().any(|c| {

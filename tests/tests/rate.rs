@@ -1,6 +1,6 @@
-//! `fathom net run --udp --rate auto` over links whose rate is known, made by the kernel and not by us: a token bucket (`tc tbf`) with a deep
-//! queue and with a shallow one, a policer (nftables), a rate that varies, and over our own link with losses in bursts. The kernel's counters of
-//! what it dropped are the oracle.
+//! `fathom net run --udp --rate auto` over links of known rate, made by the kernel and not by us: a token bucket (`tc tbf`) with a deep
+//! queue and with a shallow one, a policer (nftables), a varying rate; and over our own link with losses in bursts. The kernel's drop
+//! counters are the oracle.
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::{Case, fathom, installed, lane_of, number, run, until};
@@ -23,16 +23,16 @@ fn main() -> ExitCode {
         ("slight_loss_still_gives_rate", needs(), loses_little),
         ("interrupted_search_gives_no_valid_rate", needs(), interrupted),
     ];
-    // A search is trials of 2 s at 20 Mb/s. On an overloaded host a test reports this and asserts nothing.
+    // A search consists of trials of 2 s at 20 Mb/s. On an overloaded host a test reports this and asserts nothing.
     lane_of(cases, 2)
 }
 
-/// Bytes of payload of a packet, of its IP packet, and of the Ethernet frame that a bucket counts.
+/// Bytes of a packet's payload, of its IP packet, and of the Ethernet frame that a bucket counts.
 const PACKET: f64 = 1200.0;
 const IP: f64 = PACKET + 28.0;
 const FRAME: f64 = IP + 14.0;
 
-/// Packets a second that the policer lets through: 20 Mb/s of payload.
+/// Packets per second that the policer admits: 20 Mb/s of payload.
 const POLICED: f64 = 2083.0;
 
 /// Two ends with a cable, and a server.
@@ -76,7 +76,7 @@ impl Bench {
         document(command.args([&self.folder.path().join("key")]).args(["--packet", &PACKET.to_string()]))
     }
 
-    /// What the bucket dropped and took so far.
+    /// Packets that the bucket dropped and accepted so far.
     fn dropped(&self) -> Result<[f64; 2]> {
         let text = String::from_utf8(self.tc("-s -j qdisc show dev eth0")?.stdout)?;
         let all: Value = serde_json::from_str(&text)?;
@@ -92,8 +92,9 @@ fn document(command: &mut Command) -> Result<Value> {
     Ok(value)
 }
 
-/// A valid answer is what its own run held: of the packets at most 1 % were lost, by a bound that is above what was lost; and it says which rate was not held.
-/// On a machine that has no time for the sender no rate may be held: then it is not valid, and says so.
+/// A valid answer was sustained in its own run: at most 1 % of the packets were lost, with an upper bound above the actual loss; and it
+/// names the rate that was not sustained. On a machine that has no time for the sender no rate may be sustained: then the result is
+/// invalid, and says so.
 fn highest_rate(value: &Value) -> Result<Option<f64>> {
     let (search, packets) = (&value["search"], &value["directions"][0]["packets"]);
     if value["valid"] != true {
@@ -110,30 +111,31 @@ fn highest_rate(value: &Value) -> Result<Option<f64>> {
     Ok(Some(rate))
 }
 
-/// Through a bucket with such a queue: the answer, and a run at a tenth more than the bucket gives. None if no rate was held.
+/// Through a bucket with such a queue: returns the answer, and a run at 10 % above the bucket's rate. `None` if no rate was
+/// sustained.
 fn through_bucket(queue: &str) -> Result<Option<(f64, Value)>> {
     const RATE: f64 = 20e6;
     let bench = Bench::make()?;
     bench.tc(&format!("qdisc add dev eth0 root tbf rate 20mbit {queue}"))?;
     let Some(rate) = highest_rate(&bench.udp("auto")?)? else { return Ok(None) };
-    // In 2 s a bucket gives its burst besides; a rate that holds leaves at most 1 % of it behind.
+    // In 2 s a bucket passes its burst in addition; a sustained rate loses at most 1 %.
     ensure!(rate * 0.99 * FRAME / PACKET <= RATE * 1.005, "{rate} bit/s is more than the bucket gives");
-    // The same rate once more, by itself: what the kernel dropped is what our ends say was lost.
+    // The same rate once more, by itself: the kernel's drops equal the loss that our ends report.
     let before = bench.dropped()?;
     let again = bench.udp(&format!("{rate}"))?;
     let after = bench.dropped()?;
     let lost = number(&again, "/directions/0/packets/lost")?;
     println!("again: the kernel dropped {} of {}, {lost} were lost", after[0] - before[0], after[1] - before[1]);
     ensure!(after[0] - before[0] == lost, "the kernel dropped {before:?} to {after:?}, the ends say {lost}");
-    // And a tenth more than the bucket gives: the search has no way to have found it.
+    // And 10 % above the bucket's rate: the search cannot have found that.
     let over = bench.udp(&format!("{}", (RATE * 1.1 * PACKET / FRAME).round()))?;
     Ok(Some((rate, over)))
 }
 
-/// What comes in bursts waits in it, so that the answer is near what the bucket gives, on a busy machine too.
+/// Bursts are queued in the bucket, so that the answer is near the bucket's rate, on a busy machine too.
 fn deep() -> Result<()> {
     let mut seen = Vec::new();
-    // On a busy machine a search may end lower: what was not held then is the machine's, not the link's.
+    // On a busy machine a search may end lower: the machine, not the link, limited the rate then.
     for _ in 0..3 {
         let Some((rate, over)) = through_bucket("burst 5kb limit 2mb")? else { return Ok(()) };
         let arrived = number(&over, "/directions/0/throughput_bps/whole_run")?;
@@ -157,7 +159,7 @@ fn policer() -> Result<()> {
     let nft = |words: &str| run(bench.server.command("nft").args([words])).map(drop);
     nft("add table ip police")?;
     nft("add chain ip police in { type filter hook input priority 0; }")?;
-    // What is over is dropped. By packets, not bytes: a limit in bytes has a bucket of one second's bytes and the burst (nft_limit_init).
+    // The excess is dropped. By packets, not bytes: a limit in bytes has a bucket of one second's bytes and the burst (nft_limit_init).
     nft(&format!(
         "add rule ip police in udp dport 7100 limit rate over {POLICED}/second burst 20 packets counter drop"
     ))?;
@@ -182,13 +184,14 @@ fn varying() -> Result<()> {
         let told = bench.udp("auto");
         over.store(true, Ordering::Relaxed);
         let Some(rate) = highest_rate(&told?)? else { return Ok(()) };
-        // Whatever a run holds is within what the slow half carries and a queue of a few ms: in each half second a quarter of it is at 8 Mb/s.
+        // Any sustained rate is within what the slow half carries plus a queue of a few ms: in each half second a quarter of it is at 8
+        // Mb/s.
         ensure!(rate < 10e6, "{rate} bit/s while half of the time 8 Mb/s were to be had");
         Ok(())
     })
 }
 
-/// Ctrl-C while a trial is under way.
+/// Ctrl-C during a trial.
 fn interrupted() -> Result<()> {
     let bench = Bench::make()?;
     bench.tc("qdisc add dev eth0 root tbf rate 20mbit burst 5kb limit 60kb")?;
@@ -205,7 +208,7 @@ fn interrupted() -> Result<()> {
     Ok(())
 }
 
-/// A search over our own link, in trials of so many seconds.
+/// Searches over our own link, in trials of this many seconds.
 fn over_link(seconds: &str, options: &[&str]) -> Result<Value> {
     let folder = tempfile::tempdir()?;
     run(Command::new(fathom()).args(["pool", "keygen"]).arg(folder.path().join("key")))?;
@@ -222,8 +225,8 @@ fn over_link(seconds: &str, options: &[&str]) -> Result<Value> {
     Ok(serde_json::from_slice(&std::fs::read(folder.path().join("told"))?)?)
 }
 
-/// Bursts of two packets, 2.4 % of all (longer ones stop what the ends say to each other too), or 3 % each by itself: nothing that is sent
-/// faster or slower changes that. The search goes down to the slowest, so each of its many trials is short.
+/// Bursts of two packets, 2.4 % of all (longer ones also interrupt the ends' control messages), or 3 % independently: sending faster or
+/// slower does not change that. The search goes down to the slowest rate, so each of its many trials is short.
 fn lossy(loss: &str) -> Result<()> {
     let value = over_link("1", &["--delay", "1ms", "--rate", "20mbit", "--loss", loss, "--seed", "3"])?;
     ensure!(value["valid"] == false && value["search"]["rate_bps"].is_null(), "{loss}: {value}");

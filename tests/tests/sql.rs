@@ -1,6 +1,6 @@
 //! `fathom sql` and `fathom fleet` through the program, with the archives' own indexes, DuckDB and arithmetic as oracles.
 //!
-//! All of them are long: the program that they drive compiles an SQL engine (`make test-sql` builds it and runs them).
+//! All of them are long: the program under test compiles an SQL engine (`make test-sql` builds it and runs them).
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::contracts::hold;
@@ -58,12 +58,12 @@ fn every_row() -> Result<()> {
         "{:?}, and the indexes say {expected:?}",
         counted(place, &expected)?
     );
-    // A table that no archive has is empty, and no error.
+    // A table that no archive has is empty, and not an error.
     ensure!(
         answer(place, "SELECT count(*) AS n FROM losses")?[0]["n"].as_u64()
             == Some(expected.get("losses").copied().unwrap_or(0))
     );
-    // Every row says whose it is.
+    // Every row names its archive and run.
     let kinds = answer(
         place,
         "SELECT kind, count(DISTINCT run) AS runs, count(DISTINCT archive) AS names FROM archives GROUP BY kind ORDER BY kind",
@@ -75,7 +75,7 @@ fn every_row() -> Result<()> {
         "SELECT count(*) AS n FROM spans s LEFT JOIN archives a ON a.run = s.run WHERE a.run IS NULL OR a.date <> s.date",
     )?;
     ensure!(stray[0]["n"] == 0, "{stray:?}");
-    // Times of an older version, which had no signs, can be subtracted.
+    // Times of an older version, which were unsigned, can be subtracted.
     let negative = answer(place, "SELECT min(start_ns - end_ns) AS least FROM spans WHERE archive LIKE 'v1%'")?;
     ensure!(negative[0]["least"].as_i64().is_some_and(|least| least < 0), "{negative:?}");
     Ok(())
@@ -132,7 +132,7 @@ fn marked() -> Result<()> {
 fn formats() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let archive = here("archives/v3-linux-6.18-virtio");
-    // A text that would be a formula, and one that would steer a terminal.
+    // A text that would be a formula, and one that would control a terminal.
     let statement = "SELECT name, value, '=1+1' AS formula, chr(27) || 'x' AS escape, -1 AS minus, CAST(NULL AS BIGINT) AS none FROM facts ORDER BY name";
     let rows = answer(text(&archive), statement)?;
     ensure!(rows.len() > 50 && rows[0]["escape"] == "\u{1b}x" && rows[0]["minus"] == -1 && rows[0]["none"].is_null());
@@ -151,7 +151,7 @@ fn formats() -> Result<()> {
     ensure!(!table.contains(&0x1b), "a text steers the terminal");
     let mut json: Value = serde_json::from_slice(&fs::read(folder.path().join("a.json"))?)?;
     ensure!(json["rows"].as_array().is_some_and(|again| *again == rows));
-    // Names of columns are the query's.
+    // Column names depend on the query, so the schema does not list them.
     json["rows"] = Value::Array(Vec::new());
     hold("sql", &json)?;
     let names: Vec<PathBuf> = fs::read_dir(folder.path())?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
@@ -170,7 +170,7 @@ fn old_file_stays() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (archive, path) = (here("archives/v3-bench"), folder.path().join("a.csv"));
     fs::write(&path, "old")?;
-    // Only while it runs does this fail.
+    // This fails only at run time.
     refused(sql(&[
         text(&archive),
         "-o",
@@ -201,7 +201,7 @@ fn linked_first() -> Result<()> {
     fs::remove_file(archive.join("events.log"))?;
     let said = refused(sql(&[text(&archive), "SELECT count(*) FROM spans"]))?;
     ensure!(said.contains("a.fathom"), "{said}");
-    // A table that is not what was written is no answer.
+    // A damaged table gives no answer.
     let damaged = folder.path().join("b.fathom");
     copy(&here("archives/v3-bench"), &damaged)?;
     let table = damaged.join("tables/samples.parquet");
@@ -234,7 +234,7 @@ fn examples() -> Result<()> {
     let titles =
         answers.lines().filter(|line| line.contains('?') && line.chars().take(2).all(|c| c.is_ascii_digit())).count();
     ensure!(titles == 20, "{titles} answers");
-    // Four flushes for an INSERT with a rollback journal, as the recording of the sample says.
+    // Four flushes per INSERT with a rollback journal, as in the recording of the sample.
     let sample = here("archives/v3-linux-6.18-virtio");
     let one = run(&mut sql(&[text(&sample), "--format", "json", "--example", "flushes-an-insert"]))?;
     let one: Value = serde_json::from_slice(&one.stdout)?;
@@ -245,13 +245,13 @@ fn examples() -> Result<()> {
     Ok(())
 }
 
-/// Deep statements are answered or refused; a stack that overflows would be a signal.
+/// Deep statements are answered or refused; a stack overflow would be a signal.
 fn deep() -> Result<()> {
     let archive = here("archives/v3-bench");
     let sum = |terms: usize| format!("SELECT {} AS n", vec!["1"; terms].join("+"));
     ensure!(answer(text(&archive), &sum(1000))?[0]["n"] == 1000);
     for statement in [sum(100_000), format!("SELECT {}1{}", "(".repeat(20_000), ")".repeat(20_000))] {
-        // From stdin: a word of the command line has its own bound.
+        // From stdin: an argument of the command line has its own limit.
         let mut command = sql(&[text(&archive)]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         child.stdin.take().context("a stdin")?.write_all(statement.as_bytes())?;
@@ -275,7 +275,7 @@ fn wraps() -> Result<()> {
         let said = refused(sql(&[text(&archive), &statement])).context(statement.clone())?;
         ensure!(said.contains("64 bits") && said.contains("CAST"), "{statement}: {said}");
     }
-    // What fits is what another way of adding says.
+    // A sum that fits equals one computed in another way.
     let sums = answer(
         text(&archive),
         "SELECT sum(start_ns) AS a, CAST(sum(0.0 + start_ns) AS BIGINT) AS b FROM spans GROUP BY layer",
@@ -288,7 +288,7 @@ fn explained() -> Result<()> {
     let archive = here("archives/v3-linux-6.18-virtio");
     let said = refused(sql(&[text(&archive), "--memory", "1k", "SELECT * FROM spans ORDER BY start_ns"]))?;
     ensure!(said.contains("--memory") && !said.to_lowercase().contains("pool"), "{said}");
-    // By the word as by the option.
+    // With the keyword as with the option.
     let plan = String::from_utf8(run(&mut sql(&[text(&archive), "EXPLAIN SELECT count(*) FROM spans"]))?.stdout)?;
     ensure!(plan.starts_with("logical_plan\n  ") && !plan.contains("\\u{"), "{plan}");
     let option =
@@ -313,7 +313,7 @@ fn wide() -> Result<()> {
     Ok(())
 }
 
-/// How long a process has been at work, in ticks of the kernel; `None` once it has ended.
+/// CPU time of a process, in ticks of the kernel; `None` once it has exited.
 fn worked(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split(' ').collect();
@@ -330,11 +330,11 @@ fn stops() -> Result<()> {
             sql(&[text(&archive)]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         child.stdin.take().context("a stdin")?.write_all(statement.as_bytes())?;
         fathom_tests::until("it is at work", || Ok(worked(child.id()).is_none_or(|ticks| ticks > 60)))?;
-        // Its statement may be done, so that nothing is left to be cancelled.
+        // Its statement may be done, so that nothing is left to cancel.
         let _ = Command::new("kill").args(["-INT", &child.id().to_string()]).stderr(Stdio::null()).status()?;
         let output = child.wait_with_output()?;
         let said = String::from_utf8_lossy(&output.stderr);
-        // A plan may be made before the signal comes.
+        // The plan may be complete before the signal arrives.
         let stopped = output.status.code() == Some(1) && said.contains("stopped");
         ensure!(stopped || (statement == terms && output.status.success()), "{}: {said}", output.status);
     }
@@ -347,7 +347,7 @@ fn leaves_nothing() -> Result<()> {
     fs::create_dir(&runs)?;
     fs::create_dir(&tmp)?;
     others(&here("archives/v1-linux-6.1-virtio"), &runs, 40, 1)?;
-    // It has no end: however long the signal takes, it finds the program at work.
+    // The query has no end: however long the signal takes, the program is still at work.
     let endless = "SELECT count(*) FROM spans a CROSS JOIN spans b CROSS JOIN spans c CROSS JOIN spans d";
     let mut command = sql(&[text(&runs), endless]);
     let mut child = command.env("TMPDIR", &tmp).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
@@ -356,19 +356,19 @@ fn leaves_nothing() -> Result<()> {
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     let ended = child.wait()?;
     ensure!(ended.code() == Some(1) && !some()?, "{ended}, and there is {:?}", fs::read_dir(&tmp)?.next());
-    // Nor does a terminal that is closed.
+    // Nor does a closed terminal leave anything behind.
     let mut child = command.spawn()?;
     fathom_tests::until("older tables are written anew", some)?;
     run(Command::new("kill").args(["-HUP", &child.id().to_string()]))?;
     let ended = child.wait()?;
     ensure!(ended.code() == Some(1) && !some()?, "{ended}, and there is {:?}", fs::read_dir(&tmp)?.next());
-    // Nor does an answer.
+    // Nor does a completed query.
     run(sql(&[text(&runs), "SELECT count(*) FROM spans"]).env("TMPDIR", &tmp))?;
     ensure!(!some()?);
     Ok(())
 }
 
-/// What no query can answer in the memory that it gets.
+/// A query that exceeds its memory.
 const SPILLS: &str = "SELECT a.text || b.name AS x, b.value, a.run FROM shapes a CROSS JOIN facts b CROSS JOIN facts c ORDER BY x, b.value";
 
 fn swept() -> Result<()> {
@@ -381,7 +381,7 @@ fn swept() -> Result<()> {
         let mut command = sql(&[text(&runs), "--memory", "16M", SPILLS]);
         Ok(command.env("TMPDIR", &tmp).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
     };
-    // Older tables written anew, and rows that were spilled.
+    // Rewritten older tables, and spilled rows.
     let spilled = || -> Result<bool> {
         let found =
             run(Command::new("find").arg(&tmp).args(["-type", "f", "-not", "-name", "*.parquet", "-size", "+0"]))?;
@@ -392,7 +392,7 @@ fn swept() -> Result<()> {
     child.kill()?;
     child.wait()?;
     ensure!(fs::read_dir(&tmp)?.next().is_some(), "nothing was left");
-    // One that runs keeps its own, while the next one removes what the killed one left.
+    // A running process keeps its own files, while the next one removes those of the killed one.
     let mut other = start()?;
     fathom_tests::until("it spills", || {
         let listed = fs::read_dir(&tmp)?.count();
@@ -409,7 +409,7 @@ fn swept() -> Result<()> {
     Ok(())
 }
 
-/// A small tmpfs for what is spilled.
+/// A small tmpfs for spilled rows.
 fn full_spill() -> Result<()> {
     if let Err(why) = fathom_tests::root() {
         println!("SKIP long::full_folder_of_spilled_rows_is_named: {why}");
@@ -429,7 +429,7 @@ fn shell() -> Result<()> {
     let state = tempfile::tempdir()?;
     let archive = here("archives/v3-bench");
     let program = here("programs/terminal.py");
-    // Tab completes the table; the statement goes over two lines; an error ends nothing.
+    // Tab completes the table; the statement spans two lines; an error does not end the session.
     let typed = "SELECT count(*) AS n FROM sam\t\n;\nSELECT nmae FROM facts;\n\\d cells\n\\q\n";
     let mut child = Command::new("python3")
         .arg(program)
@@ -452,7 +452,7 @@ fn shell() -> Result<()> {
     Ok(())
 }
 
-/// A fleet with these archives in it.
+/// Creates a fleet with these archives in it.
 fn filled(place: &str, archives: &Path) -> Result<Output> {
     run(&mut fleet(&["init", place]))?;
     run(&mut fleet(&["add", place, text(archives)]))
@@ -468,7 +468,7 @@ fn fleet_rows() -> Result<()> {
     let said = String::from_utf8(filled(place, &runs)?.stdout)?;
     ensure!(said.starts_with(&format!("{} archives added", archives.len())), "{said}");
     ensure!(counted(place, &expected)? == expected);
-    // Sums over values, in the fleet and in the archives as they lie.
+    // Sums over values, in the fleet and directly in the archives.
     for statement in [
         "SELECT device, run, date, archive, CAST(sum(start_ns) AS DECIMAL(38)) AS s, count(end_ns) AS n FROM spans GROUP BY 1, 2, 3, 4 ORDER BY 2",
         "SELECT run, name, value, unit, source FROM facts ORDER BY 1, 2, 3",
@@ -478,7 +478,7 @@ fn fleet_rows() -> Result<()> {
         let (raw, kept) = (answer(text(&runs), statement)?, answer(place, statement)?);
         ensure!(raw == kept && !raw.is_empty(), "{statement}: {} rows, and {}", raw.len(), kept.len());
     }
-    // Again, and under another name: nothing is added.
+    // Added again, also under another name: nothing changes.
     let moved = runs.join("renamed.fathom");
     fs::rename(&archives[0], &moved)?;
     let said = String::from_utf8(run(&mut fleet(&["add", place, text(&runs)]))?.stdout)?;
@@ -501,7 +501,7 @@ fn killed() -> Result<()> {
     let expected = told(&archives)?;
     let place = text(&place);
     run(&mut fleet(&["init", place]))?;
-    // Each round is given more time; the last one ends by itself.
+    // Each round runs longer; the last one finishes by itself.
     let mut rounds = 0;
     for n in 1.. {
         let mut child = fleet(&["add", place, text(&runs)]).stdout(Stdio::null()).spawn()?;
@@ -514,7 +514,7 @@ fn killed() -> Result<()> {
         if ended {
             break;
         }
-        // Whatever is there is whole: every archive's rows, or none of them.
+        // The store is consistent: every archive's rows, or none of them.
         let whole = answer(
             place,
             "SELECT count(*) AS n FROM archives a JOIN (SELECT run, count(*) AS c FROM spans GROUP BY run) s ON s.run = a.run WHERE s.c <> 252",
@@ -524,7 +524,7 @@ fn killed() -> Result<()> {
     ensure!(rounds > 2, "nothing was killed");
     run(&mut fleet(&["add", place, text(&runs)]))?;
     ensure!(counted(place, &expected)? == expected);
-    // What the killed ones left is removed, and nothing else.
+    // Files of the killed runs are removed, and nothing else.
     run(&mut fleet(&["gc", "--grace", "0", place]))?;
     ensure!(counted(place, &expected)? == expected);
     let files = String::from_utf8(run(&mut fleet(&["ls", "--files", "--", place]))?.stdout)?;
@@ -554,7 +554,7 @@ fn writers() -> Result<()> {
     }
     ensure!(added == archives.len(), "{added} added");
     ensure!(counted(place, &expected)? == expected);
-    // Of every archive its own files are kept, whichever writer committed it.
+    // Each archive's own files are kept, whichever writer committed it.
     let kept = |name: &str| -> Result<usize> {
         let raw = fs::read_dir(Path::new(place).join("_raw"))?.collect::<std::io::Result<Vec<_>>>()?;
         Ok(raw.iter().filter(|one| one.path().join(name).is_file()).count())
@@ -574,12 +574,12 @@ fn bad_archives() -> Result<()> {
         copy(&good[0], &to)?;
         let path = to.join("meta.json");
         let mut meta: Value = serde_json::from_slice(&fs::read(&path)?)?;
-        // Each is a recording of its own.
+        // Each is a distinct recording.
         meta["created_unix_ns"] = (name.len() as u64 * 1000 + u64::from(name.as_bytes()[0])).into();
         fs::write(&path, serde_json::to_vec(&meta)?)?;
         Ok(to)
     };
-    // Cut short, of another program, of a newer version, with a flipped bit, and with rows that its index does not have.
+    // Truncated, of another program, of a newer version, with a flipped bit, and with rows that its index does not have.
     let cut = bad("cut.fathom")?.join("tables/spans.parquet");
     fs::write(&cut, &fs::read(&cut)?[..100])?;
     fs::write(bad("foreign.fathom")?.join("meta.json"), "{\"name\": \"web\"}")?;
@@ -617,7 +617,7 @@ fn wrong_word() -> Result<()> {
         "{out}{said}"
     );
     ensure!(said.contains("/nonexistent/a.fathom") && said.contains(text(&empty)), "{said}");
-    // Of a query it would be another one.
+    // A query fails instead: without that archive it would be another query.
     let said = refused(sql(&[text(&good), "/nonexistent/a.fathom", "SELECT 1"]))?;
     ensure!(said.contains("/nonexistent/a.fathom"), "{said}");
     Ok(())
@@ -635,7 +635,7 @@ fn private() -> Result<()> {
     bench.args(["bench", "ab", "--blocks", "10", "--budget", "1s", "-o"]).arg(&compared);
     run(bench.args(["--", "true hiddenword", "true otherhiddenword"]))?;
     run(&mut fleet(&["add", place, text(&compared)]))?;
-    // Of every text column of every table, what the archives say nowhere but in private texts.
+    // In every text column of every table, texts that occur in the archives only in private fields.
     let columns = answer(
         place,
         "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public' AND data_type LIKE 'Utf8%'",
@@ -656,7 +656,7 @@ fn private() -> Result<()> {
     }
     let names = answer(place, "SELECT DISTINCT name FROM processes")?;
     ensure!(names.len() == 1 && names[0]["name"] == "(dropped)", "{names:?}");
-    // Equal texts are equal still.
+    // Equal texts are still equal.
     let shapes = answer(place, "SELECT count(*) AS n, count(DISTINCT text) AS d FROM shapes WHERE text LIKE 'hash:%'")?;
     ensure!(shapes[0]["n"] == 5 && shapes[0]["d"] == 5, "{shapes:?}");
     let said = refused(fleet(&["init", &format!("{place}2"), "--keep-raw", "--sql", "drop"]))?;
@@ -683,14 +683,14 @@ fn collected() -> Result<()> {
     fs::create_dir_all(orphan.parent().context("a folder")?)?;
     fs::copy(archives[0].join("tables/samples.parquet"), &orphan)?;
     ensure!(counted(place, &expected)? == expected, "a file that no commit names is not read");
-    // Within its time of grace everything stays.
+    // Within the grace period everything is kept.
     run(&mut fleet(&["gc", place]))?;
     ensure!(count()? == 1 && orphan.exists() && counted(place, &expected)? == expected);
     run(&mut fleet(&["gc", "--grace", "0", place]))?;
     ensure!(!orphan.exists() && counted(place, &expected)? == expected);
     let left = run(Command::new("find").arg(place).args(["-name", "*.parquet"]))?;
     ensure!(String::from_utf8(left.stdout)?.lines().count() == expected.len());
-    // The archives are kept, and are the recordings that they were.
+    // The archives are kept, and are identical to the original recordings.
     let raw: Vec<PathBuf> =
         fs::read_dir(Path::new(place).join("_raw"))?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
     ensure!(raw.len() == 6, "{raw:?}");
@@ -699,7 +699,7 @@ fn collected() -> Result<()> {
     Ok(())
 }
 
-/// A store without room: a small tmpfs.
+/// A full store: a small tmpfs.
 fn full() -> Result<()> {
     if let Err(why) = fathom_tests::root() {
         println!("SKIP long::full_store_is_reported_and_add_repeats: {why}");

@@ -1,7 +1,7 @@
-//! What programs wait for above the file system, and programs without SQLite: on programs that know who blocks them, and how often they
-//! sync.
+//! What programs wait for above the file system, and programs without SQLite: with programs that know who blocks them, and how often
+//! they sync.
 //!
-//! No time is asserted. What is: counts that the program itself knows, what a sleep was for, and who ended it.
+//! No time is asserted, only counts that the program itself has, what a sleep was for, and who ended it.
 
 #[path = "waits/databases.rs"]
 mod databases;
@@ -119,7 +119,7 @@ fn syncs() -> Result<()> {
     }
     let folders = all.iter().filter(|o| o["statement"].as_str().is_some_and(|s| s.starts_with("fsync ")));
     ensure!(folders.count() == 3, "two files, and the folder has a name, too");
-    // What is an operation is not also the process's: every flush is charged once.
+    // What is charged to an operation is not also charged to the process: every flush is charged once.
     let flushes = all.iter().filter_map(|o| Some(o["own"]["flushes"].as_f64()? * o["count"].as_f64()?)).sum::<f64>();
     ensure!(flushes >= 12.0, "each sync has a flush: {flushes}");
     let again = disk.path().join("again");
@@ -146,7 +146,8 @@ print("done", flush=True)
 sys.stdin.readline()
 "#;
 
-/// Whoever waits for the answer misses nothing of a process that runs already, and ends the recording without a signal.
+/// A controller that waits for the acknowledgement misses nothing of a running process, and ends the recording without
+/// a signal.
 fn control() -> Result<()> {
     let (disk, folder) = (ext4()?, tempfile::tempdir()?);
     let fifos = ["ctl", "ack"].map(|name| folder.path().join(name));
@@ -163,7 +164,7 @@ fn control() -> Result<()> {
         record.args(["record", "--quiet", "--no-probe-cost", "--backend", backend, "--pid", &program.id().to_string()]);
         record.arg(format!("--control=fifo:{},{}", fifos[0].display(), fifos[1].display())).arg("-o").arg(&archive);
         let mut record = record.stderr(Stdio::piped()).spawn()?;
-        // Opening waits until the recorder has.
+        // Opening blocks until the recorder has opened its end.
         let mut commands = std::fs::File::options().write(true).open(&fifos[0])?;
         let mut answers = BufReader::new(std::fs::File::open(&fifos[1])?);
         let mut ask = |what: &str| -> Result<()> {
@@ -197,7 +198,7 @@ fn control() -> Result<()> {
     Ok(())
 }
 
-/// argv: database. The parent holds the write lock while the child asks for it, and says by its exit who was whom.
+/// argv: database. The parent holds the write lock while the child requests it; its exit tells which process was which.
 const TWO_WRITERS: &str = r#"
 import os, sqlite3, sys, time
 path = sys.argv[1]
@@ -261,7 +262,8 @@ fn two_writers() -> Result<()> {
     Ok(())
 }
 
-/// argv: a file to lock. Statements whose function waits for a pipe, a thread and a lock, each ended by somebody known.
+/// argv: a file to lock. Statements whose function waits for a pipe, a thread and a lock, each ended by a known
+/// process.
 const OTHERS: &str = r#"
 import fcntl, os, sqlite3, sys, threading, time
 path = sys.argv[1]
@@ -332,7 +334,7 @@ fn others() -> Result<()> {
     ensure!(futex["wait"] == "futex" && futex["by_tgid"].is_u64(), "{futex}");
     ensure!(flock["wait"] == "flock lock", "{flock}");
     ensure!(flock["file"].as_str().is_some_and(|path| path.ends_with("/lock")), "{flock}");
-    // Child and parent have one name; who is who, their numbers say.
+    // Child and parent have the same name; only their numbers distinguish them.
     ensure!(pipe["by_tgid"] == flock["by_tgid"] && pipe["by_tgid"] != futex["by_tgid"], "{pipe} {futex} {flock}");
     Ok(())
 }

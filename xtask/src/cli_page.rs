@@ -1,6 +1,7 @@
-//! The manual's page of the command line, as the program itself prints it: `--help` of every command, outermost first.
+//! The manual's page of the command line, from the program's own output: `--help` of every command, outermost first.
 //!
-//! It is made of the program and not of the sources, as `tidy` judges the manual's command lines: what is documented is what is taken.
+//! It is made from the program and not from the sources, as `tidy` checks the manual's command lines: only what the program accepts is
+//! documented.
 
 use crate::run::output;
 use anyhow::{Context, Result, ensure};
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 const PAGE: &str = "docs/reference/cli.md";
-/// Writes the page, if the program is there and the page is stale.
+/// Writes the page, if the program exists and the page is stale.
 pub fn write(root: &Path) -> Result<()> {
     let binary = root.join("target/release/fathom");
     if !binary.exists() {
@@ -23,7 +24,7 @@ pub fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The offence of a page that says something else than the program.
+/// The offence of a page that differs from the program's output.
 pub fn stale(root: &Path, binary: &Path) -> Result<Vec<String>> {
     let fresh = std::fs::read_to_string(root.join(PAGE)).is_ok_and(|old| page(binary).is_ok_and(|new| new == old));
     Ok(if fresh { vec![] } else { vec![format!("{PAGE}: stale; run `cargo xtask gen` after a build and commit")] })
@@ -42,7 +43,7 @@ fn page(binary: &Path) -> Result<String> {
 fn add(binary: &Path, words: &mut Vec<String>, text: &mut String) -> Result<()> {
     ensure!(words.len() < 8, "commands without end: {words:?}");
     let mut command = Command::new(binary);
-    // Neither the terminal's width nor its colours belong on the page.
+    // The page must depend neither on the terminal's width nor on its colours.
     command.args(words.iter()).arg("--help").env_remove("COLUMNS").env("NO_COLOR", "1");
     let help = output(&mut command)?;
     let marks = "#".repeat(2.max(words.len() + 1));

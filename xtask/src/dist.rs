@@ -1,13 +1,13 @@
-//! `make dist`: an archive and a Debian package a target, with the program, its manual pages, completions and licences, those of the crates
-//! in it, the readme and the changelog.
+//! `make dist`: an archive and a Debian package per target, with the program, its manual pages, completions and licences, those of the
+//! crates in it, the readme and the changelog.
 //!
 //! # The one C compiler for aarch64
 //!
 //! Fathom's only C besides its BPF programs is the bundled SQLite. For a foreign musl target that needs a compiler and
 //! musl's headers, but no linker and no libc: Rust's musl targets bring their own `libc.a` and start files, and
-//! `rust-lld` links them. The compiler is clang, which the BPF programs need anyway and which knows every target; the
-//! headers are those of Debian's `musl-dev` for arm64, taken through apt's own state folder and only unpacked under
-//! `target/`. Nothing is installed. See docs/internals/journal/2026-11-20-aarch64-compiler.md.
+//! `rust-lld` links them. The compiler is clang, which the BPF programs need anyway and which supports every target;
+//! the headers are those of Debian's `musl-dev` for arm64, fetched through our own apt state folder and only unpacked
+//! under `target/`. Nothing is installed. See docs/internals/journal/2026-11-20-aarch64-compiler.md.
 
 use crate::licences;
 use crate::run::{cargo, output, run};
@@ -47,13 +47,13 @@ pub fn all(root: &Path) -> Result<()> {
     pack(root, &dist, AARCH64, &built, &runs, sql.as_deref())
 }
 
-/// Builds the program for aarch64, on any machine; where it is.
+/// Builds the program for aarch64, on any machine; returns its path.
 pub fn build_aarch64(root: &Path) -> Result<PathBuf> {
     cross(root, &["--package", "fathom"])?;
     Ok(root.join("target").join(AARCH64).join("release/fathom"))
 }
 
-/// Builds it, and the device daemon of the tests.
+/// Builds the program, and the device daemon of the tests.
 pub fn build_adbd_aarch64(root: &Path) -> Result<()> {
     build_aarch64(root)?;
     cross(root, &["--package", "fathom-tests", "--bin", "adbd"])
@@ -65,18 +65,18 @@ fn cross(root: &Path, words: &[&str]) -> Result<()> {
     let headers = Packages::new(&cache, "arm64")?.unpacked("musl-dev")?.join("usr/include/aarch64-linux-musl");
     ensure!(headers.join("stdio.h").exists(), "musl-dev has no headers in {}", headers.display());
 
-    // -nostdlibinc keeps this machine's own headers out, and clang's own (stddef.h and the like) in.
+    // -nostdlibinc keeps this machine's own headers out, and keeps clang's own (stddef.h etc.).
     let flags = format!("--target=aarch64-linux-musl -nostdlibinc -isystem {}", headers.display());
     let mut build = cargo(root);
     build.args(["build", "--release", "--locked", "--target", AARCH64]).args(words);
     build.env("CC_aarch64_unknown_linux_musl", "clang").env("CFLAGS_aarch64_unknown_linux_musl", &flags);
-    // The archiver must know ELF only; the host's does.
+    // The archiver needs to support only ELF; the host's does.
     build.env("AR_aarch64_unknown_linux_musl", "ar");
     build.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
     run(&mut build)
 }
 
-/// Packs a target's program. `runs` is one of the same version that runs here, and knows the manual pages.
+/// Packs a target's program. `runs` is one of the same version that runs here, and prints the manual pages.
 fn pack(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path, sql: Option<&Path>) -> Result<()> {
     let name = format!("fathom-{}-{target}", env!("CARGO_PKG_VERSION"));
     let folder = fresh(&dist.join(&name))?;
@@ -87,7 +87,7 @@ fn pack(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path, sql
     }
     write_licences(root, target, &folder, sql.is_some())?;
     install(root, program, runs, &folder, "/")?;
-    // The program stands at the top, for whoever only wants to try it.
+    // The program is at the top, for people who only want to try it.
     std::fs::remove_dir_all(folder.join("bin")).context("cannot remove bin")?;
     let archive = dist.join(format!("{name}.tar.gz"));
     // The same input gives the same archive: no owner, no time, a fixed order.
@@ -142,7 +142,7 @@ fn install(root: &Path, program: &Path, runs: &Path, folder: &Path, prefix: &str
     run(install.arg(program).env("RUN", runs).env("DESTDIR", folder).env("PREFIX", prefix))
 }
 
-/// Puts the licences of what the programs hold into a folder.
+/// Writes the licences of the programs' content to a folder.
 fn write_licences(root: &Path, target: &str, folder: &Path, sql: bool) -> Result<()> {
     let mut texts = vec![("THIRD-PARTY-LICENSES.txt", licences::third_party(root, target)?)];
     if sql {
@@ -154,7 +154,7 @@ fn write_licences(root: &Path, target: &str, folder: &Path, sql: bool) -> Result
     })
 }
 
-/// An empty folder in the place of whatever was there.
+/// Creates an empty folder in place of an existing one.
 fn fresh(folder: &Path) -> Result<PathBuf> {
     if folder.exists() {
         std::fs::remove_dir_all(folder).with_context(|| format!("cannot clear {}", folder.display()))?;

@@ -1,4 +1,5 @@
-//! A test program at work: what it prints is passed on and counted, and neither it nor what it leaves behind can hold its lane up.
+//! Follows a running test program: its output is passed on and counted, and neither it nor a process that it leaves behind can
+//! block its lane.
 
 use crate::run::show;
 use crate::tally::Tally;
@@ -11,19 +12,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Whoever still has the tests' output so long after their end was left behind by one of them.
+/// A process that still has the tests' output open this long after their end was left behind by one of them.
 const LEFT_BEHIND: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
-/// A program that prints nothing for so long hangs: no single test may take more than 15 minutes.
+/// A program that prints nothing for this long hangs: no single test may take more than 15 minutes.
 const SILENT: Duration = if cfg!(test) { Duration::from_secs(3) } else { Duration::from_secs(60 * 20) };
 
-/// Runs a lane's command, passes on what it prints to either stream, and counts. True if it succeeded. It is killed when `stop` is set.
+/// Runs a lane's command, passes on the output of both streams, and counts. Returns true if it succeeded. It is killed when `stop` is
+/// set.
 pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write, stop: &AtomicBool) -> Result<bool> {
     let (lines, to) = std::io::pipe()?;
     let pipe = std::fs::read_link(format!("/proc/self/fd/{}", lines.as_raw_fd())).unwrap_or_default();
     command.stdin(Stdio::null()).stdout(to.try_clone()?).stderr(to);
     let child = command.spawn();
-    // The command has our copies of the pipe's end, which would keep it open.
+    // The command has our copies of the pipe's end, which would keep the pipe open.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = child.with_context(|| format!("cannot start {}", show(command)))?;
     let (says, said) = mpsc::channel();
@@ -62,7 +64,7 @@ pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write, 
         };
         heard = Instant::now();
         tally.read(&line);
-        // What tests that passed have printed is read for their skips, but not worth the log's lines.
+        // The output of passed tests is parsed for their skips, but is not worth showing in the log.
         quiet = match line.as_str() {
             "successes:" => true,
             "failures:" => false,
@@ -77,7 +79,7 @@ pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write, 
     Ok(child.wait().context("the tests' end")?.success())
 }
 
-/// Those who have that pipe open, but for us: number and command.
+/// Other processes that have that pipe open: number and command.
 fn holders(pipe: &Path) -> String {
     let has = |process: &Path| {
         let files = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
@@ -104,7 +106,7 @@ mod tests {
             follow(Command::new("sh").args(["-c", script]), &mut tally, &mut output, &AtomicBool::new(false)).unwrap()
         };
         assert!(follow("echo all is well"));
-        // It ends by itself soon after.
+        // The process ends by itself soon after.
         assert!(!follow("sleep 8 &"));
     }
 

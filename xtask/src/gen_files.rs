@@ -1,5 +1,5 @@
-//! The files that come from `crates/model`: whoever changes an event or a table changes it there, and C, and the
-//! manual, follow. They are committed, so that a reader of the repository sees them; lint fails when one is stale.
+//! The files generated from `crates/model`: an event or a table is changed there, and C, and the manual, follow. They
+//! are committed, so that a reader of the repository sees them; lint fails when one is stale.
 
 use anyhow::{Context, Result, ensure};
 use model::event::{EVENT_VERSION, Header, Record, c_constants};
@@ -18,7 +18,7 @@ fn files() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Writes what is stale, or with `check` fails if anything is.
+/// Writes stale files, or with `check` fails if any is stale.
 pub fn run(root: &Path, check: bool) -> Result<()> {
     let mut stale = Vec::new();
     for (path, content) in files() {
@@ -40,7 +40,7 @@ pub fn run(root: &Path, check: bool) -> Result<()> {
 
 const NOTICE: &str = "<!-- Generated from crates/model by `cargo xtask gen`. Do not edit. -->\n";
 
-/// What the Python package must know of the tables.
+/// The tables' definitions for the Python package.
 fn tables_for_python() -> String {
     let column = |column: &ColumnInfo| {
         let kind = match column.kind {
@@ -118,7 +118,7 @@ fn prose(doc: &str) -> String {
     let mut width = 0;
     for word in one_line(doc).split(' ') {
         let length = word.chars().count();
-        // A line that began so would be a list.
+        // A line that begins with this would be a list.
         let bullet = ["-", "*", "+"].contains(&word);
         if width > 0 && width + 1 + length > WIDTH && !bullet {
             out.push('\n');
@@ -136,7 +136,7 @@ fn prose(doc: &str) -> String {
 /// Where lines of prose are broken.
 const WIDTH: usize = 120;
 
-/// A doc comment as it stands inside a table.
+/// A doc comment for use in a table.
 fn cell(doc: &str) -> String {
     one_line(doc).replace('|', "\\|")
 }

@@ -1,8 +1,8 @@
-//! Licences: whether every crate is under one that `deny.toml` allows and from where it allows, and the texts that go with the
-//! program, since its binary holds those crates.
+//! Licences: checks that every crate has a licence and a source that `deny.toml` allows, and collects the texts to ship with
+//! the program, since its binary contains those crates.
 //!
-//! cargo-deny does the first and more, but takes longer to build than Fathom. So that every machine checks, the two lists are
-//! read here; where cargo-deny is installed, it is run as well. Advisories are left to whoever calls it, as they need a network.
+//! cargo-deny does the former and more, but takes longer to build than Fathom. So that every machine checks, the two lists are
+//! read here; if cargo-deny is installed, it is run as well. Advisories are left to the caller, as they need a network.
 
 use crate::metadata::APART;
 use crate::run::{cargo, output, run};
@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What stands before the texts: what is in the program and no crate.
+/// The introduction to the texts: parts of the program that are not crates.
 const BESIDES: &str = "\
 The binary is linked with these crates and holds no other library, but for
 - SQLite, which its authors have put into the public domain (https://sqlite.org/copyright.html),
@@ -23,17 +23,17 @@ Its BPF programs include inline functions of libbpf's headers (LGPL-2.1 OR BSD-2
 Fathom's own.
 ";
 
-/// Texts for crates that bring none, as their repositories have them.
+/// Texts for crates that ship none, from their repositories.
 const SHIPPED: [(&str, &str); 3] = [
     ("alloc-stdlib", include_str!("../licences/alloc-stdlib.txt")),
     ("flatbuffers", include_str!("../../LICENSE-APACHE")),
     ("iced-x86", include_str!("../licences/iced-x86.txt")),
 ];
 
-/// Files of a crate that hold a licence begin so.
+/// Prefixes of a crate's files that hold a licence.
 const TEXTS: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
-/// Fails on a crate under another licence, or from another place, than `deny.toml` allows, and on one whose licence has no text here.
+/// Fails on a crate with another licence, or from another source, than `deny.toml` allows, and on one whose licence has no text here.
 pub fn check(root: &Path) -> Result<()> {
     let file = std::fs::read_to_string(root.join("deny.toml")).context("cannot read deny.toml")?;
     let (licences, sources) = (list(&file, "allow")?, list(&file, "allow-registry")?);
@@ -58,19 +58,19 @@ pub fn check(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Prints those of the program that is built here.
+/// Prints the licences of the program that is built here.
 pub fn print(root: &Path) -> Result<()> {
     let target = output(Command::new(root.join("scripts/toolchain")).arg("target"))?;
     print!("{}", third_party(root, target.trim())?);
     Ok(())
 }
 
-/// The licences of what the program of this target holds, with their texts.
+/// The licences of the content of this target's program, with their texts.
 pub fn third_party(root: &Path, target: &str) -> Result<String> {
     texts(&metadata(root, target, "Cargo.toml", "--locked")?, target, "fathom")
 }
 
-/// The same of `fathom-sql`.
+/// The same for `fathom-sql`.
 pub fn third_party_of_sql(root: &Path, target: &str) -> Result<String> {
     texts(&metadata(root, target, &format!("{APART}/Cargo.toml"), "--locked")?, target, "fathom-sql")
 }
@@ -82,7 +82,7 @@ fn metadata(root: &Path, target: &str, manifest: &str, option: &str) -> Result<V
     serde_json::from_str(&output(&mut command)?).context("cargo metadata's output")
 }
 
-/// The words of a list that stands on one line of a TOML file.
+/// The words of a list on one line of a TOML file.
 fn list(file: &str, name: &str) -> Result<BTreeSet<String>> {
     let line = file.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_prefix('='));
     let words = line.and_then(|line| line.trim().strip_prefix('[')?.strip_suffix(']'));
@@ -96,13 +96,13 @@ fn offence(package: &Value, licences: &BTreeSet<String>, sources: &BTreeSet<Stri
     if !allowed(licence, licences) {
         return Some(format!("{name} {version} is under {licence:?}, which deny.toml does not allow"));
     }
-    // Those of the workspace come from nowhere.
+    // Crates of the workspace have no source.
     let source = package["source"].as_str()?;
     let known = source.strip_prefix("registry+").is_some_and(|registry| sources.contains(registry));
     (!known).then(|| format!("{name} {version} is from {source}, which deny.toml does not allow"))
 }
 
-/// Whether an SPDX expression can be kept by licences of the list. Older crates write `/` for OR.
+/// Whether the allowed licences satisfy an SPDX expression. Older crates write `/` for OR.
 fn allowed(expression: &str, licences: &BTreeSet<String>) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words = spaced.split_whitespace().peekable();
@@ -147,7 +147,7 @@ fn texts(metadata: &Value, target: &str, program: &str) -> Result<String> {
     packages_held.sort_by_key(|p| (text(&p["name"]), text(&p["version"])));
     let mut all =
         format!("Third-party software in {program} {} for {target}\n\n{BESIDES}\n", env!("CARGO_PKG_VERSION"));
-    // The same text goes with many: it is given once.
+    // Many crates have the same text: it is printed once.
     let mut by_text: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
     for package in packages_held {
         let name = format!("{} {}", text(&package["name"]), text(&package["version"]));
@@ -166,7 +166,7 @@ fn texts(metadata: &Value, target: &str, program: &str) -> Result<String> {
     Ok(all)
 }
 
-/// The packages that are linked into the program: what it depends on, without what only builds or tests it.
+/// The packages that are linked into the program: its dependencies, without those that only build or test it.
 fn packages_held<'a>(metadata: &'a Value, program: &str) -> Vec<&'a Value> {
     let packages: BTreeMap<&str, &Value> = array(&metadata["packages"]).iter().map(|p| (text(&p["id"]), p)).collect();
     let nodes: BTreeMap<&str, &Value> =
@@ -186,12 +186,12 @@ fn packages_held<'a>(metadata: &'a Value, program: &str) -> Vec<&'a Value> {
     seen.into_iter().filter_map(|id| packages.get(id).copied()).collect()
 }
 
-/// Whether it runs in the compiler only.
+/// Whether it runs only in the compiler.
 fn is_macro(package: &Value) -> bool {
     array(&package["targets"]).iter().any(|target| array(&target["kind"]).iter().any(|kind| kind == "proc-macro"))
 }
 
-/// The texts of a crate's licences. Of one that may be had under MIT the longer alternatives are left out.
+/// The texts of a crate's licences. For a crate available under MIT the longer alternatives are omitted.
 fn licence_files(package: &Value) -> Result<Vec<String>> {
     let folder = Path::new(text(&package["manifest_path"])).parent().context("no folder")?;
     let mut names = Vec::new();

@@ -1,5 +1,5 @@
-//! What must hold before a test is worth running. Every step is run, also when one before it failed: a list of all that
-//! is wrong is worth more than its first line.
+//! The checks that must pass before a test is worth running. Every step is run, even if an earlier one failed: a list
+//! of all problems is more useful than the first one.
 
 use crate::run::{cargo, has_component, output, show};
 use crate::{gen_files, licences, linters, tidy};
@@ -51,7 +51,8 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Runs a cargo command of a component that a distribution's Rust may lack: then it is reported, and skipped.
+/// Runs a cargo command of a component that a distribution's Rust may lack: if so, this is reported, and the step is
+/// skipped.
 fn component(root: &Path, name: &str, words: &[&str]) -> Result<()> {
     let mut command = cargo(root);
     command.args(words);
@@ -62,11 +63,12 @@ fn component(root: &Path, name: &str, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A build script that writes a file it also watches, or watches one that is not there, makes every build a new one.
+/// A build script that writes a file it also watches, or watches a missing one, makes every build a new one.
 fn second_build_is_idle(root: &Path) -> Result<()> {
     let mut build = Command::new(root.join("scripts/build"));
     build.current_dir(root).args(["--message-format", "json", "--quiet"]);
-    // What cargo tells a program that it runs, and no shell has; build scripts of some crates (ring) watch it.
+    // Variables that cargo sets for a program that it runs, and no shell has; build scripts of some crates (ring) watch
+    // them.
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_")) {
             build.env_remove(name);
@@ -77,7 +79,7 @@ fn second_build_is_idle(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The targets that cargo's JSON messages call not fresh.
+/// The targets that cargo's JSON messages report as not fresh.
 fn rebuilt(messages: &str) -> Vec<String> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     messages

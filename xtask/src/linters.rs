@@ -1,8 +1,8 @@
-//! Formatters and linters of what is not Rust: shell, Java, the page's script. `scripts/setup test` installs them; one that is not
-//! there is reported and skipped, as a component is that a distribution's Rust lacks.
+//! Formatters and linters for everything that is not Rust: shell, Java, the page's script. `scripts/setup test` installs them; a
+//! missing one is reported and skipped, like a component that a distribution's Rust lacks.
 //!
-//! Where formatters of another version would write otherwise, the version is pinned: Java's is clang-format 14, Debian 12's, and the
-//! script's are those of `web/package-lock.json`. What lints Java is `javac -Xlint:all -Werror`, by which it is compiled anyhow.
+//! Where other versions of a formatter would format differently, the version is pinned: Java's is clang-format 14, Debian 12's, and
+//! the script's are those of `web/package-lock.json`. Java is linted by `javac -Xlint:all -Werror`, which compiles it anyway.
 
 use crate::run::{run, show};
 use crate::source::{File, files, paths};
@@ -13,14 +13,14 @@ use std::process::{Command, Stdio};
 /// Java's formatter.
 const CLANG_FORMAT: &str = "clang-format-14";
 
-/// Scripts of sh: shellcheck, and shfmt as `.editorconfig` says.
+/// sh scripts: shellcheck, and shfmt configured by `.editorconfig`.
 pub fn shell(root: &Path) -> Result<()> {
     let scripts = chosen(root, is_shell)?;
     tool(root, "shellcheck", &[], &scripts)?;
     tool(root, "shfmt", &["-d"], &scripts)
 }
 
-/// Java, as `.clang-format` says.
+/// Java, configured by `.clang-format`.
 pub fn java(root: &Path) -> Result<()> {
     let sources = chosen(root, |file| file.path.ends_with(".java"))?;
     tool(root, CLANG_FORMAT, &["--dry-run", "-Werror"], &sources)

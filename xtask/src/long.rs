@@ -1,9 +1,9 @@
-//! The tests that are long by nature: simulations with many seeds, soaks, other engines.
+//! Tests that are inherently long: simulations with many seeds, soaks, other engines.
 //!
-//! Such a test lives in a module `long` (a case of a lane: its name begins with `long::`) and is marked as ignored, so that
-//! `make test` leaves it out; its small sibling runs there. `cargo xtask long` runs them one at a time, and with
-//! `--minutes N` only as many as fit: those of rooms that the last commits changed come first, the others in an order that
-//! turns with the commit, so that each has its turn. What did not fit is counted as skipped and named.
+//! Such a test is in a module `long` (a case of a lane: its name begins with `long::`) and is marked as ignored, so that
+//! `make test` skips it and runs only its small sibling. `cargo xtask long` runs them one at a time, and with `--minutes N`
+//! only as many as fit: those of rooms changed by the last commits come first, the others in an order that rotates with the
+//! commit, so that each has its turn. Those that did not fit are counted as skipped and named.
 
 use crate::follow::follow;
 use crate::programs::{self, Compiler, FUZZ_PACKAGE, Program};
@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// What one test may take, in seconds.
+/// The limit of one test, in seconds.
 const LIMIT_S: u64 = 15 * 60;
 
 /// Commits whose rooms come first.
@@ -39,8 +39,8 @@ impl Test {
     }
 }
 
-/// Runs the long tests whose program is called by one of the words, or whose name holds one (all if none is given), within the minutes if
-/// they are bounded.
+/// Runs the long tests whose program is named by one of the words, or whose name contains one (all if none is given), within the given
+/// minutes, if any.
 pub fn run(root: &Path, words: &[String]) -> Result<()> {
     let (compiler, words) = Compiler::of(root, words);
     let (minutes, filters) = arguments(&words)?;
@@ -81,7 +81,7 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
             Count { passed: 1.., .. } => "passed",
             _ => "skipped",
         };
-        // One that alone takes a quarter of an hour leaves too little of CI's hour to the others.
+        // A test that alone takes a quarter of an hour leaves too little of CI's hour to the others.
         let split = if seconds > LIMIT_S { "  (over 15 minutes: split it)" } else { "" };
         lines.push(format!("{seconds:5} s  {result:7} {}{split}", test.label()));
         total.add(&test.program.folder, count);
@@ -94,7 +94,7 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The bound in minutes, and what a test's name must hold.
+/// Parses the limit in minutes, and the filters of tests' names.
 fn arguments(words: &[String]) -> Result<(Option<u64>, Vec<String>)> {
     let mut rest = words.iter();
     let (mut minutes, mut filters) = (None, Vec::new());
@@ -111,7 +111,7 @@ fn arguments(words: &[String]) -> Result<(Option<u64>, Vec<String>)> {
     Ok((minutes, filters))
 }
 
-/// Asks every test program for its long tests.
+/// Lists the long tests of every test program.
 fn listed(root: &Path, compiler: Compiler) -> Result<Vec<Test>> {
     let mut tests = Vec::new();
     for program in programs::build(root, FUZZ_PACKAGE, compiler)?.into_iter().filter(|program| program.is_test) {
@@ -123,13 +123,13 @@ fn listed(root: &Path, compiler: Compiler) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// The long ones of a test program's own list.
+/// The long tests in a test program's own list.
 fn names(list: &str) -> Vec<String> {
     let name = |line: &str| line.trim().strip_suffix(": test").map(str::to_string);
     list.lines().filter_map(name).filter(|name| is_long(name)).collect()
 }
 
-/// The tests of changed rooms first; both parts begin at a place that the commit gives.
+/// Orders the tests of changed rooms first; the start of both parts is determined by the commit.
 fn in_order(tests: Vec<Test>, changed: &BTreeSet<String>, commit: usize) -> Vec<Test> {
     let (mut first, mut rest): (Vec<_>, Vec<_>) = tests.into_iter().partition(|t| changed.contains(&t.program.folder));
     for part in [&mut first, &mut rest] {
@@ -140,7 +140,7 @@ fn in_order(tests: Vec<Test>, changed: &BTreeSet<String>, commit: usize) -> Vec<
     first
 }
 
-/// The folders of packages that the last commits touched; none where there is no git.
+/// The folders of packages that the last commits changed; none without git.
 fn changed(root: &Path) -> BTreeSet<String> {
     let log = git(root, &["log", RECENT, "--name-only", "--format="]);
     let folder = |path: &str| match path.split('/').collect::<Vec<_>>().as_slice() {

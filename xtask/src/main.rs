@@ -1,4 +1,4 @@
-//! Chores of the repository, so that they are written in the language everyone here reads: `cargo xtask CHORE`.
+//! Maintenance commands of the repository, written in the language that everyone here reads: `cargo xtask CHORE`.
 
 mod cli_page;
 mod dist;

@@ -1,4 +1,4 @@
-//! What cargo knows of the workspace's packages.
+//! cargo's metadata of the workspace's packages.
 
 use crate::run::{cargo, output};
 use anyhow::{Context, Result};
@@ -8,19 +8,19 @@ use std::path::Path;
 /// A package of the workspace.
 #[derive(Debug, Default)]
 pub struct Package {
-    /// The package's name; `room` is the name that its folder has.
+    /// The package's name; `room` is the name of its folder.
     pub name: String,
     /// Its folder from the repository's root, such as `crates/model`.
     pub folder: String,
-    /// What it is built from.
+    /// Packages that it is built from.
     pub uses: Vec<String>,
-    /// What only its tests need.
+    /// Packages that only its tests need.
     pub tests_use: Vec<String>,
     /// Its integration tests, by name.
     pub tests: Vec<String>,
 }
 
-/// The room that is a workspace of its own, since nothing else may come to compile its engine.
+/// The room that is a workspace of its own, so that nothing else ends up compiling its engine.
 pub const APART: &str = "crates/sql";
 
 /// The workspace's packages.

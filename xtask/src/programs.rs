@@ -1,6 +1,6 @@
-//! The workspace's test programs, built once and run by whoever needs them: the lanes, the lane `privileged`, the long tests. Cargo chooses a
-//! dependency's features by the packages that it is asked to build, and would build half of them again for each other choice. `make test`
-//! has them linted by the same build.
+//! The workspace's test programs, built once and used several times: by the lanes, the lane `privileged`, the long tests. Cargo chooses a
+//! dependency's features by the packages that it is requested to build, and would rebuild half of them for each other choice. `make test`
+//! lints them in the same build.
 
 use crate::metadata::packages;
 use crate::run::{cargo, has_component, output};
@@ -20,7 +20,7 @@ pub struct Program {
     /// Its target's name.
     pub name: String,
     path: PathBuf,
-    /// Whether a harness runs in it.
+    /// Whether it contains a test harness.
     pub is_test: bool,
 }
 
@@ -30,7 +30,7 @@ impl Program {
         self.placed(root, Command::new(&self.path))
     }
 
-    /// The same for at most so many seconds: GNU timeout ends the whole process group, whatever it had started.
+    /// The same with a limit in seconds: GNU timeout ends the whole process group, including all children.
     pub fn command_within(&self, root: &Path, seconds: u64) -> Command {
         let mut command = Command::new("timeout");
         command.arg("--kill-after=20").arg(seconds.max(1).to_string()).arg(&self.path);
@@ -52,18 +52,19 @@ impl Program {
 /// How the workspace's crates are compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compiler {
-    /// As `cargo test` does, so that both share what is built.
+    /// As `cargo test` does, so that both share the build.
     Rustc,
-    /// By clippy's driver, which compiles as rustc does and lints meanwhile: a warning is an error. `cargo clippy` checks every crate of
-    /// others once more without compiling it, and compiles none of ours; this is one build in place of two.
+    /// With clippy's driver, which compiles as rustc does and lints at the same time: a warning is an error. `cargo clippy` checks every
+    /// external crate once more without compiling it, and compiles none of ours; this is one build instead of two.
     Clippy,
 }
 
 impl Compiler {
-    /// The argument of a chore that asks for clippy.
+    /// The argument with which a chore requests clippy.
     pub const LINTED: &'static str = "--linted";
 
-    /// What the words of a chore ask for, and the other words. A Rust that comes without clippy compiles without it.
+    /// Returns the compiler that the words of a chore request, and the other words. A Rust without clippy compiles
+    /// without it.
     pub fn of(root: &Path, words: &[String]) -> (Self, Vec<String>) {
         let rest: Vec<String> = words.iter().filter(|word| *word != Self::LINTED).cloned().collect();
         let asked = rest.len() < words.len();
@@ -74,24 +75,24 @@ impl Compiler {
         (if asked { Self::Clippy } else { Self::Rustc }, rest)
     }
 
-    /// Has a command of cargo compile so.
+    /// Makes a cargo command use this compiler.
     pub fn set(self, cargo: &mut Command) {
         if self == Self::Clippy {
-            // As `cargo clippy -- -D warnings` does.
+            // As in `cargo clippy -- -D warnings`.
             cargo.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
             cargo.env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
         }
     }
 }
 
-/// Builds all of them, and the program `bin` besides. What the compiler says goes where our own errors go.
+/// Builds all of them, and the program `bin`. The compiler's output goes where our own errors go.
 pub fn build(root: &Path, bin: &str, compiler: Compiler) -> Result<Vec<Program>> {
     let packages = packages(root)?;
     let mut build = cargo(root);
     build.args(["build", "--locked", "--workspace", "--lib", "--tests", "--examples"]);
     match compiler {
         Compiler::Rustc => build.args(["--bin", bin]),
-        // What is used by tests alone is dead code in a program, and only there.
+        // Code that only tests use is dead code in a program, and only there.
         Compiler::Clippy => build.arg("--bins"),
     };
     compiler.set(&mut build);

@@ -1,9 +1,9 @@
-//! Running other programs: a failure names the command.
+//! Runs other programs; the error message of a failure names the command.
 
 use anyhow::{Context, Result, ensure};
 use std::process::{Command, Stdio};
 
-/// Runs it, its output going where ours goes.
+/// Runs a command, with its output going where ours goes.
 pub fn run(command: &mut Command) -> Result<()> {
     let shown = show(command);
     let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot start {shown}"))?;
@@ -11,7 +11,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs it and gives its stdout.
+/// Runs a command and returns its stdout.
 pub fn output(command: &mut Command) -> Result<String> {
     let shown = show(command);
     let out = command
@@ -23,7 +23,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// The command as one would type it.
+/// The command as it would be typed.
 pub fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
@@ -36,7 +36,7 @@ pub fn has_component(root: &std::path::Path, name: &str) -> bool {
     probe.status().is_ok_and(|status| status.success())
 }
 
-/// Cargo, the one that runs us.
+/// The cargo that runs this program.
 pub fn cargo(root: &std::path::Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     command.current_dir(root);

@@ -8,13 +8,13 @@ use std::process::Command;
 /// A text file of the repository.
 #[derive(Debug)]
 pub struct File {
-    /// From the repository's root, with `/`.
+    /// Relative to the repository's root, with `/`.
     pub path: String,
     /// Content.
     pub text: String,
 }
 
-/// Every file that is committed or would be, from the repository's root: what git ignores is nobody's.
+/// Every file that is committed or would be, relative to the repository's root: files ignored by git are left out.
 pub fn paths(root: &Path) -> Result<Vec<String>> {
     let mut git = Command::new("git");
     git.current_dir(root).args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]);
@@ -23,7 +23,7 @@ pub fn paths(root: &Path) -> Result<Vec<String>> {
 
 /// The text files among them.
 pub fn files(root: &Path, paths: &[String]) -> Vec<File> {
-    // A file removed but not yet committed is listed and not there; pictures and archives are no text.
+    // A file removed but not yet committed is listed but missing; pictures and archives are not text.
     let read = |path: &String| {
         let text = std::fs::read(root.join(path)).ok().and_then(|bytes| String::from_utf8(bytes).ok())?;
         Some(File { path: path.clone(), text })
@@ -37,15 +37,15 @@ impl File {
         self.path.ends_with(".rs")
     }
 
-    /// The room of a file that is compiled into it: `crates/ROOM/src/…`, but not its files of tests.
+    /// The room that a file is compiled into: `crates/ROOM/src/…`, except for its test files.
     pub fn room(&self) -> Option<&str> {
         let (room, inside) = self.path.strip_prefix("crates/")?.split_once('/')?;
         let test = inside.ends_with("/tests.rs") || inside.contains("/tests/");
         (inside.starts_with("src/") && self.is_rust() && !test).then_some(room)
     }
 
-    /// The lines, counted from 1, that are compiled outside tests, without comments. By the house's habit a file's
-    /// tests stand at its end, so everything from the first `#[cfg(test)]` that a `mod` follows is left out.
+    /// The lines, counted from 1, that are compiled outside tests, without comments. By convention a file's tests are
+    /// at its end, so everything from the first `#[cfg(test)]` before a `mod` on is left out.
     pub fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let lines: Vec<&str> = self.text.lines().collect();
         let tests = (0..lines.len())

@@ -1,58 +1,58 @@
-//! What the output of test programs comes to: sums, skips with their reasons, and failures with their messages.
+//! Summarises the output of test programs: sums, skips with their reasons, and failures with their messages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Lines kept of a failed test's message, and of a lane that failed without one: the last ones say why.
+/// Lines kept of a failed test's message, and of a lane that failed without one: the last ones have the reason.
 const KEPT: usize = 40;
 
 /// How many of the longest tests are named.
 const LONGEST: usize = 20;
 
-/// The part of a test's path that says that it is long (`cargo xtask long`).
+/// The part of a test's path that marks it as long (`cargo xtask long`).
 pub const LONG: &str = "long::";
 
-/// Whether a test's path says that it is long.
+/// Whether a test's path marks it as long.
 pub fn is_long(name: &str) -> bool {
     name.starts_with(LONG) || name.contains(&format!("::{LONG}"))
 }
 
-/// What a lane's output says.
+/// The state while reading a lane's output.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Sums over the harnesses' own result lines.
     passed: u64,
     failed: u64,
     ignored: u64,
-    /// The lane `privileged` runs what needs root: here it is not skipped, but counted apart.
+    /// The lane `privileged` runs what needs root: then such tests are not counted as skipped here, but separately.
     root_follows: bool,
     following: u64,
-    /// Long tests, which are another command's.
+    /// Long tests, which another command runs.
     long: BTreeSet<String>,
     /// Tests that a harness listed as ignored, with its reason; those that will follow as root are left out.
     listed: BTreeMap<String, String>,
-    /// Tests that said SKIP themselves, with their reason.
+    /// Tests that printed SKIP themselves, with their reason.
     said: BTreeMap<String, String>,
     failures: Vec<Failure>,
     part: OutputSection,
-    /// The last lines, whatever they are.
+    /// The last lines of any kind.
     last: VecDeque<String>,
-    /// The program, if its tests run side by side: then only what all of them took is known.
+    /// The program, if its tests run in parallel: then only their total time is known.
     program: String,
-    /// The test that runs, and since when. Harnesses tell its name before or after it; what counts is when the line before came.
+    /// The current test, and its start. Harnesses print its name before or after it; what counts is when the previous line came.
     running: Option<(String, Instant)>,
     last_line: Option<Instant>,
     times: Vec<(Duration, String)>,
 }
 
-/// A test that failed, and the end of what it said.
+/// A test that failed, and the end of its output.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Failure {
     test: String,
     message: VecDeque<String>,
 }
 
-/// The part of a test program's output that tells of failures: messages below each test's name, then the names alone.
+/// The part of a test program's output about failures: messages below each test's name, then only the names.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum OutputSection {
     #[default]
@@ -61,7 +61,7 @@ enum OutputSection {
     Names,
 }
 
-/// What a lane gave.
+/// The result of a lane.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Tests that ran and passed.
@@ -72,14 +72,15 @@ pub struct Count {
     pub skipped: u64,
     /// `test: reason`.
     reasons: BTreeSet<String>,
-    /// Long tests that were left out; they are counted by the command that runs them.
+    /// Long tests that were left out; the command that runs them counts them.
     long: BTreeSet<String>,
     failures: Vec<Failure>,
-    /// What tests or whole programs took.
+    /// The times of tests or of whole programs.
     times: Vec<(Duration, String)>,
 }
 
-/// The test that says SKIP, and why: in a line of its own, or behind its name, where a harness prints that before it runs the test.
+/// The test that prints SKIP, and the reason: on a line of its own, or after its name, if a harness prints that before it runs the
+/// test.
 fn skip(line: &str) -> Option<(&str, &str)> {
     let said = line
         .strip_prefix("SKIP ")
@@ -88,17 +89,17 @@ fn skip(line: &str) -> Option<(&str, &str)> {
 }
 
 impl Tally {
-    /// For a program, and whether another lane follows, which runs what needs root.
+    /// Creates one for a program; `root_follows` is whether another lane follows, which runs what needs root.
     pub fn of(program: &str, root_follows: bool) -> Self {
         Self { root_follows, program: program.into(), ..Self::default() }
     }
 
-    /// Tests that a harness called failed.
+    /// Tests reported as failed by a harness.
     pub fn failed(&self) -> u64 {
         self.failed
     }
 
-    /// Takes one line of a test program's output.
+    /// Reads one line of a test program's output.
     pub fn read(&mut self, line: &str) {
         keep(&mut self.last, line);
         self.read_failure(line);
@@ -115,7 +116,7 @@ impl Tally {
         } else if let Some((test, reason)) = skip(line) {
             self.said.insert(test.into(), reason.into());
         } else if let Some((test, reason)) = line.strip_prefix("test ").and_then(|l| l.split_once(" ... ignored")) {
-            // Names are filled up to one length.
+            // Names are padded to one length.
             let (test, reason) = (test.trim_end(), reason.trim_start_matches([',', ' ']));
             if is_long(test) {
                 self.long.insert(test.into());
@@ -144,7 +145,7 @@ impl Tally {
         self.last_line = Some(now);
     }
 
-    /// A failure's message stands below `---- test ----`, where libtest adds the stream's name.
+    /// A failure's message is below `---- test ----`, where libtest adds the stream's name.
     fn read_failure(&mut self, line: &str) {
         match (self.part, line.trim_end()) {
             (OutputSection::Messages, "failures:") => self.part = OutputSection::Names,
@@ -169,7 +170,8 @@ impl Tally {
         }
     }
 
-    /// The sum for a lane that failed (`why`, if no test's failure explains it) or not. Who said SKIP and is not listed as ignored was counted as passed by its harness.
+    /// The result of a lane that failed (`why`, if no test's failure explains it) or not. A test that printed SKIP and is not listed as
+    /// ignored was counted as passed by its harness.
     pub fn count(mut self, why: Option<&str>) -> Count {
         if let Some(why) = why.filter(|_| self.failed == 0) {
             self.failed = 1;
@@ -195,13 +197,13 @@ impl Tally {
 }
 
 impl Count {
-    /// A failure that is no test's.
+    /// Adds a failure that does not belong to a test.
     pub fn fail(&mut self, why: &str) {
         self.failed += 1;
         self.failures.push(Failure { test: why.into(), message: VecDeque::new() });
     }
 
-    /// Adds a lane's, or a program's: what is printed of it begins with the label, if there is one.
+    /// Adds the result of a lane or a program: its printed lines are prefixed with the label, if there is one.
     pub fn add(&mut self, label: &str, other: Self) {
         let labelled = |test: String| match (label, test.as_str()) {
             ("", _) => test,
@@ -218,7 +220,7 @@ impl Count {
         self.long.extend(other.long);
     }
 
-    /// One more test that did not run, and why.
+    /// Adds a test that did not run, and the reason.
     pub fn skip(&mut self, test: String, reason: &str) {
         self.skipped += 1;
         self.reasons.insert(format!("{test}: {reason}"));
@@ -240,8 +242,8 @@ impl Count {
         why
     }
 
-    /// Prints a line for each lane, what was skipped and why, the sums, and last why what failed did: of a long log, often only the end
-    /// is kept.
+    /// Prints a line for each lane, the skips with their reasons, the sums, and last the reasons of failures: of a long log, often only
+    /// the end is kept.
     pub fn print(&self, lines: &[String]) {
         println!("\n==== lanes ====\n{}", lines.join("\n"));
         let mut times: Vec<_> = self.times.iter().collect();
@@ -263,7 +265,7 @@ impl Count {
 
 /// Adds a line to the last ones.
 fn keep(lines: &mut VecDeque<String>, line: &str) {
-    // A message begins with no empty line.
+    // A message does not begin with an empty line.
     if lines.is_empty() && line.trim().is_empty() {
         return;
     }
@@ -289,7 +291,7 @@ mod tests {
         tally.count(None)
     }
 
-    /// Both harnesses: libtest names the stream, and has no message of a test that printed none.
+    /// Both harnesses: libtest prints the stream's name, and no message for a test that printed nothing.
     #[test]
     fn failures_show_end_of_message() {
         let long: String = (0..100).map(|n| format!("line {n}\n")).collect();

@@ -1,16 +1,16 @@
 //! The lanes of tests, with counts, and skips with their reasons.
 //!
-//! A lane is a set of tests that need the same things. `workspace` is every crate's own tests; each other is a test target of the
-//! package in `tests/`, which drives the built program (its path is in FATHOM), or `fuzz`, a short run of every fuzz target. A lane
-//! that fails does not stop the next one. All their programs are built at once, before the first lane.
+//! A lane is a set of tests with the same requirements. `workspace` is every crate's own tests; each other lane is a test target of
+//! the package in `tests/`, which drives the built program (its path is in FATHOM), or `fuzz`, a short run of every fuzz target. A
+//! lane that fails does not stop the next one. All their programs are built at once, before the first lane.
 //!
-//! Streams of lanes run side by side: what computes, what uses the one kernel there is (records it, makes disks), and what waits for a
-//! network of its own. Lanes whose assertions need a quiet machine follow, one by one.
+//! Streams of lanes run in parallel: lanes that compute, lanes that use the one kernel (record it, make disks), and lanes that wait
+//! for a network of their own. Lanes whose assertions need a quiet machine follow, one by one.
 //!
-//! A test that cannot run here (no BPF, no browser) prints `SKIP name: reason` and returns; a test harness that knows
-//! skipping says `ignored, reason`. Both are counted as skipped, never as passed. A crate's own test that needs root is
-//! marked `#[ignore = "root: …"]`: the lane `privileged` runs those, one at a time, with the full capabilities of root. Long tests are left to
-//! `cargo xtask long`, and named.
+//! A test that cannot run here (no BPF, no browser) prints `SKIP name: reason` and returns; a test harness that supports skipping prints
+//! `ignored, reason`. Both are counted as skipped, never as passed. A crate's own test that needs root is marked `#[ignore = "root: …"]`:
+//! the lane `privileged` runs those, one at a time, with the full capabilities of root. Long tests are left to `cargo xtask long`, and
+//! named.
 
 use crate::follow::follow;
 use crate::metadata::packages;
@@ -37,15 +37,15 @@ const PRIVILEGED: &str = "privileged";
 /// The lane of hostile bytes: a separate program, which counts as one test.
 const FUZZ: &str = "fuzz";
 
-/// What runs side by side, each stream one lane after the other. Nothing in them asserts what depends on who else computes, and each
-/// stream has its own part of the machine.
+/// The lanes that run in parallel, one after the other within each stream. None of them asserts anything that depends on the load of
+/// the machine, and each stream has its own part of it.
 const STREAMS: [&[&str]; 3] = [
-    // Processors: programs that compute, guests, and devices that a program of ours plays.
+    // Processors: programs that compute, guests, and devices simulated by a program of ours.
     &[WORKSPACE, "lab", "phone", "phone_guest", FUZZ],
-    // The kernel that is recorded, disks.
+    // The recorded kernel, disks.
     &["programs", "inside", "ab", "check", "diff", "waits", "fix", "fleet", "ftrace"],
-    // Networks and pools, where tests wait for packets and for time to pass; then what mostly reads archives, virtual machines of
-    // bytecode, displays.
+    // Networks and pools, where tests wait for packets and for time to pass; then lanes that mostly read archives, virtual
+    // machines for bytecode, displays.
     &[
         "net",
         "net_devices",
@@ -113,7 +113,7 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The streams that run side by side, and what runs alone after them.
+/// The streams that run in parallel, and the lanes that run alone after them.
 fn streams<'a>(wanted: &[&'a str]) -> ([Vec<&'a str>; 3], Vec<&'a str>) {
     let of = |lanes: &[&str]| wanted.iter().copied().filter(|lane| lanes.contains(lane)).collect();
     let alone = |lane: &&str| STREAMS.iter().all(|lanes| !lanes.contains(lane));
@@ -134,19 +134,19 @@ impl Ran {
     }
 }
 
-/// What the lanes share.
+/// State shared by the lanes.
 struct Lanes {
     root: PathBuf,
     binary: PathBuf,
     programs: Vec<Program>,
     compiler: Compiler,
     root_follows: bool,
-    /// Set when a stream ends before its time: no lane of the others is left behind then.
+    /// Set when a stream ends early: the lanes of the others are then ended, too.
     stop: AtomicBool,
     ran: Mutex<Vec<Ran>>,
 }
 
-/// A stream that panics (our output has no reader any more) stops the others.
+/// Makes a stream that panics (our output has lost its reader) stop the others.
 struct StopOthers<'a>(&'a AtomicBool);
 
 impl Drop for StopOthers<'_> {
@@ -156,7 +156,7 @@ impl Drop for StopOthers<'_> {
 }
 
 impl Lanes {
-    /// Runs lanes one by one. What a lane prints is shown at its end, so that lanes side by side do not mix.
+    /// Runs lanes one by one. A lane's output is shown at its end, so that parallel lanes do not mix.
     fn stream(&self, lanes: &[&str]) {
         let _others = StopOthers(&self.stop);
         for lane in lanes.iter().take_while(|_| !self.stop.load(Ordering::Relaxed)) {
@@ -175,7 +175,7 @@ impl Lanes {
         }
     }
 
-    /// Runs a lane. One that cannot be run has failed.
+    /// Runs a lane. A lane that cannot be run counts as failed.
     fn lane(&self, lane: &str, output: &mut Vec<u8>) -> Count {
         let commands = self.commands(lane);
         let mut total = Count::default();
@@ -185,7 +185,7 @@ impl Lanes {
         for (program, mut command) in commands {
             let mut tally = Tally::of(&program, lane == WORKSPACE && self.root_follows);
             let done = follow(command.env("FATHOM", &self.binary), &mut tally, output, &self.stop);
-            // It died, or left something behind: that is no test's failure, but it is one.
+            // The program died, or left something behind: that is not a test's failure, but still a failure.
             let why = match &done {
                 Ok(true) => None,
                 Ok(false) => Some("it died; its last lines".to_string()),
@@ -200,7 +200,7 @@ impl Lanes {
         total
     }
 
-    /// The programs of a lane: what to call each, and how to run it.
+    /// The programs of a lane: the name of each, and its command.
     fn commands(&self, lane: &str) -> Vec<(String, Command)> {
         let mut commands = Vec::new();
         for program in &self.programs {
@@ -210,7 +210,7 @@ impl Lanes {
                 PRIVILEGED if program.is_test && program.folder != FOLDER => {
                     &["--ignored", "--show-output", "--test-threads=1", "--skip", tally::LONG]
                 }
-                // Lanes make disks and load programs into the one kernel there is: one test at a time.
+                // Lanes make disks and load programs into the one kernel: one test at a time.
                 _ if program.is_test && program.folder == FOLDER && program.name == lane => &["--test-threads=1"],
                 _ => continue,
             };
@@ -223,7 +223,7 @@ impl Lanes {
             commands.push((label, command));
         }
         if lane == WORKSPACE {
-            // Only cargo knows how to run examples in comments.
+            // Only cargo can run examples in comments.
             let mut command = cargo(&self.root);
             command.args(["test", "--locked", "--quiet", "--workspace", "--doc"]);
             self.compiler.set(&mut command);
@@ -238,7 +238,7 @@ fn lanes(root: &Path) -> Result<Vec<String>> {
     let package = packages.iter().find(|p| p.name == PACKAGE);
     let mut lanes = package.with_context(|| format!("there is no package {PACKAGE}"))?.tests.clone();
     lanes.extend([FUZZ.into(), WORKSPACE.into(), PRIVILEGED.into()]);
-    // What fails soonest comes first.
+    // The lanes that fail soonest come first.
     lanes.sort_by_key(|lane| (lane != WORKSPACE, lane != PRIVILEGED, lane.clone()));
     Ok(lanes)
 }

@@ -1,4 +1,4 @@
-//! The folder as a whole: making it without harming anything else, and opening it.
+//! Creates the folder of an archive without harming anything else, and opens it.
 
 use crate::error::{Error, Result, Tried};
 use crate::lock::Lock;
@@ -16,7 +16,7 @@ pub struct Archive {
     meta: Meta,
 }
 
-/// What stands where an archive shall be made.
+/// What exists where an archive is to be created.
 enum Existing {
     Nothing,
     Empty,
@@ -24,9 +24,9 @@ enum Existing {
 }
 
 impl Archive {
-    /// Makes the folder `dir` with `meta` in it. An empty folder that is there already is used. `overwrite` lets an
-    /// archive's place be taken (its log and tables are removed, other files in the folder stay); anything that is no
-    /// archive is never touched.
+    /// Creates the folder `dir` with `meta` in it. An existing empty folder is used. `overwrite` allows replacing an
+    /// archive (its log and tables are removed, other files in the folder stay); anything that is not an archive is
+    /// never touched.
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::Busy`], [`Error::NotAnArchive`] for any other folder or file, [`Error::Io`].
@@ -46,10 +46,10 @@ impl Archive {
         Ok(Self { dir: dir.into(), meta: meta.clone() })
     }
 
-    /// Whether [`Archive::create`] would find room: asked before work whose result would have no place. Changes nothing.
+    /// Checks that [`Archive::create`] would succeed, before work whose result could not be stored. Changes nothing.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Archive::create`].
     pub fn has_room(dir: &Path, overwrite: bool) -> Result<()> {
         Self::place(dir, overwrite).map(|_| ())
     }
@@ -93,7 +93,7 @@ impl Archive {
         &self.dir
     }
 
-    /// What it is.
+    /// Its metadata.
     pub fn meta(&self) -> &Meta {
         &self.meta
     }
@@ -106,12 +106,12 @@ impl Archive {
         LogReader::open(&self.dir)
     }
 
-    /// Whether its tables were made. They are there completely or not at all.
+    /// Whether its tables exist. They exist completely or not at all.
     pub fn has_tables(&self) -> bool {
         tables::Index::path(&self.dir).is_file()
     }
 
-    /// The file of a table for a reader of Parquet, if the table has rows, and how many. Its sum is checked first.
+    /// Returns the Parquet file of a table and its number of rows, if it has any. The checksum is verified first.
     ///
     /// # Errors
     /// [`Error::NotLinked`], [`Error::Damaged`], [`Error::Newer`], [`Error::Io`].
@@ -123,7 +123,7 @@ impl Archive {
         Ok(Some((path, rows)))
     }
 
-    /// All rows of a table, in the order in which they were written. A table that has none is empty.
+    /// All rows of a table, in the order in which they were written. A table without rows is empty.
     ///
     /// # Errors
     /// [`Error::NotLinked`], [`Error::Damaged`], [`Error::Newer`], [`Error::Io`].
@@ -141,7 +141,7 @@ impl Archive {
         tables::read(&self.dir, table, each)
     }
 
-    /// Hands each row of a table to `each`, with some thousand rows in memory at a time.
+    /// Hands each row of a table to `each`, with a few thousand rows in memory at a time.
     ///
     /// # Errors
     /// As [`Archive::rows`]; rows before the damaged place have been handed out then.

@@ -1,5 +1,5 @@
-//! Files that stand there whole or not at all: written under another name beside their own, then renamed. What a full disk
-//! or a Ctrl-C leaves of a page looks like a page.
+//! Files that are either complete or absent: written under a temporary name next to their own, then renamed. A page that a
+//! full disk or a Ctrl-C left incomplete would look like a page.
 
 use crate::error::{Result, Tried as _};
 use crate::{Error, SignalCleanup};
@@ -7,19 +7,20 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Writes `output` with what `fill` writes; returns what that returns. What stood there stays until all is written.
+/// Writes `output` with `fill`, and returns what that returns. An existing file stays until all is written.
 ///
 /// # Errors
-/// What the system refuses.
+/// The file cannot be written.
 pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> Result<T> {
-    // A link stays one, and what it leads to is replaced.
+    // A symbolic link stays one, and its target is replaced.
     let target = fs::canonicalize(output).unwrap_or_else(|_| output.to_path_buf());
     let there = fs::metadata(&target).ok();
     let finish = |file: File| {
         let mut out = BufWriter::new(file);
         let filled = fill(&mut out)?;
         out.flush()?;
-        // Before it gets its name, or a power cut could leave the name to an empty file. Devices and pipes have no such thing.
+        // Synced before it gets its name, or a power cut could leave an empty file of that name. Devices and pipes cannot be
+        // synced.
         match out.get_ref().sync_all() {
             Err(e) if e.kind() != io::ErrorKind::InvalidInput && e.raw_os_error() != Some(libc::EROFS) => Err(e),
             _ => Ok(filled),
@@ -39,7 +40,7 @@ pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<T
     let filled = there.map_or(Ok(()), |about| file.set_permissions(about.permissions()));
     let filled = filled.and_then(|()| finish(file)).and_then(|filled| fs::rename(&tmp, &target).map(|()| filled));
     if filled.is_err() {
-        // Half a file is of no use to anybody.
+        // Half a file is of no use.
         let _ = fs::remove_file(&tmp);
     }
     filled.tried("write", output)
@@ -48,7 +49,7 @@ pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<T
 /// Writes a text as [`write`] does.
 ///
 /// # Errors
-/// As there.
+/// As [`write`].
 pub fn text(output: &Path, text: &str) -> Result<()> {
     write(output, |out| out.write_all(text.as_bytes()))
 }

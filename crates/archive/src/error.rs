@@ -1,4 +1,4 @@
-//! What can go wrong with an archive: each error says what happened, to which file, and what to do.
+//! Errors of archives: each message states what happened, to which file, and what to do.
 
 use model::text::ShownPath as _;
 use std::io;
@@ -10,14 +10,14 @@ pub enum Error {
     /// The system refused something.
     #[error("cannot {action} {}: {source}", path.shown())]
     Io {
-        /// What was tried, such as `read`.
+        /// The failed operation, such as `read`.
         action: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
         /// Why not.
         source: io::Error,
     },
-    /// The folder that a file is to be made in is not there.
+    /// The folder in which a file is to be created does not exist.
     #[error("there is no folder {}; make it first: mkdir -p {}", folder.shown(), model::shell_word(folder))]
     NoFolder {
         /// The folder.
@@ -28,7 +28,7 @@ pub enum Error {
     NotAnArchive {
         /// The folder.
         path: PathBuf,
-        /// How that shows.
+        /// Why it is not an archive.
         why: String,
     },
     /// An archive is there already.
@@ -48,10 +48,10 @@ pub enum Error {
         path: PathBuf,
         /// How large it will be at least.
         bytes: u64,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Somebody writes the archive now.
+    /// Another process is writing the archive.
     #[error(
         "{} is being written{}; wait until it is complete, or give another name",
         path.shown(), pid.map_or(String::new(), |pid| format!(" by process {pid}"))
@@ -59,7 +59,7 @@ pub enum Error {
     Busy {
         /// The archive.
         path: PathBuf,
-        /// Who does, if it says.
+        /// The writer, if it is known.
         pid: Option<u32>,
     },
     /// A newer Fathom made it.
@@ -80,7 +80,7 @@ pub enum Error {
         /// Who made it.
         made_by: String,
     },
-    /// It holds what this program does not know.
+    /// An archive of a kind that this program does not know.
     #[error(
         "{} was made by {made_by}: it is of kind {kind:?}, which this Fathom ({}) does not know. Use that version of \
          Fathom or a newer one",
@@ -89,7 +89,7 @@ pub enum Error {
     UnknownKind {
         /// The archive.
         path: PathBuf,
-        /// What its `meta.json` says.
+        /// The kind in its `meta.json`.
         kind: String,
         /// Who made it.
         made_by: String,
@@ -99,7 +99,7 @@ pub enum Error {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         why: String,
         /// What to do.
         remedy: String,
@@ -110,22 +110,22 @@ pub enum Error {
         /// The archive.
         path: PathBuf,
     },
-    /// There is no room for more events. What was written before stays valid.
+    /// There is no space for more events. What was written before stays valid.
     #[error("{} is full ({why}): {kept_events} events were stored, {lost_events} were lost", path.shown())]
     Full {
         /// The log.
         path: PathBuf,
-        /// Whether that is the disk's doing.
+        /// Whether the limit or the disk is the reason.
         why: NoRoom,
-        /// Events that stand in the log.
+        /// Events in the log.
         kept_events: u64,
-        /// Events that were handed over and are not in it, the one just refused included.
+        /// Events that were appended but are not in it, including the one just refused.
         lost_events: u64,
     },
-    /// Somebody asked for an end.
+    /// The user interrupted.
     #[error("interrupted: {} was incomplete and has been removed", path.shown())]
     Interrupted {
-        /// What was being made.
+        /// The incomplete file.
         path: PathBuf,
     },
     /// A record that no probe can have made was handed to the log.
@@ -140,15 +140,15 @@ pub enum Error {
     },
 }
 
-/// Why a log takes no more. A limit that was asked for is no failure; a full disk is one, whatever was asked for.
+/// Why a log takes no more. Reaching a requested limit is not a failure; a full disk always is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoRoom {
-    /// The limit that was asked for.
+    /// The requested limit.
     Limit {
-        /// It.
+        /// The limit.
         bytes: u64,
     },
-    /// The disk, in its words.
+    /// The disk, with the system's message.
     Disk(String),
 }
 
@@ -161,11 +161,11 @@ impl std::fmt::Display for NoRoom {
     }
 }
 
-/// Or an [`Error`].
+/// A result with an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// What is the matter with `meta.json`, without the advice to do what is being done.
+    /// Describes the defect of `meta.json`, without advising what is already being done.
     pub fn without_remedy(&self) -> String {
         match self {
             Self::Damaged { path, why, .. } => format!("{} is damaged: {why}", path.shown()),
@@ -174,12 +174,12 @@ impl Error {
         }
     }
 
-    /// Whether an archive's log is worth something in spite of what is the matter with its `meta.json`.
+    /// Whether an archive's log is usable in spite of this error of its `meta.json`.
     pub fn is_rescuable(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::NotAnArchive { .. })
     }
 
-    /// `path` cannot be made: if the folder that it is to be in does not exist, the error says so.
+    /// `path` cannot be created: if its parent folder does not exist, the error names that.
     pub(crate) fn creating(action: &'static str, path: &Path, source: io::Error) -> Self {
         let folder = path.parent().filter(|folder| *folder != Path::new("") && !folder.is_dir());
         match folder {
@@ -200,8 +200,7 @@ impl Error {
     }
 }
 
-/// Whether the place that was written to is at fault, somewhere among an error's causes: no space, no quota, or not a place to
-/// write to.
+/// Whether the location written to is among an error's causes: no space, no quota, or not writable.
 pub fn lacks_room(error: &(dyn std::error::Error + 'static)) -> bool {
     use io::ErrorKind as Kind;
     const KINDS: [Kind; 5] =
@@ -216,7 +215,7 @@ pub fn lacks_room(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// Adds to an I/O error what was tried with which file.
+/// Adds the failed operation and the file to an I/O error.
 pub(crate) trait Tried<T> {
     fn tried(self, action: &'static str, path: &Path) -> Result<T>;
 }

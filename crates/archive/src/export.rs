@@ -1,9 +1,9 @@
-//! An archive's tables for other programs: the Parquet files as they are (those of older versions as this one writes them),
-//! or CSV.
+//! Exports an archive's tables for other programs: the Parquet files as they are (those of older versions in the current
+//! format), or CSV.
 //!
-//! CSV follows RFC 4180. Texts come from traced programs, hence from anybody, and spreadsheets run a cell that begins
-//! like a formula; such a text gets an apostrophe before it (OWASP, "CSV injection"). Control characters are written
-//! as `\n`, `\t` or `\u{…}`, so that a row stays a line.
+//! CSV follows RFC 4180. Texts come from traced programs and are thus untrusted, and spreadsheets evaluate a cell that
+//! begins like a formula; such a text is prefixed with an apostrophe (OWASP, "CSV injection"). Control characters are
+//! written as `\n`, `\t` or `\u{…}`, so that a row stays a line.
 
 use crate::archive::Archive;
 use crate::error::{Error, Result, Tried};
@@ -16,8 +16,8 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Copies the Parquet files into the folder `to`, which is made if it is not there. Returns the tables' names. Tables of an
-/// older version are written anew, since not every engine computes with what those held ([`crate::tables`]).
+/// Copies the Parquet files into the folder `to`, which is created if missing. Returns the tables' names. Tables of an
+/// older version are rewritten, since not every engine computes with their types ([`crate::tables`]).
 ///
 /// # Errors
 /// Those of [`Archive::for_each`], [`Error::Io`], [`Error::Interrupted`] if `context` was cancelled.
@@ -35,7 +35,7 @@ pub fn parquet(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<St
     })
 }
 
-/// Writes each table as `NAME.csv` into the folder `to`, which is made if it is not there. Returns the tables' names.
+/// Writes each table as `NAME.csv` into the folder `to`, which is created if missing. Returns the tables' names.
 ///
 /// # Errors
 /// Those of [`Archive::for_each`], and [`Error::Interrupted`] if `context` was cancelled.
@@ -49,7 +49,7 @@ pub fn csv(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<String
         tables::read(archive.dir(), table, &mut |cells| {
             line.clear();
             csv_line(cells, &mut line);
-            // The reader cannot be stopped; it reads on for nobody.
+            // The reader cannot be stopped; further rows are ignored.
             if written.is_ok() && !context.cancelled() {
                 written = out.write_all(line.as_bytes());
             }
@@ -63,8 +63,8 @@ fn interrupted(to: &Path, context: &Context) -> Result<()> {
     if context.cancelled() { Err(Error::Interrupted { path: to.into() }) } else { Ok(()) }
 }
 
-/// Has every table written by `each` under another name in the folder `to`. They get their own when all are whole: some of these tables
-/// among those of an export before would be no archive's.
+/// Has `each` write every table under a temporary name in the folder `to`. The tables get their own names once all are complete: mixed
+/// with those of an earlier export they would match no archive.
 fn each_table(
     archive: &Archive,
     to: &Path,
@@ -72,7 +72,7 @@ fn each_table(
     mut each: impl FnMut(&str, &Path) -> Result<()>,
 ) -> Result<Vec<String>> {
     let index = Index::read(archive.dir())?;
-    // A table of a newer minor version has a name that this program does not know, and index.json may be anybody's.
+    // A table of a newer minor version has a name unknown to this program, and index.json is not trusted.
     let names: Vec<String> = index.rows.into_keys().filter(|n| TABLES.iter().any(|t| t.name == n)).collect();
     let made = match fs::create_dir(to) {
         Ok(()) => true,
@@ -115,7 +115,7 @@ fn csv_line(cells: &[Cell], out: &mut String) {
     out.push_str("\r\n");
 }
 
-/// A text as a cell: quoted where it must be, on one line, and no formula.
+/// A text as a cell: quoted if necessary, on one line, and not a formula.
 pub fn csv_text(text: &str) -> Cow<'_, str> {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let special = text.chars().any(|c| c.is_control() || matches!(c, '"' | ','));

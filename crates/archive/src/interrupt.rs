@@ -1,5 +1,5 @@
-//! Ctrl-C, SIGTERM and SIGHUP ask long work for an end, so that what was measured is kept; a second one ends the program at once, and
-//! removes what is half written first ([`crate::signal_cleanup`]).
+//! Ctrl-C, SIGTERM and SIGHUP ask long-running work to end, so that measurements are kept; a second signal ends the program at once,
+//! after removing half-written files ([`crate::signal_cleanup`]).
 
 use crate::signal_cleanup;
 use model::Context;
@@ -7,12 +7,12 @@ use model::context::SAME_SIGNAL;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-/// The context that a signal asks for an end, null if none does; the newest.
+/// The flag of the newest context that a signal cancels, null if there is none.
 static FLAG: AtomicPtr<AtomicBool> = AtomicPtr::new(std::ptr::null_mut());
 /// When the first signal came, 0 if none did.
 static FIRST_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Makes Ctrl-C, SIGTERM and SIGHUP ask `context` for an end, as one that came before does. A second one ends the program at once.
+/// Makes Ctrl-C, SIGTERM and SIGHUP cancel `context`, as does one that came before. A second one ends the program at once.
 pub fn end_on_signal(context: &Context) {
     extern "C" fn on_signal(signal: libc::c_int) {
         // SAFETY: never freed, once it was stored.
@@ -31,7 +31,7 @@ pub fn end_on_signal(context: &Context) {
             }
         }
     }
-    // Kept for ever: a handler may be reading it. A verb has two or three of them.
+    // Never freed: a handler may be reading it. A verb has two or three of them.
     let flag = Arc::into_raw(context.cancel_flag()).cast_mut();
     FLAG.store(flag, Ordering::SeqCst);
     if interrupted() {
@@ -57,7 +57,7 @@ fn boot_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Whether a signal has asked for an end.
+/// Whether a signal has requested an end.
 fn interrupted() -> bool {
     FIRST_NS.load(Ordering::SeqCst) != 0
 }
@@ -72,7 +72,7 @@ mod tests {
 
     const OF_CHILD: &str = "FATHOM_TEST_SECOND_SIGNAL";
 
-    /// The first signal ends a recording; what its tables are made of is kept by the same one sent twice, and not by a second.
+    /// The first signal ends a recording; the same one sent twice keeps the unfinished tables, and a second one removes them.
     #[test]
     fn second_signal_after_recording_removes_unfinished_tables() {
         if let Some(path) = std::env::var_os(OF_CHILD) {

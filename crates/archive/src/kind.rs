@@ -1,10 +1,10 @@
-//! What an archive holds: the one place that knows the words of `meta.json`, so that everybody else matches on a type.
+//! The kind of an archive: the only code that handles its word in `meta.json`; everything else matches on a type.
 
 use serde::de::value::StrDeserializer;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What was done.
+/// The kind of an archive's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArchiveKind {
@@ -26,7 +26,7 @@ impl ArchiveKind {
     }
 }
 
-/// For people, without an article's choice left to the caller: `a recording`.
+/// The kind for people, with its article: `a recording`.
 impl fmt::Display for ArchiveKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

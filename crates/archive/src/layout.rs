@@ -1,5 +1,5 @@
-//! Where the logs stand in an archive, and how long a record of one may be. `meta.json` is read before either of them, and tells by
-//! them what an archive without it was.
+//! The paths of the logs in an archive, and the longest record. `meta.json` is read before either log; without it, the logs tell
+//! what the archive is.
 
 use std::path::{Path, PathBuf};
 

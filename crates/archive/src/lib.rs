@@ -4,19 +4,19 @@
 //! ```text
 //! NAME.fathom/
 //!   meta.json        what this is, which versions wrote it; replaced as a whole, read before everything else
-//!   events.log       what the probes recorded, in chunks that stand alone        (see [`log`])
-//!   runs.jsonl       what a benchmark measured, a line a replicate               (see [`runs`])
-//!   lock             while it is written: the process that does                  (see [`Lock`])
-//!   tables/          what the linker made of it, one Parquet file a table         (see [`tables`])
+//!   events.log       what the probes recorded, in self-contained chunks          (see [`log`])
+//!   runs.jsonl       what a benchmark measured, one line per replicate           (see [`runs`])
+//!   lock             while it is written: the process that writes                (see [`Lock`])
+//!   tables/          what the linker made of it, one Parquet file per table      (see [`tables`])
 //!     index.json     which tables there are, and their rows
 //! ```
 //!
 //! A room of its own because every instrument writes this and every reader reads it, and because it alone needs
 //! Parquet.
 //!
-//! The log is the truth; the tables can always be made again from it. Hence the two are written in opposite ways: the
-//! log grows chunk by chunk and is worth reading at every moment, the tables appear all at once, by the renaming of
-//! their folder, and are either complete or absent.
+//! The log is authoritative; the tables can always be made again from it. Hence the two are written in opposite ways:
+//! the log grows chunk by chunk and is usable at every moment, the tables appear all at once, by renaming their folder,
+//! and are either complete or absent.
 
 mod archive;
 pub mod atomic_file;

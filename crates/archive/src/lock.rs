@@ -1,8 +1,8 @@
-//! Who writes an archive: one process at a time, and nobody moves or replaces it meanwhile.
+//! Locks an archive for writing: one process at a time, and nobody moves or replaces the archive meanwhile.
 //!
-//! The kernel keeps the lock (flock on the file `lock`) and lets go of it however its holder ends, so that a file that was
-//! left behind by a crash holds nobody up. The file says the holder's number, for people only. Where a file system has no such
-//! locks (some network file systems), nothing is locked.
+//! The kernel keeps the lock (flock on the file `lock`) and releases it however its holder ends, so that a file left behind by
+//! a crash blocks nobody. The file holds the holder's process ID, for error messages, and for the holder to recognise its own lock.
+//! Where a file system has no such locks (some network file systems), nothing is locked.
 
 use crate::error::{Error, Result, Tried};
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Held while an archive is written; let go when dropped.
+/// Held while an archive is written; released when dropped.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
@@ -31,20 +31,21 @@ impl Lock {
             if !flock(&file, libc::LOCK_EX)? {
                 return Err(busy(dir, &mut file));
             }
-            // Its holder may have removed it between our opening and our locking it; then the name leads to another file.
+            // Its holder may have removed the file between our opening and our locking it; then the name refers to
+            // another file.
             let same =
                 std::fs::metadata(&path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino()));
             if !same {
                 continue;
             }
             let said = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-            // A full disk: locked it is all the same.
+            // On a full disk this fails; the archive is locked all the same.
             let _ = said;
             return Ok(Self { file, path });
         }
     }
 
-    /// Fails if somebody writes the archive `dir` now. Changes nothing.
+    /// Fails if the archive `dir` is being written. Changes nothing.
     ///
     /// # Errors
     /// [`Error::Busy`].
@@ -56,8 +57,8 @@ impl Lock {
         }
     }
 
-    /// The file of the lock of the archive `dir`, if it says that this process holds it: for who is ended by a signal, and can drop
-    /// nothing.
+    /// Returns the lock file of the archive `dir`, if it names this process as the holder: for a process that is ended by a signal
+    /// and drops nothing.
     pub fn of_this_process(dir: &Path) -> Option<PathBuf> {
         let path = path(dir);
         let said = std::fs::read_to_string(&path).ok()?;
@@ -67,7 +68,8 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // First the name, then (with the file) the lock: who opened it before finds that the name has gone.
+        // Removes the name first, then (with the file) the lock: a process that opened the file before finds the name
+        // gone.
         let ours = self.file.metadata().map(|m| m.ino()).ok();
         if std::fs::metadata(&self.path).is_ok_and(|now| Some(now.ino()) == ours) {
             let _ = std::fs::remove_file(&self.path);
@@ -79,13 +81,13 @@ fn path(dir: &Path) -> PathBuf {
     dir.join("lock")
 }
 
-/// Whether it was locked; false if another holds it.
+/// Tries to lock; returns false if another process holds the lock.
 fn flock(file: &File, how: libc::c_int) -> Result<bool> {
     // SAFETY: a descriptor of ours; flock touches no memory.
     if unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } == 0 {
         return Ok(true);
     }
-    // Any other refusal is a file system's without locks.
+    // Any other error means a file system without locks.
     Ok(std::io::Error::last_os_error().kind() != std::io::ErrorKind::WouldBlock)
 }
 

@@ -1,5 +1,5 @@
-//! `meta.json`: what an archive is. Read before everything else, so that a newer archive is refused with a sentence
-//! and not with a parser's complaint, and replaced as a whole, so that it is never half written.
+//! `meta.json`: what an archive is. Read before everything else, so that a newer archive is refused with a clear
+//! message instead of a parse error, and replaced atomically, so that it is never half written.
 
 use crate::error::{Error, Result, Tried};
 use crate::{ArchiveKind, layout, versions};
@@ -10,12 +10,12 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
-/// What `format` says in every archive.
+/// The value of `format` in every archive.
 pub const FORMAT: &str = "fathom-archive";
 
 /// A larger file is not one of ours.
 const MAX_BYTES: u64 = 16 << 20;
-/// What to do where there is none.
+/// The remedy if there is no archive.
 const GIVE: &str = "give an archive made by `fathom record` or `fathom bench run`";
 
 /// What an archive is and which versions wrote it.
@@ -28,14 +28,14 @@ pub struct Meta {
     /// Who made it, such as `Fathom 0.2.0`.
     #[serde(default)]
     pub made_by: String,
-    /// What was done.
+    /// The kind of its content.
     pub kind: ArchiveKind,
     /// When it was made, ns since 1970 (CLOCK_REALTIME).
     pub created_unix_ns: u64,
     /// The command that was recorded, or empty.
     #[serde(default)]
     pub command: Vec<String>,
-    /// Whether the recording came to its end. If not, the log is what there was until then.
+    /// Whether the recording completed. If not, the log has the events until then.
     #[serde(default)]
     pub complete: bool,
     /// Version of the log's records ([`model::event::EVENT_VERSION`]).
@@ -45,17 +45,17 @@ pub struct Meta {
     /// Whether the tables were made. The folder `tables/` decides; this is for people.
     #[serde(default)]
     pub linked: bool,
-    /// The boot whose CLOCK_BOOTTIME the times are of (the kernel's `random/boot_id`): times of two archives can be set beside each
-    /// other if it is the same. Older archives do not say.
+    /// The boot whose CLOCK_BOOTTIME the times refer to (the kernel's `random/boot_id`): times of two archives are comparable if it
+    /// is the same. Older archives omit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
-    /// What else stands there, from a newer minor version or from an instrument; kept as it is.
+    /// All other fields, from a newer minor version or from an instrument; preserved as they are.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
 }
 
 impl Meta {
-    /// Of an archive that is being made now, with this program's versions.
+    /// The metadata of a new archive, with this program's versions.
     pub fn new(kind: ArchiveKind, created_unix_ns: u64, command: Vec<String>) -> Self {
         Self {
             format: FORMAT.into(),
@@ -73,7 +73,7 @@ impl Meta {
         }
     }
 
-    /// Where it stands in an archive.
+    /// Its path in an archive.
     pub fn path(dir: &Path) -> PathBuf {
         dir.join("meta.json")
     }
@@ -114,7 +114,7 @@ impl Meta {
     /// As [`Meta::read`].
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
         let dir = path.parent().unwrap_or(path);
-        // What can still be done depends on what stands beside it.
+        // The remedy depends on the files next to it.
         let log = [layout::events(dir), layout::runs(dir)].into_iter().find(|log| log.is_file());
         let remedy = match log.as_ref().and_then(|log| log.file_name()) {
             Some(log) => format!(
@@ -130,7 +130,7 @@ impl Meta {
         if bytes.len() as u64 > MAX_BYTES {
             return Err(damaged(format!("it has more than {MAX_BYTES} bytes")));
         }
-        // Format and version first, with the loosest reading there is: everything else may have changed.
+        // Format and version first, parsed as loosely as possible: everything else may have changed.
         let value: Value = serde_json::from_slice(bytes).map_err(|e| damaged(e.to_string()))?;
         let not_ours = || Error::NotAnArchive {
             path: path.parent().unwrap_or(path).into(),
@@ -149,7 +149,7 @@ impl Meta {
             let found = value.get(key).and_then(Value::as_u64).ok_or_else(|| damaged(format!("it has no {key}")))?;
             versions::check(path, what, u32::try_from(found).unwrap_or(u32::MAX), newest, &made_by)?;
         }
-        // A kind is added without raising a version: what older programs know is not changed by it.
+        // A new kind does not raise a version: it changes nothing that older programs know.
         if let Some(kind) =
             value.get("kind").and_then(Value::as_str).filter(|word| ArchiveKind::of_word(word).is_none())
         {
@@ -158,7 +158,7 @@ impl Meta {
         serde_json::from_value(value).map_err(|e| damaged(e.to_string()))
     }
 
-    /// Replaces it: the old one stands until the new one is on the medium.
+    /// Replaces `meta.json`: the old one stays until the new one is on disk.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -171,30 +171,30 @@ impl Meta {
     }
 }
 
-/// Now, as [`Meta::created_unix_ns`] has it.
+/// The current time, in the form of [`Meta::created_unix_ns`].
 pub fn unix_now_ns() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The name under which a file is written before it gets its own.
+/// The temporary name of a file while it is written.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".tmp");
     PathBuf::from(name)
 }
 
-/// Room for the `meta.json` that is written at the end, held meanwhile: the disk may be full by then, by the doing of others, and what
-/// was recorded is worth less without it. What was not used is given back when this is dropped.
+/// Space reserved for the `meta.json` that is written at the end: others may have filled the disk by then, and a recording is worth
+/// less without it. Unused space is released when this is dropped.
 #[derive(Debug)]
 pub struct MetaRoom(PathBuf);
 
 impl MetaRoom {
-    /// It takes 20 to 40 KiB; more where many programs have probes.
+    /// `meta.json` takes 20 to 40 KiB; more where many programs have probes.
     const BYTES: u32 = 128 << 10;
 
-    /// Reserves it in an archive whose `meta.json` stands. None where there is no such room, or the file system reserves none: then
-    /// there may be room at the end all the same.
+    /// Reserves the space in an archive that has its `meta.json`. `None` if there is not enough, or the file system cannot reserve
+    /// any: there may be space at the end all the same.
     pub fn reserve(dir: &Path) -> Option<Self> {
         let held = Self(beside(&Meta::path(dir)));
         let file = File::create(&held.0).ok()?;
@@ -202,7 +202,7 @@ impl MetaRoom {
         (unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, Self::BYTES.into()) } == 0).then_some(held)
     }
 
-    /// Whether it is held in this archive.
+    /// Whether space is reserved in this archive.
     pub(crate) fn is_held(dir: &Path) -> bool {
         std::fs::metadata(beside(&Meta::path(dir))).is_ok_and(|about| about.len() >= u64::from(Self::BYTES))
     }
@@ -215,17 +215,17 @@ impl Drop for MetaRoom {
     }
 }
 
-/// Replaces a file as a whole: written beside it, brought to the medium, renamed over it.
+/// Replaces a file atomically: written next to it, synced to disk, renamed over it.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let tmp = beside(path);
-    // Room that is reserved there is written to, not given back first: others would take it.
+    // Reserved space is written to, not released first: others would take it.
     let written = File::options().write(true).create(true).truncate(false).open(&tmp).and_then(|mut file| {
         file.write_all(bytes)?;
         file.set_len(bytes.len() as u64)?;
         file.sync_all()
     });
     if written.is_err() {
-        // The old file stands; the half-written new one is of no use to anybody.
+        // The old file stays; the half-written new one is of no use.
         let _ = std::fs::remove_file(&tmp);
     }
     written.tried("write", &tmp)?;

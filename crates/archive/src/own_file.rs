@@ -1,12 +1,12 @@
-//! Opens files of an archive, which may be anybody's.
+//! Opens files of an archive, which are not trusted.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Opens a file of an archive for reading. A pipe or a device is refused: opening the one waits for a writer, and reading the other may have
-/// no end. A folder is left to whoever reads it.
+/// Opens a file of an archive for reading. A pipe or a device is refused: opening the one waits for a writer, and reading the other may
+/// never end. A folder is left to the caller.
 ///
 /// # Errors
 /// It cannot be opened, or is no file.

@@ -1,13 +1,13 @@
 //! `runs.jsonl`: the log of a benchmark, from which its tables are made.
 //!
-//! A benchmark lasts minutes to hours, and what was measured must survive a crash, a full disk and an impatient Ctrl-C.
-//! So each replicate is appended, with all its numbers, as one line of JSON when it has ended, and brought to the medium
-//! before the next begins: never while something is measured. As with `events.log`, this log is the truth and the tables
-//! are derived; a run that was cut short goes on from it.
+//! A benchmark lasts minutes to hours, and its results must survive a crash, a full disk and an impatient Ctrl-C. So
+//! each replicate is appended, with all its numbers, as one line of JSON when it has ended, and synced to disk before
+//! the next begins: never while something is measured. As with `events.log`, this log is authoritative and the tables
+//! are derived; an interrupted run resumes from it.
 //!
-//! A last line without its end was being written when the power went: it is left out, and cut off before more is
-//! appended. Each other line has its number and a sum ([`line`]); what cannot be read, or is not there, is damage, and is named. Whoever
-//! goes on with a damaged log keeps it beside the one that is made of what is whole ([`read`]).
+//! An unterminated last line was being written when the power failed: it is ignored, and truncated before more is appended. Every other
+//! line has its number and a checksum ([`line`]); unreadable and missing lines are damage, and are reported. Resuming a damaged log
+//! keeps it next to the one that is made of its intact lines ([`read`]).
 
 use crate::error::{Error, Result, Tried};
 use crate::lock::Lock;
@@ -27,18 +27,18 @@ pub use read::{Damage, is_lost};
 
 /// The name of the only design of a network run.
 pub const NET_RUN: &str = "net run";
-/// The mark of a network run with the first cause that limited it; of one direction of two, followed by its name.
+/// The mark of a network run with the first cause that limited it; for one of two directions, followed by its name.
 pub const LIMITED_BY_MARK: &str = "limited by";
 
 /// A line of the log. Numbers of designs, cells and replicates are the archive's own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
-    /// What was known of the machine when a run began, or went on.
+    /// The machine's facts when a run began or was resumed.
     Machine(Environment),
-    /// What is about to be run. Older logs do not say.
+    /// The plan of the run. Older logs have none.
     Planned {
-        /// How many cells each design has; the designs' lines are behind this one.
+        /// How many cells each design has; the designs' lines follow this one.
         cells: Vec<u64>,
     },
     /// A design is about to be run.
@@ -56,19 +56,19 @@ pub enum Entry {
     Replicate(Box<Run>),
     /// A fact that holds for the whole archive.
     Mark(MarkRow),
-    /// A design has come to its end.
+    /// A design has ended.
     Stopped {
         /// The design.
         design: u64,
         /// Why no further block was run.
         why: String,
-        /// How many replicates it has. Older logs do not say.
+        /// How many replicates it has. Older logs omit it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         replicates: Option<u64>,
     },
 }
 
-/// A replicate with what it printed.
+/// A replicate with its output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The process.
@@ -94,15 +94,15 @@ pub struct Runs {
     pub runs: Vec<Run>,
     /// Facts of the whole.
     pub marks: Vec<MarkRow>,
-    /// The bytes that are whole lines.
+    /// Bytes of the complete lines.
     whole: u64,
-    /// Those lines.
+    /// Number of the complete lines.
     lines: u64,
 }
 
 pub use crate::layout::runs as path;
 
-/// An entry that does not fit to those before it.
+/// An entry that does not fit those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum Misplaced {
     #[error("found {what} {found} where {what} {expected} was expected")]
@@ -114,7 +114,7 @@ enum Misplaced {
 }
 
 impl Runs {
-    /// Reads the log of the archive `dir`, of which nothing may be lost.
+    /// Reads the log of the archive `dir`, which must be undamaged.
     ///
     /// # Errors
     /// [`Error::NotAnArchive`] if it has none, [`Error::Damaged`] with the line, [`Error::Io`].
@@ -133,10 +133,10 @@ impl Runs {
         }
     }
 
-    /// Reads what is whole of the log of the archive `dir`, and what is not.
+    /// Reads the intact part of the log of the archive `dir`, and the damage.
     ///
     /// # Errors
-    /// [`Error::NotAnArchive`] if it has none, [`Error::Damaged`] if what was to be run is lost, [`Error::Io`].
+    /// [`Error::NotAnArchive`] if it has none, [`Error::Damaged`] if the plan of the run is lost, [`Error::Io`].
     pub fn salvage(dir: &Path) -> Result<(Self, Damage)> {
         let path = path(dir);
         let file = match crate::own_file::open(&path) {
@@ -157,7 +157,7 @@ impl Runs {
         read::parse(from, path)
     }
 
-    /// The entries of which it was made, those that were lost and came back included.
+    /// The entries that it was made from, including those that were lost and restored.
     fn entries(&self) -> Vec<Entry> {
         let mut all: Vec<Entry> = self.machines.iter().cloned().map(Entry::Machine).collect();
         all.extend(self.planned.clone().map(|cells| Entry::Planned { cells }));
@@ -179,7 +179,7 @@ impl Runs {
         self.runs.iter().filter(of).count() as u64
     }
 
-    /// Takes an entry in.
+    /// Adds an entry.
     fn take(&mut self, entry: Entry) -> Result<(), Misplaced> {
         let next = |what, found: u64, expected: usize| match found == expected as u64 {
             true => Ok(()),
@@ -223,7 +223,7 @@ impl Runs {
         Ok(())
     }
 
-    /// A design of which a replicate comes behind its end has not ended.
+    /// Marks a design as not ended, since a replicate follows its end.
     fn goes_on(&mut self, design: u64) {
         if let Some(row) = usize::try_from(design).ok().and_then(|at| self.designs.get_mut(at)) {
             row.stopped = None;
@@ -258,7 +258,7 @@ impl Runs {
     }
 }
 
-/// Appends to a log, and keeps what stands in it.
+/// Appends to a log, and keeps its content.
 #[derive(Debug)]
 pub struct RunsWriter {
     _lock: Lock,
@@ -271,7 +271,7 @@ impl RunsWriter {
     /// Begins the log of the archive `dir`, which must have none.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Busy`] if somebody else writes the archive.
+    /// [`Error::Io`], [`Error::Busy`] if another process writes the archive.
     pub fn create(dir: &Path) -> Result<Self> {
         let lock = Lock::take(dir)?;
         let path = path(dir);
@@ -279,11 +279,11 @@ impl RunsWriter {
         Ok(Self { _lock: lock, path, file, runs: Runs::default() })
     }
 
-    /// Goes on with the log of the archive `dir`; a line that was cut short is cut off. Of a damaged log what is whole is taken into a
-    /// new one; the old one stays beside it under another name, which is returned with what is wrong with it.
+    /// Resumes the log of the archive `dir`; an incomplete last line is truncated. The intact part of a damaged log goes into a new
+    /// one; the old one stays next to it under another name, which is returned with the damage.
     ///
     /// # Errors
-    /// As [`Runs::salvage`], and [`Error::Busy`] if somebody else writes the archive.
+    /// As [`Runs::salvage`], and [`Error::Busy`] if another process writes the archive.
     pub fn resume(dir: &Path) -> Result<(Self, Option<(Damage, PathBuf)>)> {
         let lock = Lock::take(dir)?;
         let (mut runs, damage) = Runs::salvage(dir)?;
@@ -294,21 +294,21 @@ impl RunsWriter {
         Ok((Self { _lock: lock, path, file, runs }, mended))
     }
 
-    /// What stands in the log.
+    /// The content of the log.
     pub fn runs(&self) -> &Runs {
         &self.runs
     }
 
-    /// Appends a line and brings it to the medium.
+    /// Appends a line and syncs it to disk.
     ///
     /// # Errors
-    /// [`Error::Io`], such as for a full disk; the lines before stay, and half a line is cut off.
+    /// [`Error::Io`], such as for a full disk; the lines before stay, and a partial line is truncated.
     pub fn push(&mut self, entry: Entry) -> Result<()> {
         let line =
             line::encode(self.runs.lines + 1, &entry).map_err(std::io::Error::from).tried("write", &self.path)?;
         let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
         if written.is_err() {
-            // Best effort: a reader passes over half a line at the end anyway.
+            // Best effort: a reader ignores a partial last line anyway.
             let _ = self.file.set_len(self.runs.whole);
         }
         written.tried("write", &self.path)?;
@@ -320,8 +320,8 @@ impl RunsWriter {
     }
 }
 
-/// Puts a log that is made of what is whole in the place of a damaged one, and returns where that is now. Whatever happens meanwhile,
-/// one of the two is there under the log's name.
+/// Replaces a damaged log by one made of its intact lines, and returns the damaged one's new path. At every moment one of the two has
+/// the log's name.
 fn mend(path: &Path, runs: &mut Runs) -> Result<PathBuf> {
     let beside = |ending: &str| {
         let mut name = path.as_os_str().to_owned();
@@ -462,7 +462,7 @@ mod tests {
         assert!(half_made.len() == 2 && half_made.iter().all(|path| litter.contains(path)), "{half_made:?}");
         drop(tables);
         assert!(!tmp.exists());
-        // Whole ones have been there under the same names, the index besides.
+        // Complete tables had the same names, and so had the index.
         written.make_tables(dir.path()).unwrap();
         let whole = listed(&dir.path().join("tables"));
         assert!(whole.len() == 6 && whole.iter().all(|path| litter.contains(path)), "{whole:?}");
@@ -511,8 +511,8 @@ mod tests {
         assert!(Runs::read(dir.path()).unwrap_err().to_string().contains("contains no benchmark"));
     }
 
-    /// Whatever lines are taken out, changed, doubled or moved: what is left is what was written, and the end is believed only if
-    /// everything is there. What is made of it is whole.
+    /// Whichever lines are removed, changed, duplicated or moved: the remaining ones are as written, and the end is accepted only
+    /// if nothing is missing. The mended log is intact.
     #[test]
     fn intact_lines_of_damaged_log_are_used() {
         let dir = tempfile::tempdir().unwrap();
@@ -583,8 +583,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4000))]
-        /// Lines taken out, then the end cut off, then bytes changed: a log is refused, or both designs are there, and every process
-        /// whose line is whole.
+        /// Lines removed, then the end cut off, then bytes changed: the log is refused, or has both designs and every process whose
+        /// line is intact.
         #[test]
         fn lost_design_is_reported(
             out in proptest::collection::vec(0..22_usize, 0..15),

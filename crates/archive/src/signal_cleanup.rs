@@ -1,7 +1,7 @@
-//! Removes files that are half written if a signal ends the program.
+//! Removes half-written files if a signal ends the program.
 //!
-//! Whoever presses Ctrl-C shall not find half a page beside his archives, under a name that says nothing to him. The signals
-//! that end a program are caught while a [`SignalCleanup`] lives; then the program ends by the signal as it would have.
+//! Ctrl-C must not leave half a page next to the archives, under a meaningless name. The signals that end a program are
+//! caught while a [`SignalCleanup`] lives; then the signal ends the program as it would have.
 
 use crate::error::{Result, Tried};
 use crate::{Lock, TablesWriter};
@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Sent by a user or by the system. One that is ignored (nohup) stays so.
+/// Sent by a user or by the system. One that is ignored (nohup) stays ignored.
 const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// Files, and the folder that they are in if that goes too.
+/// Files, and their folder if that is removed too.
 struct Paths {
     files: Vec<CString>,
     folder: Option<CString>,
 }
 
-/// What to remove, null if nothing: one thing at a time is written.
+/// The paths to remove, null if none: only one output is written at a time.
 static PATHS: AtomicPtr<Paths> = AtomicPtr::new(null_mut());
 
 /// While it lives, a signal that ends the program removes its files first.
@@ -32,17 +32,17 @@ impl SignalCleanup {
     /// The file at `path`, which is about to be made.
     ///
     /// # Errors
-    /// The path holds a zero.
+    /// The path contains a NUL byte.
     pub fn file(path: &Path) -> Result<Self> {
         let paths = Paths { files: vec![c_path(path)?], folder: None };
         Ok(Self::begin(paths, |_| true))
     }
 
-    /// The `files` of a folder, and last the folder itself. Who catches the signals already goes on doing so, and calls [`remove`]
-    /// before it ends the program.
+    /// The `files` of a folder, and last the folder itself. A handler that catches the signals already stays in place, and calls
+    /// [`remove`] before it ends the program.
     ///
     /// # Errors
-    /// A path holds a zero.
+    /// A path contains a NUL byte.
     pub fn folder(files: &[PathBuf]) -> Result<Self> {
         let mut files = files.iter().map(|path| c_path(path)).collect::<Result<Vec<_>>>()?;
         let folder = files.pop();
@@ -52,7 +52,7 @@ impl SignalCleanup {
     /// The tables that are being made in the archive `dir`, and its lock if it is this process's.
     ///
     /// # Errors
-    /// A path holds a zero.
+    /// A path contains a NUL byte.
     pub fn tables(dir: &Path) -> Result<Self> {
         let lock = Lock::of_this_process(dir);
         let files: Vec<PathBuf> = lock.into_iter().chain(TablesWriter::litter(dir)).collect();
@@ -60,7 +60,7 @@ impl SignalCleanup {
     }
 
     fn begin(paths: Paths, wanted: impl Fn(&libc::sigaction) -> bool) -> Self {
-        // Kept for ever: a handler may be reading it while this is dropped. It is some paths for each thing that is written.
+        // Never freed: a handler may be reading it while this is dropped. It is a few paths per output.
         PATHS.store(Box::into_raw(Box::new(paths)), Ordering::SeqCst);
         Self { before: SIGNALS.map(|signal| catch(signal, &wanted)) }
     }
@@ -75,7 +75,7 @@ impl Drop for SignalCleanup {
         PATHS.store(null_mut(), Ordering::SeqCst);
         for (signal, before) in SIGNALS.into_iter().zip(&self.before) {
             if let Some(before) = before {
-                // SAFETY: what the kernel itself handed out for this signal.
+                // SAFETY: the action that the kernel returned for this signal.
                 unsafe { libc::sigaction(signal, before, null_mut()) };
             }
         }
@@ -86,7 +86,7 @@ impl Drop for SignalCleanup {
 pub fn remove() {
     // SAFETY: never freed, and not changed after it was stored.
     let Some(paths) = (unsafe { PATHS.swap(null_mut(), Ordering::SeqCst).as_ref() }) else { return };
-    // SAFETY: each name ends with a zero; the calls are async-signal-safe.
+    // SAFETY: each name ends with NUL; the calls are async-signal-safe.
     unsafe {
         for file in &paths.files {
             libc::unlink(file.as_ptr());
@@ -106,7 +106,7 @@ extern "C" fn on_signal(signal: libc::c_int) {
     }
 }
 
-/// Has a signal end the program by way of [`on_signal`], if what it does before is `wanted` to be replaced; that, unless it is ignored.
+/// Installs [`on_signal`] for a signal, unless the signal is ignored or its action is not `wanted` to be replaced; returns that action.
 fn catch(signal: libc::c_int, wanted: impl Fn(&libc::sigaction) -> bool) -> Option<libc::sigaction> {
     // SAFETY: plain data, valid when zeroed; both structures live until the calls return, and the handler makes only
     // async-signal-safe calls.
@@ -133,7 +133,7 @@ mod tests {
     /// Starts the test of that name as a process that writes until killed; returns once `there` has data.
     fn writer(test: &str, there: &Path) -> Child {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        // SAFETY: async-signal-safe calls. Whoever runs the tests in the background may ignore some of them.
+        // SAFETY: async-signal-safe calls. Tests that run in the background may inherit some of the signals as ignored.
         unsafe {
             command.pre_exec(|| {
                 SIGNALS.iter().for_each(|signal| {

@@ -1,4 +1,4 @@
-//! An archive that is being made: it stands under a name of its own beside its place until all of it is there.
+//! An archive that is being created: it has a temporary name next to its destination until it is complete.
 
 use crate::error::Tried as _;
 use crate::{Archive, Error, Result};
@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
-/// It goes if it is not finished.
+/// Removed when dropped unfinished.
 #[derive(Debug)]
 pub struct Staged {
     folder: PathBuf,
@@ -14,7 +14,7 @@ pub struct Staged {
 }
 
 impl Staged {
-    /// Whether an archive of so many bytes could be written, before anything is measured: the place is one for it, and has room. Leaves
+    /// Checks, before anything is measured, that an archive of `bytes` could be written: `place` is suitable, and has space. Leaves
     /// nothing there.
     ///
     /// # Errors
@@ -25,7 +25,7 @@ impl Staged {
         staged.room(bytes).map_err(|source| Error::NoSpace { path: staged.place.clone(), bytes, source })
     }
 
-    /// A folder beside `place`.
+    /// Creates a folder next to `place`.
     ///
     /// # Errors
     /// It cannot be made.
@@ -38,17 +38,17 @@ impl Staged {
         Ok(Self { folder, place })
     }
 
-    /// Where it stands until it is finished.
+    /// The folder until it is finished.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where it will stand.
+    /// Its destination.
     pub fn place(&self) -> &Path {
         &self.place
     }
 
-    /// Takes so many bytes for a moment.
+    /// Allocates `bytes` for a moment.
     fn room(&self, bytes: u64) -> std::io::Result<()> {
         let file = File::create(self.folder.join("room"))?;
         let bytes = libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX);
@@ -58,13 +58,13 @@ impl Staged {
         }
         let error = std::io::Error::last_os_error();
         match error.raw_os_error() {
-            // The file system cannot tell.
+            // The file system cannot allocate in advance.
             Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINTR) => Ok(()),
             _ => Err(error),
         }
     }
 
-    /// Puts it at its place, from which what was there has been moved.
+    /// Moves it to its destination, from which anything older has been moved away.
     ///
     /// # Errors
     /// It cannot be renamed.
@@ -74,7 +74,7 @@ impl Staged {
     }
 }
 
-/// Without a slash at the end, which names beside it cannot be made from.
+/// Removes a slash at the end, to which no suffix could be added.
 fn plain(place: &Path) -> PathBuf {
     place.components().collect()
 }

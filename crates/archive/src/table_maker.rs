@@ -1,11 +1,11 @@
-//! From an archive to its tables, whatever kind it is of: the rooms that write a log implement [`TableMaker`], and who opens
-//! archives hands in all of them. So nobody above asks an archive for its kind in order to open it.
+//! Makes the tables of an archive of any kind: the rooms that write a log implement [`TableMaker`], and a program that opens
+//! archives passes all of them. So no caller needs to know an archive's kind to open it.
 
 use crate::{Archive, ArchiveKind, Error, Lock};
 use model::Context;
 use std::path::{Path, PathBuf};
 
-/// What a [`TableMaker`] failed with: an error of its own room.
+/// The error with which a [`TableMaker`] failed: one of its own room.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Makes the tables of some kinds of archives from their log.
@@ -16,7 +16,7 @@ pub trait TableMaker {
     /// Where its log is in the archive `dir`.
     fn log(&self, dir: &Path) -> PathBuf;
 
-    /// Whether its log may be read while it is written; the tables of such an archive are made anew each time it is opened.
+    /// Whether its log may be read while it is written; the tables of such an archive are rebuilt each time it is opened.
     fn reads_live(&self) -> bool;
 
     /// Reports that an archive is opened whose tables must be made first; `live` if it is being written.
@@ -28,58 +28,58 @@ pub trait TableMaker {
     /// Those of its room.
     fn make(&self, dir: &Path, context: &Context) -> Result<TableCounts, Failure>;
 
-    /// The same where `meta.json` cannot be read, and why: from the log alone.
+    /// The same from the log alone, where `meta.json` cannot be read; `why` is the reason.
     ///
     /// # Errors
     /// As [`TableMaker::make`].
     fn make_without_meta(&self, dir: &Path, why: Error, context: &Context) -> Result<TableCounts, Failure>;
 }
 
-/// What tables were made of: how many of what, for people.
+/// Counts of what the tables were made from and of what was found, for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableCounts {
     /// What the log holds, such as 12 events.
     pub read: (u64, &'static str),
-    /// What came of it, such as 3 operations.
+    /// What was found in it, such as 3 operations.
     pub found: (u64, &'static str),
 }
 
-/// Why an archive cannot be opened, or its tables not be made.
+/// Why an archive cannot be opened, or its tables cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// It cannot be opened.
     #[error(transparent)]
     Archive(#[from] Error),
-    /// It can, and has no tables, and they cannot be made.
+    /// It has no tables, and they cannot be made.
     #[error(transparent)]
     Tables(Failure),
-    /// Nobody makes tables of this kind.
+    /// There is no table maker for this kind.
     #[error("this program makes no tables of {0}")]
     NoMaker(ArchiveKind),
 }
 
 impl OpenError {
-    /// Whether the archive was read, and only its place is at fault: no space, no quota, or not a place to write to.
+    /// Whether the archive was read, and only its location is at fault: no space, no quota, or not writable.
     pub fn lacks_room(&self) -> bool {
         matches!(self, Self::Tables(failure) if crate::error::lacks_room(&**failure))
     }
 }
 
-/// Opens the archive at `dir`, making its tables first if it has none, as after a recording that was cut short.
+/// Opens the archive at `dir`, making its tables first if it has none, as after an interrupted recording.
 ///
 /// # Errors
 /// It cannot be read, is being written, or its tables cannot be made.
 pub fn open(dir: &Path, makers: &[&dyn TableMaker], context: &Context) -> Result<Archive, OpenError> {
     let archive = Archive::open(dir)?;
     let maker = maker_of(archive.meta().kind, makers)?;
-    // Of an archive that is being written the tables are of when somebody opened it before.
+    // The tables of an archive that is being written are as old as its last opening.
     let live = maker.reads_live() && Lock::is_free(dir).is_err();
     if archive.has_tables() && !live {
         return Ok(archive);
     }
-    // Who writes it holds the lock until its end.
+    // The writer of a live archive holds the lock until it ends.
     let _lock = if live { None } else { Some(Lock::take(dir).map_err(|error| OpenError::Tables(error.into()))?) };
-    // Whoever held the lock before may have made them.
+    // The previous holder of the lock may have made them.
     if live || !archive.has_tables() {
         maker.report_start(dir, live);
         maker.make(dir, context).map_err(OpenError::Tables)?;
@@ -87,13 +87,14 @@ pub fn open(dir: &Path, makers: &[&dyn TableMaker], context: &Context) -> Result
     Ok(Archive::open(dir)?)
 }
 
-/// Makes the tables of the archive at `dir` anew. Where `meta.json` is gone or damaged, whichever log is there says whose they are.
+/// Rebuilds the tables of the archive at `dir`. If `meta.json` is missing or damaged, the log that exists selects the table
+/// maker.
 ///
 /// # Errors
 /// As [`open`].
 pub fn remake(dir: &Path, makers: &[&dyn TableMaker], context: &Context) -> Result<TableCounts, OpenError> {
     let logged = makers.iter().find(|maker| maker.log(dir).is_file());
-    // In a folder that is no archive nothing is made, not even a lock.
+    // Nothing is created in a folder that is not an archive, not even a lock.
     let _lock = logged.map(|_| Lock::take(dir)).transpose()?;
     let made = match (Archive::open(dir), logged) {
         (Ok(archive), _) => maker_of(archive.meta().kind, makers)?.make(dir, context),
@@ -113,7 +114,7 @@ mod tests {
     use crate::{Meta, TablesWriter};
     use std::cell::RefCell;
 
-    /// Writes down what it was asked for.
+    /// Records its calls.
     struct Maker {
         kinds: &'static [ArchiveKind],
         log: &'static str,

@@ -1,11 +1,11 @@
 //! Which versions of each part of an archive this program reads, with a line of history each, and how an older one is
 //! brought up to date.
 //!
-//! There are three, because they change apart: the folder, the records of the log, the tables. Raising one means: add
-//! a line here, say in `ADDED` what stands in a new column of an old file, and keep an archive of the version before
-//! in `tests/archives/`, where a test opens every one for ever.
+//! There are three, because they change independently: the folder, the records of the log, the tables. Raising one
+//! means: add a line here, define in `ADDED` the value of a new column in an old file, and keep an archive of the
+//! previous version in `tests/archives/`, where a test opens every one of them.
 //!
-//! A column that is optional, or a column nobody asks for, needs no new version: readers match columns by name.
+//! A column that is optional, or that no reader requests, needs no new version: readers match columns by name.
 
 use crate::error::{Error, Result};
 use model::table::Cell;
@@ -16,30 +16,30 @@ use std::path::Path;
 pub struct Version {
     /// Its number.
     pub number: u32,
-    /// What it brought.
+    /// The change it introduced.
     pub what: &'static str,
 }
 
-/// The folder: `meta.json` and which files stand where.
+/// The folder: `meta.json` and which files are where.
 pub const FOLDER: &[Version] = &[Version { number: 1, what: "meta.json, events.log, tables/ with index.json" }];
 
 /// The chunks of `events.log`. The records in them have a version of their own, [`model::event::EVENT_VERSION`].
 pub const LOG: &[Version] = &[Version { number: 1, what: "chunks of 64-byte headers and LZ4 payloads" }];
 
-/// A required column that older tables lack, and what it would have held.
+/// A required column that older tables lack, and the value that it would have had.
 struct Added {
     table: &'static str,
     column: &'static str,
-    /// The table version that brought it.
+    /// The table version that introduced it.
     version: u32,
     was: fn() -> Cell,
 }
 
-/// Version 2 of the tables gave each cell its design; archives of version 1 tell one from another by the cells' order
-/// only, and are read as if they had one.
+/// Version 2 of the tables gave each cell its design; archives of version 1 distinguish designs only by the cells'
+/// order, and are read as if they had one design.
 const ADDED: &[Added] = &[Added { table: "cells", column: "design", version: 2, was: || Cell::I64(0) }];
 
-/// A value that older tables hold where there was none.
+/// A value that older tables have in place of an empty cell.
 struct FormerDefault {
     table: &'static str,
     column: &'static str,
@@ -58,10 +58,10 @@ pub fn newest(history: &[Version]) -> u32 {
     history.iter().map(|v| v.number).max().unwrap_or(0)
 }
 
-/// Refuses what is newer than this program, and what no program ever wrote.
+/// Rejects versions newer than this program, and version 0, which never existed.
 ///
 /// # Errors
-/// [`Error::Newer`], which says which Fathom is needed; [`Error::Damaged`] for version 0.
+/// [`Error::Newer`] with the Fathom that is needed; [`Error::Damaged`] for version 0.
 pub fn check(path: &Path, what: &'static str, found: u32, newest: u32, made_by: &str) -> Result<()> {
     match found {
         0 => Err(Error::Damaged {
@@ -74,13 +74,14 @@ pub fn check(path: &Path, what: &'static str, found: u32, newest: u32, made_by: 
     }
 }
 
-/// What stands in a required column that a table of an older version does not have; `None` if that version had it, so
-/// that its absence is damage.
+/// Returns the value of a required column that a table of an older version lacks; `None` if that version had the
+/// column, so that its absence is damage.
 pub fn missing_column(table: &str, column: &str, version: u32) -> Option<Cell> {
     find(ADDED, table, column, version)
 }
 
-/// The value that meant nothing in a column of an older version's tables; `None` if each meant what it says.
+/// Returns the value that meant an empty cell in a column of an older version's tables; `None` if there is no such
+/// value.
 pub fn meant_nothing(table: &str, column: &str, version: u32) -> Option<Cell> {
     NOTHING.iter().find(|n| n.table == table && n.column == column && version < n.version).map(|n| (n.was)())
 }

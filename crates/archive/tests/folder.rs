@@ -337,7 +337,7 @@ fn enum_words_of_every_kind_round_trip() {
     assert_eq!(Operation::TABLE.name, "operations");
 }
 
-/// The kernel gives a request that flushes the sector 2^64 - 1, which tables of the first versions repeated.
+/// The kernel gives a flush request the sector 2^64 - 1, which tables of the first versions repeated.
 #[test]
 fn placeholder_sectors_of_older_tables_are_null() {
     let dir = tempfile::tempdir().unwrap();
@@ -387,7 +387,7 @@ fn archives_of_every_version_open() {
     }
 }
 
-/// Version 1 knew no designs, no marks and no gates: what it lacks is empty, and its cells are of one design.
+/// Version 1 had no designs, marks or gates: these are empty, and its cells belong to one design.
 #[test]
 fn version_1_benchmark_is_readable() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives/v1-bench");

@@ -1,5 +1,4 @@
-//! The log against what may happen to it: every undamaged chunk comes back, nothing is invented, what is missing is
-//! said.
+//! Damages the log in many ways: every undamaged chunk is read, nothing is invented, and missing events are reported.
 
 use archive::{LogReader, LogWriter};
 use model::event::{ANY_CPU, Header, OpBegin, RqDone, Statement};
@@ -56,7 +55,7 @@ fn loss(event: &Event) -> (u64, u64, u64, bool) {
     (x.start_ns, event.header.time_ns, x.events, x.bound == 1)
 }
 
-/// Whether the log could take no more.
+/// Whether the log was full.
 fn full(error: &archive::Error) -> bool {
     matches!(error, archive::Error::Full { .. })
 }

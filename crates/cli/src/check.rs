@@ -1,4 +1,4 @@
-//! `fathom check`: a contract of what a command asks of files and disk.
+//! `fathom check`: a contract of a command's use of files and disk.
 
 use crate::{Usage, args, destination, link, output};
 use analysis::check::{self, Contract};

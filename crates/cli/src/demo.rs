@@ -1,6 +1,6 @@
-//! `fathom demo`: the whole way once, on the disk that the folder is on. Where the kernel does not let itself be traced (a
-//! container, an ordinary user, no BTF), the same is shown on a recording that comes with the program, and what needs no
-//! tracing is measured.
+//! `fathom demo`: one complete pass, on the disk that holds the folder. Where the kernel cannot be traced (a container, an
+//! ordinary user, no BTF), the same is shown on a recording that comes with the program, and whatever needs no tracing is
+//! measured.
 
 use crate::{args, export, link, notices, output, own_load, progress, report};
 use anyhow::{Context as _, Result, bail};
@@ -33,7 +33,7 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
     };
     progress::clear(&context);
     if context.cancelled() {
-        // A page of half a load would take the place of a whole one's.
+        // A page of an incomplete load would replace that of a complete one.
         eprintln!("fathom: interrupted; the recording so far is in {}", archive.shown());
         return Ok(ExitCode::from(crate::output::INTERRUPTED));
     }

@@ -1,6 +1,6 @@
-//! Where a verb's result goes that `-o` (or `--csv`, `--markdown`) names: a file, which is replaced by a whole one only, or standard
-//! output, which `-` names for everything that is one file. An archive, or a table a file, is a folder: for those `-` is refused, before
-//! anything is measured.
+//! The destination of a result, named by `-o` (or `--csv`, `--markdown`): a file, which is only replaced by a complete one, or standard
+//! output, which `-` stands for if the result is one file. An archive, or one file per table, is a folder: for those `-` is refused
+//! before anything is measured.
 
 use crate::{Usage, output};
 use anyhow::{Context as _, Result};
@@ -17,10 +17,10 @@ pub fn is_stdout(output: &Path) -> bool {
     output.as_os_str() == STDOUT
 }
 
-/// Writes what `fill` writes; nothing is returned if the reader of standard output left before its end.
+/// Writes what `fill` writes; returns nothing if the reader of standard output left early.
 ///
 /// # Errors
-/// What the system refuses.
+/// The output cannot be written.
 pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> Result<Option<T>> {
     if !is_stdout(output) {
         return Ok(Some(atomic_file::write(output, fill)?));
@@ -32,10 +32,10 @@ pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<T
     }
 }
 
-/// Writes a text. On a terminal nothing of it can act; into a pipe goes what a file would have.
+/// Writes a text. On a terminal it is escaped; a pipe gets the same bytes as a file.
 ///
 /// # Errors
-/// What the system refuses.
+/// The output cannot be written.
 pub fn text(output: &Path, text: &str) -> Result<()> {
     if is_stdout(output) && io::stdout().is_terminal() {
         output::text(text);
@@ -47,7 +47,7 @@ pub fn text(output: &Path, text: &str) -> Result<()> {
 /// Refuses `--json` beside a page that takes standard output for itself.
 ///
 /// # Errors
-/// Both are asked for.
+/// Both are requested.
 pub fn not_both(json: bool, output: Option<&Path>) -> Result<()> {
     match json && output.is_some_and(is_stdout) {
         true => Err(Usage("--json and -o - both ask for standard output; give the page a name".into()).into()),
@@ -55,10 +55,10 @@ pub fn not_both(json: bool, output: Option<&Path>) -> Result<()> {
     }
 }
 
-/// The name of an archive or another folder that is to be made.
+/// Accepts the name of an archive or another folder to be created.
 ///
 /// # Errors
-/// It stands for standard output.
+/// The name stands for standard output.
 pub fn folder(output: PathBuf) -> Result<PathBuf, String> {
     match is_stdout(&output) {
         true => Err("the result is a folder, which cannot go to standard output; a folder of that name is ./-".into()),
@@ -66,7 +66,7 @@ pub fn folder(output: PathBuf) -> Result<PathBuf, String> {
     }
 }
 
-/// Takes such a name from the command line.
+/// Parses such a name from the command line.
 pub fn folder_parser() -> ValueParser {
     PathBufValueParser::new().try_map(folder).into()
 }

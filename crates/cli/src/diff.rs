@@ -1,4 +1,4 @@
-//! `fathom diff`: two recordings beside each other.
+//! `fathom diff`: compares recordings.
 
 use crate::{Usage, args, destination, link, output, progress};
 use analysis::diff;
@@ -14,7 +14,7 @@ pub fn recording(path: &Path, of_bench: &'static str, json: bool) -> Result<Arch
     Ok(runner::archives::recording(path, of_bench, &|path| Ok(link::open(path, &progress::context(json))?))?)
 }
 
-/// The recordings that the page shows: of several a side the middle ones, of which the table is, too.
+/// Returns the recordings that the page shows: with several per side the middle ones, which the table shows, too.
 fn shown_on_page<'a>(args: &'a args::Diff, diff: &diff::contract::Diff) -> Result<[&'a PathBuf; 2]> {
     let all: Vec<&PathBuf> = args.recordings.iter().chain(&args.with).collect();
     let middle = diff.recordings.as_ref().map_or([0, 1], |r| [r.middle_a, args.recordings.len() + r.middle_b]);
@@ -58,7 +58,7 @@ pub fn run(args: &args::Diff) -> Result<ExitCode> {
     for statement in &slower {
         eprintln!("fathom: slower: {}", shown(statement));
     }
-    // A build that compares nothing must not pass for one that is no slower.
+    // A build without a comparison must not pass for one that is no slower.
     let compared = !diff.withheld && diff.latency_ns.ratio_interval.is_some();
     if !compared {
         eprintln!("fathom: --fail-on: no verdict: {}", shown(&diff.why));

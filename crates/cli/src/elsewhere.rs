@@ -1,7 +1,6 @@
-//! Verbs that are programs of their own, started in this one's place: beside it, or wherever PATH has them, as git finds its verbs.
+//! Verbs that are separate programs and replace this process: found next to it or in PATH, as git finds its commands.
 //!
-//! An SQL engine takes longer to compile than everything else together, and is four times as large. Whoever records on a phone needs
-//! none.
+//! An SQL engine takes longer to compile than everything else together, and is four times as large. Recording on a phone needs none.
 
 use anyhow::{Result, anyhow};
 use model::text::ShownPath as _;
@@ -11,10 +10,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The program that has the verbs of SQL.
+/// The program that implements the SQL verbs.
 const SQL: &str = "fathom-sql";
 
-/// Becomes `fathom-sql` with the words of this command line, which were understood; returns only if it cannot.
+/// Becomes `fathom-sql` with the arguments of this command line, which have been parsed; returns only on failure.
 ///
 /// # Errors
 /// There is no such program, or it cannot be started.
@@ -22,12 +21,12 @@ pub fn sql() -> Result<Infallible> {
     with(std::env::args_os().skip(1).collect())
 }
 
-/// Whether a path of archives names a fleet, which `fathom-sql` alone can open.
+/// Whether a path names a fleet, which only `fathom-sql` can open.
 pub fn is_fleet(place: &Path) -> bool {
     place.to_str().is_some_and(|word| word.starts_with("s3://")) || place.join("fleet.json").is_file()
 }
 
-/// Becomes `fathom-sql` with the words of `fathom fleet report`.
+/// Becomes `fathom-sql` with the arguments of `fathom fleet report`.
 ///
 /// # Errors
 /// As [`sql`].
@@ -48,7 +47,7 @@ fn with(words: Vec<OsString>) -> Result<Infallible> {
     let mut command = Command::new(&program);
     command.args(words);
     if let Some(own) = own {
-        // Archives without tables get them from here.
+        // `fathom-sql` runs this program to build the tables of archives without any.
         command.env("FATHOM", own);
     }
     let error = command.exec();

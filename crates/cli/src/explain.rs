@@ -1,4 +1,4 @@
-//! `fathom explain`: what a recording's statements lose their time to.
+//! `fathom explain`: where the time of a recording's statements goes.
 
 use crate::{args, diff, output};
 use anyhow::Result;

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 
 pub fn run(args: &args::Export) -> Result<()> {
-    // Neither has an event log, nor anything with layers: what would be written is an empty trace.
+    // Other kinds have neither an event log nor anything with layers: the trace would be empty.
     if (args.perfetto || args.events)
         && let Ok(meta) = archive::Meta::read(&args.archive)
         && meta.kind != ArchiveKind::Trace
@@ -41,7 +41,7 @@ pub fn run(args: &args::Export) -> Result<()> {
     let output =
         args.output.clone().unwrap_or_else(|| beside(&args.archive, if args.parquet { "parquet" } else { "csv" }));
     let output = destination::folder(output).map_err(|why| Usage(format!("--output: {why}")))?;
-    // Some of the tables are not all of them: they are removed.
+    // After an interruption an incomplete set of tables is removed.
     progress::end_on_signal(&context);
     let tables = match args.parquet {
         true => archive::export::parquet(&archive, &output, &context)?,
@@ -51,7 +51,7 @@ pub fn run(args: &args::Export) -> Result<()> {
     Ok(())
 }
 
-/// The event log as text, a line an event.
+/// Writes the event log as text, one event per line.
 fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
     let mut log = archive::LogReader::open(archive)?;
     let lines = |out: &mut dyn Write| {
@@ -60,7 +60,7 @@ fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
     destination::write(output.unwrap_or(Path::new("-")), lines).map(drop)
 }
 
-/// Writes the .pftrace of an archive; nothing is returned if the reader of standard output left.
+/// Writes the .pftrace of an archive; returns nothing if the reader of standard output left.
 pub fn perfetto(archive: &archive::Archive, output: &Path) -> Result<Option<formats::perfetto::Summary>> {
     let rows = analysis::Rows::load(archive)?;
     let tables = formats::perfetto::Tables {

@@ -1,4 +1,4 @@
-//! `fathom fix`: the remedies for a command, what each brings, and the best of them set for good.
+//! `fathom fix`: the remedies for a command, what each gains, and the best of them applied permanently.
 
 use crate::bench::ab::measured;
 use crate::output::{self, INTERRUPTED};
@@ -67,7 +67,7 @@ fn list(remedies: &[Remedy]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Nothing was tried: that is an answer, not a failure.
+/// Reports that nothing was tried, which is a result, not a failure.
 fn nothing(args: &args::Fix, untried: &Fixed) -> Result<ExitCode> {
     let mut value = serde_json::to_value(untried)?;
     value["archive"] = serde_json::Value::Null;

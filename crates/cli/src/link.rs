@@ -9,7 +9,7 @@ use model::{Context, counted};
 use recorder::link::FromEvents;
 use std::path::Path;
 
-/// Who makes an archive's tables, whatever its kind.
+/// The table makers for every kind of archive.
 const TABLE_MAKERS: [&dyn TableMaker; 2] =
     [&FromRuns { notify: &notices::print_run_notice }, &FromEvents { notify: &notices::print }];
 

@@ -1,5 +1,4 @@
-//! The program: a file a verb, each of which parses, composes and prints. What is measured, linked and computed lives
-//! in the rooms below.
+//! The program: one file per verb, which parses, composes and prints. The rooms below measure, link and compute.
 
 #[macro_use]
 mod output;
@@ -37,15 +36,15 @@ use clap::{CommandFactory, Parser};
 use model::text::ShownPath as _;
 use std::process::ExitCode;
 
-/// What this program was built of, for [`model::program`] to find in its file.
+/// The sources this program was built from, for [`model::program`] to find in the executable.
 static SOURCES: &str = concat!("fathom-sources:", env!("FATHOM_SOURCES"));
 
-/// What was asked for is not there: wrong usage that the parser cannot see.
+/// Wrong usage that the parser cannot detect: something requested does not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Usage(String);
 
-/// Somebody asked for the end before there was a result.
+/// The user interrupted before there was a result.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 struct Interrupted;

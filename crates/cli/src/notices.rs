@@ -1,4 +1,4 @@
-//! Prints the rooms' notices on stderr, a line each, with the program's name before it.
+//! Prints the rooms' notices on stderr, one per line, prefixed with the program's name.
 
 use anyhow::Result;
 use archive::Runs;
@@ -6,12 +6,12 @@ use recorder::Notice;
 use std::fmt::Display;
 use std::path::Path;
 
-/// Prints it.
+/// Prints a notice.
 pub fn say(what: &dyn Display) {
     what.to_string().lines().for_each(|line| eprintln!("fathom: {line}"));
 }
 
-/// The log of a benchmark; what it lacks is reported.
+/// Returns the log of a benchmark after printing its warnings.
 pub fn warned((runs, warnings): (Runs, Vec<String>)) -> Runs {
     warnings.iter().for_each(|warning| say(warning));
     runs

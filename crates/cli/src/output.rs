@@ -1,13 +1,13 @@
-//! Printing, also when nobody reads any more.
+//! Prints to stdout and stderr, even after the reader has gone.
 //!
-//! `fathom show T | head -1` closes the pipe after a line, and a recording must not be lost because its terminal is gone. The standard
-//! library's macros panic then; those below replace them everywhere in this program. What cannot be written to stderr is dropped. So is
-//! what cannot be written to a closed stdout, which is no failure; any other error, such as a full disk, is reported at the end, with
-//! exit status 1.
+//! `fathom show T | head -1` closes the pipe after one line, and a recording must not be lost because its terminal is gone. The
+//! standard library's macros panic then; the macros below replace them everywhere in this program. Output that cannot be written to
+//! stderr is dropped. So is output to a closed stdout, which is not a failure; any other error, such as a full disk, is reported at the
+//! end, with exit status 1.
 //!
-//! Names of files and processes, SQL and other machines' answers may contain control characters. They are escaped here, for all that is
-//! printed, so that none reaches the terminal; in JSON the escape means the same character. Only what `fathom export` writes to stdout
-//! as a file, and the lines of a workload ([`Stdout`]), are not escaped.
+//! Names of files and processes, SQL and data from other machines may contain control characters. Everything that is printed is escaped
+//! here, so that none reaches the terminal; in JSON the escape means the same character. Only what `fathom export` writes to stdout as
+//! a file, and the lines of a workload ([`Stdout`]), are not escaped.
 
 pub use model::shell_word as word;
 use model::text::harmless;
@@ -17,10 +17,10 @@ use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-/// The exit status of what was interrupted: a shell's for SIGINT.
+/// The exit status after an interruption: a shell's for SIGINT.
 pub const INTERRUPTED: u8 = 130;
 
-/// Why stdout took no more.
+/// The error with which stdout refused further output.
 static REFUSED: OnceLock<io::Error> = OnceLock::new();
 
 macro_rules! println {
@@ -41,7 +41,7 @@ pub fn out(text: Arguments<'_>) {
     all(&harmless(&text.to_string()));
 }
 
-/// Empties the terminal that stdout is.
+/// Clears the terminal on stdout.
 pub fn clear() {
     all("\x1b[H\x1b[2J");
 }
@@ -52,12 +52,12 @@ fn all(text: &str) {
     }
     let mut stdout = io::stdout().lock();
     if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        // Another thread may have met it first; both met the same.
+        // Another thread may have set it first; both got the same error.
         let _ = REFUSED.set(error);
     }
 }
 
-/// Stdout as a writer, for many lines; it never fails either.
+/// Stdout as a writer, for many lines; like the functions above it never fails.
 pub struct Stdout;
 
 impl Write for Stdout {
@@ -96,17 +96,17 @@ pub fn aside(text: Arguments<'_>) {
     let _ = io::stderr().lock().write_all(harmless(&text.to_string()).as_bytes());
 }
 
-/// Whether the reader of stdout has gone: what would be printed for ever need not be.
+/// Whether the reader of stdout has gone, so that endless output can stop.
 pub fn nobody_reads() -> bool {
     REFUSED.get().is_some()
 }
 
-/// Whether this is a reader of stdout that has gone.
+/// Whether the error means that the reader of stdout has gone.
 pub fn has_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::BrokenPipe
 }
 
-/// Prints what the parser of the command line returns: help or the version, which are results, or a usage error.
+/// Prints what the command line parser returns: help or the version, which are results, or a usage error.
 pub fn parsed(error: &clap::Error) -> ExitCode {
     let printed = error.print().and_then(|()| io::stdout().flush());
     let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));

@@ -1,4 +1,4 @@
-//! `fathom papers`: the papers' figures on this machine, their values and ours in columns of their own.
+//! `fathom papers`: the papers' figures on this machine, with their values and ours in separate columns.
 
 use crate::{Usage, args, bench, destination, link, notices, output, own_load, progress, report};
 use analysis::papers::list::{self, Listed, nothing_to_make};
@@ -9,7 +9,7 @@ use runner::once::Load;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The archives that are made where none is given.
+/// The archives that are created if none is given.
 const BENCH: &str = "papers-bench.fathom";
 const RECORDING: &str = "papers.fathom";
 
@@ -27,7 +27,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
     let (measured, made): (Vec<&Listed>, Vec<&Listed>) =
         wanted.iter().filter(|k| k.command.is_some()).partition(|k| !k.bench.is_empty());
     let mut text = list::overview(&all.paper, &wanted);
-    // An archive that is given makes the figures of its kind.
+    // A given archive provides the figures of its kind.
     let mut benchmark = None;
     for path in &args.archive {
         let kind = archive::Archive::open(path)?.meta().kind;
@@ -67,7 +67,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The message when no page can be made: an interruption, or nothing that could be measured. A page that is there stays.
+/// Reports that no page is made, after an interruption or because nothing could be measured. An existing page stays.
 fn without_page(args: &args::Papers, archive: &Path, code: ExitCode) -> ExitCode {
     if let Some(page) = args.output.as_ref().filter(|page| !destination::is_stdout(page)) {
         eprintln!(
@@ -79,16 +79,16 @@ fn without_page(args: &args::Papers, archive: &Path, code: ExitCode) -> ExitCode
     code
 }
 
-/// What came of measuring.
+/// The outcome of measuring.
 enum Made {
     /// The figures.
     Text(String),
-    /// None, for which the program ends with this status.
+    /// No figures; the program ends with this status.
     Not(ExitCode),
 }
 
-/// Draws the figures of a recording on a page beside it, if it was made for the purpose and no page of somebody else's is there.
-/// Otherwise prints how to.
+/// Draws the figures of a recording on a page next to it, if the recording was made for this purpose and no foreign page is
+/// there. Otherwise prints how to do so.
 fn draw(archive: &Path, own: bool) -> Result<()> {
     let page = report::beside(archive, "html");
     let there = std::fs::read_to_string(&page);
@@ -105,7 +105,7 @@ fn draw(archive: &Path, own: bool) -> Result<()> {
     Ok(())
 }
 
-/// A recording made for the purpose, as the papers ran it: 1,000 autocommit INSERTs, then scans. Nothing if it was interrupted.
+/// Makes a recording as in the papers: 1,000 autocommit INSERTs, then scans. Returns nothing if it was interrupted.
 fn recorded() -> Result<Option<PathBuf>> {
     let context = progress::context(false);
     progress::end_on_signal(&context);
@@ -123,7 +123,8 @@ fn recorded() -> Result<Option<PathBuf>> {
     Ok(Some(archive))
 }
 
-/// The figures that a benchmark makes: of the archive given, or of the workloads run for the purpose with the papers' values.
+/// Returns the figures of a benchmark: of the given archive, or of the workloads run for this purpose with the papers'
+/// values.
 fn scores(args: &args::Papers, figures: &[&Listed]) -> Result<Made> {
     let path = match args.archive.first() {
         Some(path) => path.clone(),

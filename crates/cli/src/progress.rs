@@ -5,7 +5,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::Context;
 use std::sync::Arc;
 
-/// A context whose progress is drawn on stderr, if that is a terminal and `quiet` is not asked for.
+/// A context whose progress is drawn on stderr, if that is a terminal and `quiet` is not set.
 pub fn context(quiet: bool) -> Context {
     let bar = ProgressBar::with_draw_target(
         None,
@@ -21,7 +21,7 @@ pub fn context(quiet: bool) -> Context {
             bar.set_length(total);
         }
         bar.set_position(done);
-        // Names of files and of benchmarks are others'.
+        // Names of files and of benchmarks are not trusted.
         bar.set_message(analysis::text::shown(what));
     }))
 }

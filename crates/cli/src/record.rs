@@ -1,4 +1,4 @@
-//! `fathom record`: from the command line to a request, and what came of it.
+//! `fathom record`: turns the command line into a request, and reports the result.
 
 use crate::{args, notices, output, progress};
 use anyhow::{Context as _, Result};
@@ -22,7 +22,7 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
         args::usage_error("--without names probes of the eBPF backend");
     }
     let mut request = request(args);
-    // Before anything that may fail or takes time: whoever waits for an answer sees it end.
+    // Before anything that may fail or take time: a process that waits for an acknowledgement sees the channel close.
     request.control = args.control.as_ref().map(Control::open).transpose().context("--control")?;
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
@@ -31,7 +31,7 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
     progress::clear(&context);
     let done = match done {
         Ok(done) => done,
-        // A shell's own statuses for a command that is not there or cannot be run.
+        // A shell's own statuses for a command that does not exist or cannot be run.
         Err(Error::Launch(error)) => {
             let code = error.exit_code();
             eprintln!("fathom: {:#}", anyhow::Error::new(error));
@@ -47,7 +47,7 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
             summarise(&args.output, &done);
         }
     }
-    // As perf does: a script that records shall not take part of a recording for all of it.
+    // As perf does: a script must not mistake an incomplete recording for a complete one.
     let status = if done.no_room && done.status == 0 { 1 } else { done.status };
     if done.no_room {
         let ended =
@@ -87,7 +87,8 @@ fn request(args: &args::Record) -> Request {
     }
 }
 
-/// The functions that `--op` names; those of ready-made operations are looked for here, since what is recorded matters.
+/// Returns the functions that `--op` names; those of predefined operations are looked up here, since they depend on
+/// what is recorded.
 fn functions(args: &args::Record) -> Vec<(PathBuf, String)> {
     let program = args.command.first().map(|word| word.as_os_str());
     let of = |operation: &Operation| match operation.functions(program) {

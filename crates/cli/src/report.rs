@@ -20,7 +20,7 @@ pub fn run(args: &args::Report) -> Result<()> {
         opened.push((link::open(path, &context)?, path.to_string_lossy().into_owned()));
     }
     let kinds: Vec<ArchiveKind> = opened.iter().map(|(archive, _)| archive.meta().kind).collect();
-    // Beside which archive the page is put, unless `-o` names another place.
+    // The archive that the page is put next to, unless `-o` names another place.
     let mut beside_of = args.archives.first();
     let page = match archives::content(&kinds, args.from.is_some() || args.to.is_some())? {
         Content::Recordings => archives::recordings(&opened, window(args)?)?,
@@ -60,7 +60,7 @@ fn benchmarks(archives: &[PathBuf]) -> Result<String> {
     Ok(report::bench_page(&title, &page)?)
 }
 
-/// The time that `--from` and `--to` ask for, in ns from the first operation.
+/// The time range of `--from` and `--to`, in ns from the first operation.
 fn window(args: &args::Report) -> Result<Option<(u64, u64)>> {
     if args.from.is_none() && args.to.is_none() {
         return Ok(None);

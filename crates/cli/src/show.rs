@@ -33,7 +33,7 @@ fn recording(archive: &Archive, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// A network run: throughput, and what limited it. Texts of the other machine cannot look like lines of their own.
+/// A network run: throughput, and what limited it. Texts of the other machine cannot pass for lines of this output.
 /// Time is on the page (`fathom report`).
 fn net(run: &Bench, json: bool) -> Result<()> {
     let page = page_of(std::slice::from_ref(run), &[])?;

@@ -249,7 +249,7 @@ pub enum Format {
     Parquet,
 }
 
-/// A name that is there.
+/// Accepts a name that is not blank.
 fn name(text: &str) -> Result<String, String> {
     let there = text.chars().any(|c| !c.is_whitespace());
     there.then(|| text.to_string()).ok_or_else(|| "expected a name, such as shelf-7".into())

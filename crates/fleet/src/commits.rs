@@ -111,7 +111,8 @@ pub struct DataFile {
 pub struct Commit {
     /// [`VERSION`].
     pub version: u32,
-    /// Identifies the writer and its commit: if a put succeeds and its answer is lost, the next attempt recognises its own commit.
+    /// Identifies the writer and its commit: if a put succeeds and its response is lost, the next attempt recognises its own
+    /// commit.
     #[serde(default)]
     pub id: String,
     /// Who made it.

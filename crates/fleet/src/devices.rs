@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Component, Path, PathBuf};
 
-/// Hashes that are asked for by one line: it is one argument of `ssh`, of which the kernel takes 128 KiB.
+/// Hashes requested by one line: it is one argument of `ssh`, which the kernel limits to 128 KiB.
 const AT_ONCE: usize = 100;
 
 /// A folder on a device, as given on the command line.
@@ -21,7 +21,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads a word; `None` if it names no device.
+    /// Parses a word; `None` if it names no device.
     ///
     /// # Errors
     /// It names a device, but no folder on it.
@@ -61,7 +61,7 @@ pub struct Found {
     pub log: String,
 }
 
-/// A line of shell that lists the archives below a folder; `quoted` makes a word of any text.
+/// Returns a shell command that lists the archives below a folder; `quoted` quotes a text as one word.
 pub fn listing(folder: &str, quoted: impl Fn(&str) -> String) -> String {
     format!(
         "cd {} && find . \\( -name meta.json -o -name events.log \\) -type f | while IFS= read -r m; do d=${{m%/*}}; \
@@ -72,7 +72,7 @@ pub fn listing(folder: &str, quoted: impl Fn(&str) -> String) -> String {
     )
 }
 
-/// The archives that a listing names, in order; of folders within each other the outer one, as in a folder here.
+/// Parses the archives of a listing, in order; of nested folders the outer one, as in a local folder.
 pub fn listed(text: &str) -> Vec<Found> {
     let mut all: Vec<Found> = text
         .lines()
@@ -96,7 +96,7 @@ pub fn listed(text: &str) -> Vec<Found> {
     all
 }
 
-/// Lines of shell that print the identities of these archives, so many at a time.
+/// Returns shell commands that print the identities of these archives, at most 100 per command.
 pub fn hashes(folder: &str, found: &[Found], quoted: impl Fn(&str) -> String) -> Vec<String> {
     let known: Vec<(usize, &Found, u64)> =
         found.iter().enumerate().filter_map(|(at, one)| Some((at, one, one.created_unix_ns?))).collect();
@@ -110,7 +110,7 @@ pub fn hashes(folder: &str, found: &[Found], quoted: impl Fn(&str) -> String) ->
                     out
                 });
                 let log = quoted(&format!("./{}/{}", one.path, one.log));
-                // As `Identity::of` has it: the time first, since two empty recordings are two.
+                // As in `Identity::of`: the time first, since two empty recordings must differ.
                 let _ = write!(line, "echo {at} $( {{ printf '{octal}'; cat {log}; }} | sha256sum ); ");
             }
             line.push('}');

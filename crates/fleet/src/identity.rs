@@ -1,10 +1,12 @@
-//! Which archive is which: by what its log holds, not by its name, so that a copy is the same recording and is added once.
+//! The identity of an archive: the content of its log, not its name, so that a copy is the same recording and is added
+//! once.
 //!
-//! The log is authoritative and never changes once it is complete; `meta.json` and the tables may be made anew. An archive that is
-//! still written has another identity a moment later.
+//! The log is authoritative and never changes once it is complete; `meta.json` and the tables may be rebuilt. An archive that is
+//! still being written has another identity a moment later.
 //!
-//! What is under test is not in an archive: host names and serial numbers are left out of its facts on purpose. So a device is
-//! named by whoever collects archives (`--device`, or a folder `device=NAME` on the way to them), else by vendor and model.
+//! An archive does not name the device under test: host names and serial numbers are left out of its facts on purpose. So the
+//! person who collects archives names the device (`--device`, or a folder `device=NAME` on the path to them); otherwise it is
+//! vendor and model.
 
 use archive::{Archive, Error, Result};
 use model::table::FactRow;
@@ -15,18 +17,18 @@ use std::path::{Component, Path, PathBuf};
 /// A day in ns.
 const DAY_NS: u64 = 86_400_000_000_000;
 
-/// What tells an archive from others.
+/// What distinguishes an archive from others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// What was under test.
+    /// The device under test.
     pub device: String,
     /// Hash of its log.
     pub run: String,
     /// The folder's name.
     pub archive: String,
-    /// When it was made, ns since 1970; what signed numbers have no room for (after 2262) is their end.
+    /// When it was made, ns since 1970; times that exceed a signed number (after 2262) become the largest one.
     pub created_unix_ns: i64,
-    /// Days since 1970 on which it was made (UTC).
+    /// The day on which it was made (UTC), in days since 1970.
     pub day: i32,
     /// Size of its log.
     pub log_bytes: u64,
@@ -60,14 +62,14 @@ pub fn date(day: i32) -> String {
     model::text::date(u64::try_from(day).unwrap_or(0).saturating_mul(DAY_NS)).chars().take(10).collect()
 }
 
-/// The folder's own name, also where it was given as `.` or through a link.
+/// The folder's own name, even if it was given as `.` or through a link.
 fn name(dir: &Path) -> String {
     let whole = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
     let given = dir.file_name().or(whole.file_name());
     given.map_or_else(|| dir.to_string_lossy().into_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// The hash and the size of the log; of an archive without one, of what it says of its tables.
+/// The hash and the size of the log; without a log, those of the index of the tables.
 fn run(archive: &Archive) -> Result<(String, u64)> {
     let dir = archive.dir();
     let logs = [archive::log::path(dir), archive::runs::path(dir)];
@@ -75,7 +77,7 @@ fn run(archive: &Archive) -> Result<(String, u64)> {
     let from = log.clone().unwrap_or_else(|| archive::tables::Index::path(dir));
     let failed = |source| Error::Io { action: "read", path: from.clone(), source };
     let mut file = archive::own_file::open(&from).map_err(failed)?;
-    // Two empty recordings are two.
+    // Two empty recordings must have different identities.
     let mut hash = Sha256::new_with_prefix(archive.meta().created_unix_ns.to_le_bytes());
     let (mut bytes, mut size) = (vec![0; 1 << 20], 0);
     loop {
@@ -91,7 +93,7 @@ fn run(archive: &Archive) -> Result<(String, u64)> {
     Ok((run, if log.is_some() { size } else { 0 }))
 }
 
-/// The name in a folder `device=NAME` on the way to the archive, as Hive lays data out; the nearest.
+/// The name in a folder `device=NAME` on the path to the archive, as in Hive's layout; the nearest.
 fn in_path(dir: &Path) -> Option<String> {
     let whole = std::path::absolute(dir).unwrap_or_else(|_| PathBuf::from(dir));
     let named = |part: Component<'_>| match part {

@@ -3,7 +3,7 @@
 //! ([`commits`], [`plan`]), archives on devices ([`devices`]), and the command line ([`args`]).
 //!
 //! A room of its own because it needs neither a store nor an engine: `sql`, which has both, is compiled only on request, and this is
-//! tested always.
+//! always tested.
 
 pub mod args;
 pub mod columns;

@@ -24,7 +24,7 @@ pub enum Class {
     Sql,
     /// Public or a command's, depending on the row's name.
     Mark,
-    /// The same, of a fact: public unless its name says otherwise.
+    /// The same, for a fact: public unless its name indicates otherwise.
     Fact,
 }
 
@@ -37,7 +37,7 @@ const PRIVATE_FACTS: [&str; 2] = ["trace.asked", "trace.left_running"];
 /// Text columns that are not public.
 const PRIVATE: &[(&str, &str, Class)] = &[
     ("shapes", "text", Class::Sql),
-    // It leads to what an application says of the same request elsewhere.
+    // It leads to an application's own data on the same request elsewhere.
     ("contexts", "traceparent", Class::Sql),
     ("files", "path", Class::Path),
     ("stacks", "functions", Class::Command),
@@ -50,7 +50,7 @@ const PRIVATE: &[(&str, &str, Class)] = &[
     ("facts", "value", Class::Fact),
     ("facts", "source", Class::Path),
     ("facts", "unknown", Class::Path),
-    // Of a comparison of commands, which are its cells' names.
+    // In a comparison of commands, the commands are the cells' names.
     ("designs", "question", Class::Command),
     ("designs", "baseline", Class::Command),
     ("designs", "design", Class::Command),
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use model::table::ColumnType;
 
-    /// Text columns whose words are Fathom's, the kernel's or the device's own. A new text column belongs here or into `PRIVATE`.
+    /// Text columns whose words are those of Fathom, the kernel or the device. A new text column belongs here or into `PRIVATE`.
     const PUBLIC: &[(&str, &[&str])] = &[
         ("shapes", &["kind"]),
         ("spans", &["layer", "kind", "flags"]),

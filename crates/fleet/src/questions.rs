@@ -88,9 +88,9 @@ const OPERATORS: [&str; 8] = ["as", "in", "over", "by", "and", "or", "when", "va
 
 /// Parts of a statement that some engine would misunderstand or refuse.
 ///
-/// - Names of columns are quoted: `date`, `offset`, `rows` and others are words of one dialect or another.
-/// - Sums are cast: a sum of whole numbers is a HUGEINT in DuckDB. A quotient is one of floating points, as `/` of whole
-///   numbers is cut off in one engine and not in another; so its divisor is cast.
+/// - Names of columns are quoted: `date`, `offset`, `rows` and others are keywords in some dialect.
+/// - Sums are cast: a sum of integers is a HUGEINT in DuckDB. Quotients are floating-point, as `/` of integers truncates
+///   in some engines and not in others; so the divisor is cast.
 /// - No `::`, backtick, backslash, median or QUALIFY; only functions of a short list.
 /// - No LIMIT within a subquery, and no window without PARTITION BY: with Ballista 55 the former returned rows other than the first ones,
 ///   and the latter never ended.
@@ -144,7 +144,7 @@ pub fn offences(statement: &str) -> Vec<String> {
     found
 }
 
-/// The words and signs of a statement; comments are left out, texts and quoted names are one each.
+/// Splits a statement into words and symbols; comments are omitted, and each text or quoted name is one token.
 fn tokens(statement: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut chars = statement.chars().peekable();

@@ -1,5 +1,5 @@
-//! Writes the made-up trace of the tests to a file, to be looked at in <https://ui.perfetto.dev>:
-//! `cargo run -p formats --example synthetic_trace -- FILE.pftrace`.
+//! Writes the synthetic trace of the tests to a file, for viewing in <https://ui.perfetto.dev>: `cargo run -p formats
+//! --example synthetic_trace -- FILE.pftrace`.
 
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;

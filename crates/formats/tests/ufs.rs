@@ -1,7 +1,7 @@
-//! A UFS device's commands, out of published traces: there is no such device here.
+//! A UFS device's commands, from published traces: no such device is available here.
 //!
-//! The first lines are of a mail by Bean Huo to linux-scsi (7 November 2019, tags of a UFS device), the last two of a patch's sample by
-//! liuderong; what stands before the event (thread, CPU) is ours, for the mails leave it out.
+//! The first lines are from a mail by Bean Huo to linux-scsi (7 November 2019, tags of a UFS device), the last two from the sample of a
+//! patch by liuderong; the part before the event (thread, CPU) is ours, since the mails leave it out.
 
 use formats::ftrace::calls::Machine;
 use formats::ftrace::translate::TraceContext;
@@ -41,7 +41,7 @@ fn published_ufs_commands_become_scsi_commands() {
             _ => None,
         })
         .collect();
-    // 2880768 and 11976872 are sectors of 512 bytes, of a device whose blocks have 4096.
+    // 2880768 and 11976872 are 512-byte sectors of a device with 4096-byte blocks.
     assert_eq!(begins, [(0x2a, 360_096, 2, 8192), (0x35, 0, 0, 0), (0x28, 1_497_109, 1, 4096), (0x8a, 0, 0, 0)]);
     let ends = all.iter().filter(|event| matches!(event.record, Record::DriverEnd(_))).count();
     assert_eq!(ends, 1);

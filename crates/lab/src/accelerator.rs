@@ -1,7 +1,7 @@
-//! KVM, where it really works: `/dev/kvm` may be there and a guest under it never come up (nested virtualization that hangs, a kernel
-//! that the host's processor does not like). So it is tried, with a time limit, and the answer is kept until the host boots again.
+//! KVM, if it really works: `/dev/kvm` may exist although a guest under it never comes up (nested virtualization that hangs, a kernel
+//! that is incompatible with the host's processor). So it is tried, with a time limit, and the result is kept until the host reboots.
 //!
-//! *Uncertainty*: a trial that passes says that the kernel comes up, not that a long run does.
+//! *Uncertainty*: a successful trial shows that the kernel comes up, not that a long run completes.
 
 use crate::arch::Arch;
 use child::{end_with_us, wait_timeout};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// How long a kernel may take to its first panic; under KVM it takes a second or two.
 const LIMIT: Duration = Duration::from_secs(20);
-/// How often it is looked whether somebody asked for the end.
+/// How often to check for a requested end.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What runs a guest's processor.
@@ -32,7 +32,7 @@ pub enum Accelerator {
 }
 
 impl Accelerator {
-    /// KVM or TCG. What was found out is kept in `cache`; once the context is cancelled, nothing is tried.
+    /// KVM or TCG. The result of a trial is kept in `cache`; once the context is cancelled, nothing is tried.
     pub fn chosen(self, arch: Arch, kernel: &Path, cache: &Path, context: &Context) -> Self {
         match self {
             Self::Auto if !arch.is_own() => Self::Tcg,
@@ -42,7 +42,7 @@ impl Accelerator {
         }
     }
 
-    /// QEMU's arguments for it.
+    /// QEMU's arguments for this accelerator.
     pub fn arguments(self, arch: Arch) -> [&'static str; 4] {
         match self {
             Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
@@ -50,7 +50,7 @@ impl Accelerator {
         }
     }
 
-    /// As the fact `virtual.accelerator` has it.
+    /// The value of the fact `virtual.accelerator`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
@@ -74,7 +74,7 @@ fn works(qemu: &str, device: &Path, kernel: &Path, cache: &Path, limit: Duration
     if context.cancelled() {
         return works;
     }
-    // Not kept: it is tried again.
+    // If this fails, it is tried again.
     let _ = std::fs::write(kept, format!("{} {}\n", boot.trim(), if works { "works" } else { "fails" }));
     works
 }
@@ -107,7 +107,7 @@ fn boots(qemu: &str, kernel: &Path, limit: Duration, context: &Context) -> bool 
             ended => break matches!(ended, Ok(Some(status)) if status.success()),
         }
     };
-    // What it started may hold its output; then it is not waited for.
+    // A process that it started may hold its output open; then it is not waited for.
     ended && reader.join().unwrap_or(false)
 }
 

@@ -1,7 +1,7 @@
-//! The architecture of a guest: what QEMU, Debian and the kernel call it, and where its serial lines are.
+//! The architecture of a guest: its names in QEMU, Debian and the kernel, and its serial lines.
 //!
-//! A guest of another architecture than this machine's is emulated, and this machine's programs do not run in it: its busybox is Debian's of
-//! that architecture, its `fathom` a file that was built for it, and its file system is made here, before it boots.
+//! A guest of another architecture than this machine's is emulated, and this machine's programs do not run in it: its busybox is Debian's
+//! for that architecture, its `fathom` a file that was built for it, and its file system is made here, before it boots.
 
 use crate::Error;
 use model::program::{Build, build};
@@ -9,7 +9,7 @@ use model::text::ShownPath as _;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// A processor's architecture, as `uname -m` has it.
+/// A processor's architecture, with the names of `uname -m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arch {
@@ -29,7 +29,7 @@ impl Default for Arch {
 }
 
 impl Arch {
-    /// As `uname -m` has it.
+    /// The name that `uname -m` prints.
     pub fn name(self) -> &'static str {
         match self {
             Self::X86_64 => "x86_64",
@@ -37,7 +37,7 @@ impl Arch {
         }
     }
 
-    /// As Debian has it.
+    /// Debian's name.
     pub fn debian(self) -> &'static str {
         match self {
             Self::X86_64 => "amd64",
@@ -50,7 +50,7 @@ impl Arch {
         self.name() == std::env::consts::ARCH
     }
 
-    /// Its QEMU, and Debian's package of it.
+    /// Its QEMU, and the Debian package that has it.
     pub fn qemu(self) -> (&'static str, &'static str) {
         match self {
             Self::X86_64 => ("qemu-system-x86_64", "qemu-system-x86"),
@@ -74,7 +74,7 @@ impl Arch {
         }
     }
 
-    /// The kernel's console, our line and the terminal. A `virt` machine has one serial line of its own, so that the others are PCI cards.
+    /// The kernel's console, our line and the terminal. A `virt` machine has only one built-in serial line, so the others are PCI cards.
     pub(crate) fn lines(self) -> [&'static str; 3] {
         match self {
             Self::X86_64 => ["ttyS0", "ttyS1", "ttyS2"],
@@ -82,7 +82,7 @@ impl Arch {
         }
     }
 
-    /// QEMU's words for the serial line of this character device, after the console's.
+    /// QEMU's arguments for the serial line of this character device, after the console's.
     pub(crate) fn serial(self, chardev: &str) -> [String; 2] {
         match self {
             Self::X86_64 => ["-serial".into(), format!("chardev:{chardev}")],
@@ -90,7 +90,7 @@ impl Arch {
         }
     }
 
-    /// The number that ELF has for it.
+    /// Its number in ELF.
     fn elf(self) -> u8 {
         match self {
             Self::X86_64 => 62,
@@ -98,7 +98,7 @@ impl Arch {
         }
     }
 
-    /// Whether this is a program for it.
+    /// Whether a program is built for it.
     fn runs(self, program: &Path) -> bool {
         use std::io::Read as _;
         let mut head = [0; 20];
@@ -106,10 +106,10 @@ impl Arch {
         read.is_ok() && head.starts_with(b"\x7fELF") && head[18] == self.elf() && head[19] == 0
     }
 
-    /// Fathom's program for such a guest: `ours`, if it is one; else what stands beside it as `fathom-ARCH`, or what a source tree built.
-    ///
+    /// Returns Fathom's program for such a guest: `ours` if it fits; otherwise the file `fathom-ARCH` next to it, or the one that a
+    /// source tree built.
     /// # Errors
-    /// `Program`, with what to do: there is none, or it was built of other sources.
+    /// `Program`, with the remedy: there is none, or it was built from other sources.
     pub fn program(self, ours: &Path) -> Result<PathBuf, Error> {
         if self.runs(ours) {
             return Ok(ours.to_path_buf());
@@ -154,12 +154,12 @@ mod tests {
         assert!(said.contains("the guest's architecture is aarch64") && said.contains("--program FILE"), "{said}");
         let built = elf("target/aarch64-unknown-linux-musl/release/fathom", 183);
         assert_eq!(Arch::Aarch64.program(&ours).unwrap(), built);
-        // One that is for something else is passed over.
+        // A program for another architecture is skipped.
         elf("target/release/fathom-aarch64", 62);
         assert_eq!(Arch::Aarch64.program(&ours).unwrap(), built);
         let beside = elf("target/release/fathom-aarch64", 183);
         assert_eq!(Arch::Aarch64.program(&ours).unwrap(), beside);
-        // One that is older than ours is not run unasked.
+        // A program built from other sources is not used.
         let own = std::fs::read(&ours).unwrap();
         std::fs::write(&ours, [&own[..], SOURCES.as_bytes(), &[b'a'; 64]].concat()).unwrap();
         let said = Arch::Aarch64.program(&ours).unwrap_err().to_string();

@@ -1,9 +1,9 @@
-//! Debian packages without installing them: fetched through apt's own configuration (mirrors, proxies, keys), but with a
-//! state folder of ours, and unpacked under a cache folder. The machine's package lists and database are neither read
+//! Debian packages without installing them: fetched through apt's own configuration (mirrors, proxies, keys), but with
+//! our own state folder, and unpacked under a cache folder. The machine's package lists and database are neither read
 //! nor written, and no root is needed.
 //!
-//! Uncertainty: a list that was fetched weeks ago names versions that the mirror has dropped. A download that fails is
-//! therefore tried once more with fresh lists.
+//! Uncertainty: a list that was fetched weeks ago may name versions that the mirror has dropped. So a failed download
+//! is retried once with fresh lists.
 
 use crate::Error;
 use child::{end_with_us, wait_timeout};
@@ -15,19 +15,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether somebody asked for the end.
+/// How often to check for a requested end.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long apt may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Debian's packages of one architecture, kept in a cache folder that several processes may share.
+/// Debian packages of one architecture, in a cache folder that several processes may share.
 #[derive(Debug)]
 pub struct Packages {
     cache: PathBuf,
     arch: String,
-    /// Another suite than the machine's own, such as `sid`.
+    /// A suite other than the machine's own, such as `sid`.
     suite: Option<String>,
-    /// Ends what is under way when it is cancelled.
+    /// Cancelling it ends running commands.
     context: Context,
 }
 
@@ -50,7 +50,8 @@ impl Packages {
         Self { context: context.clone(), ..self }
     }
 
-    /// Packages of another suite of the mirror that this machine uses, in main. A program of it needs that suite's libraries, too.
+    /// Packages of another suite from the mirror that this machine uses, in main. Programs from it need that suite's libraries,
+    /// too.
     ///
     /// # Errors
     /// As [`Self::new`]; `Missing` if the machine's apt has no mirror of Debian.
@@ -66,7 +67,7 @@ impl Packages {
         Ok(packages)
     }
 
-    /// What sets these packages apart from others in the same cache.
+    /// Distinguishes these packages from others in the same cache.
     fn kind(&self) -> String {
         self.suite.iter().fold(self.arch.clone(), |arch, suite| format!("{arch}-{suite}"))
     }
@@ -76,22 +77,23 @@ impl Packages {
         self.cache.join(format!("apt-{}", self.kind()))
     }
 
-    /// Where packages of another suite come from.
+    /// The sources of packages from another suite.
     fn sources(&self) -> PathBuf {
         self.state().join("sources.list")
     }
 
-    /// The folder that holds the files of a package; fetched and unpacked if it is not there yet.
+    /// Returns the folder with the files of a package; fetches and unpacks it first if it is missing.
     ///
     /// # Errors
-    /// `Missing` if it cannot be fetched (no network, no such package): a test says so and is skipped.
+    /// `Missing` if it cannot be fetched (no network, no such package): a test reports this and is skipped.
     pub fn unpacked(&self, name: &str) -> Result<PathBuf, Error> {
         let folder = self.cache.join("packages").join(format!("{name}-{}", self.kind()));
         let _lock = self.lock()?;
         if folder.exists() {
             return Ok(folder);
         }
-        // Made under another name and renamed when whole, so that an interrupted run leaves nothing that looks done.
+        // Created under another name and renamed when complete, so that an interrupted run leaves nothing that looks
+        // done.
         let fresh = folder.with_extension("part");
         if fresh.exists() {
             fs::remove_dir_all(&fresh).map_err(|e| Error::io("clear", &fresh, e))?;
@@ -104,7 +106,7 @@ impl Packages {
         Ok(folder)
     }
 
-    /// What a package depends on, by name: how a metapackage such as `linux-image-amd64` names the real one.
+    /// The names of a package's dependencies: a metapackage such as `linux-image-amd64` names the real one this way.
     ///
     /// # Errors
     /// As [`Self::unpacked`].
@@ -132,7 +134,7 @@ impl Packages {
         package.ok_or_else(|| Error::Missing(format!("apt-get fetched no {name}")))
     }
 
-    /// Fetches the package lists, unless they are there or `again` is set.
+    /// Fetches the package lists, unless they exist or `again` is set.
     fn lists(&self, again: bool) -> Result<(), Error> {
         let done = self.state().join("updated");
         if again || !done.exists() {
@@ -142,7 +144,7 @@ impl Packages {
         Ok(())
     }
 
-    /// One of apt's programs, on a state of its own.
+    /// One of apt's programs, with its own state.
     fn apt(&self, program: &str) -> Result<Command, Error> {
         let state = self.state();
         for folder in ["lists/partial", "cache/archives/partial"] {
@@ -156,13 +158,13 @@ impl Packages {
         option("Dir::State", &state.to_string_lossy());
         option("Dir::State::lists", &state.join("lists").to_string_lossy());
         option("Dir::Cache", &state.join("cache").to_string_lossy());
-        // Nothing is installed there: an empty database.
+        // Nothing is installed in it: an empty database.
         option("Dir::State::status", "/dev/null");
         option("APT::Architecture", &self.arch);
         option("APT::Architectures::", &self.arch);
-        // As root apt would fetch as the user _apt, who may not write here.
+        // As root, apt would fetch as the user _apt, who may not write here.
         option("APT::Sandbox::User", &std::env::var("USER").unwrap_or_else(|_| "root".into()));
-        // The machine's own hooks speak of the machine's own lists.
+        // The machine's own hooks are for the machine's own lists.
         option("APT::Update::Post-Invoke-Success::", "");
         option("Acquire::Retries", "3");
         if self.suite.is_some() {
@@ -176,7 +178,7 @@ impl Packages {
     fn lock(&self) -> Result<File, Error> {
         let path = self.cache.join("lock");
         let file = File::create(&path).map_err(|e| Error::io("create", &path, e))?;
-        // Another process may fetch a kernel.
+        // Another process may be fetching a kernel.
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(file),
@@ -188,7 +190,8 @@ impl Packages {
     }
 }
 
-/// Runs it; a failure carries the last lines of its stderr. It ends, with all that it started, when the context is cancelled.
+/// Runs a command; an error has the last lines of its stderr. It ends, with all processes that it started, when the context
+/// is cancelled.
 fn run(command: &mut Command, context: &Context) -> Result<String, Error> {
     let program = command.get_program().to_string_lossy().into_owned();
     let missing = |e: std::io::Error| Error::Missing(format!("cannot start {program}: {e}"));
@@ -220,20 +223,20 @@ fn run(command: &mut Command, context: &Context) -> Result<String, Error> {
 
 fn everything(from: Option<impl Read>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // What was said before an error is worth as much.
+    // Text before an error is just as useful.
     let _ = from.map(|mut from| from.read_to_end(&mut bytes));
     bytes
 }
 
-/// Ends a process and its group: apt fetches by processes of its own.
+/// Ends a process and its group: apt fetches with processes of its own.
 fn end(child: &mut Child) {
     let begun = Instant::now();
     let tell = |signal: libc::c_int| {
-        // SAFETY: two integers; the group's leader was not waited for, so the number is its.
+        // SAFETY: two integers; the group's leader was not waited for, so the number is still its own.
         unsafe { libc::kill(-(child.id() as libc::pid_t), signal) };
     };
     tell(libc::SIGTERM);
-    // Looked at, not waited for: its number must stay its own until the whole group has been signalled.
+    // Polled instead of waited for: its number must stay its own until the whole group has been signalled.
     while begun.elapsed() < GRACE && !is_zombie(child.id()) {
         std::thread::sleep(LOOK);
     }
@@ -251,13 +254,13 @@ fn interrupted() -> Error {
     Error::Guest("was interrupted".into())
 }
 
-/// Debian's mirror among the lines of `apt-get indextargets`: not that of its security updates, nor somebody else's.
+/// Debian's mirror among the lines of `apt-get indextargets`: not that of its security updates, nor a third party's.
 fn mirror(targets: &str) -> Option<&str> {
     let uris = targets.lines().filter_map(|line| line.strip_suffix(" main"));
     uris.into_iter().find(|uri| uri.trim_end_matches('/').ends_with("/debian"))
 }
 
-/// Reads `apt-cache depends`.
+/// Parses `apt-cache depends`.
 fn depends(text: &str) -> Vec<String> {
     let names = text.lines().filter_map(|line| line.trim().trim_start_matches('|').strip_prefix("Depends: "));
     names.map(|name| name.split(':').next().unwrap_or(name).trim().to_string()).collect()
@@ -279,7 +282,7 @@ mod tests {
     fn cancelled_program_ends_with_its_children() {
         let folder = tempfile::tempdir().unwrap();
         let pids = folder.path().join("pids");
-        // It ignores SIGTERM, and so does what it started.
+        // It ignores SIGTERM, and so do its children.
         let script = "trap '' TERM; sleep 1000 & echo $$ $! >pids.new; mv pids.new pids; wait; sleep 1000";
         let context = Context::silent();
         let cancel = context.clone();

@@ -1,4 +1,4 @@
-//! What can go wrong in the lab. A test skips on [`Error::Missing`] and fails on everything else.
+//! Errors of the lab. A test is skipped on [`Error::Missing`] and fails on everything else.
 
 use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ pub enum Error {
     /// This machine lacks a program, a package or the network to fetch it.
     #[error("{0}")]
     Missing(String),
-    /// There is no program of ours for the guest's architecture, or only one of other sources.
+    /// There is no Fathom program for the guest's architecture, or only one built from other sources.
     #[error("{0}")]
     Program(String),
     /// A file could not be read or written.
     #[error("cannot {what} {}: {source}", path.shown())]
     Io {
-        /// What was tried.
+        /// The failed operation.
         what: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
         /// Why not.
         source: std::io::Error,
@@ -36,7 +36,7 @@ impl Error {
 /// Finds a program on the path.
 pub(crate) fn need(program: &str, package: &str) -> Result<PathBuf, Error> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // mkfs and its like are outside an ordinary user's path.
+    // mkfs and similar programs are outside an ordinary user's path.
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     let found = folders.map(|folder| folder.join(program)).find(|file| file.is_file());
     found.ok_or_else(|| Error::Missing(format!("{program} is not installed (package {package})")))

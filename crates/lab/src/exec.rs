@@ -1,7 +1,7 @@
-//! One command in a guest, with its input, outputs and exit status: what ssh is for a machine elsewhere. So a guest is a device like any
+//! Runs one command in a guest, with its input, outputs and exit status, like ssh on a remote machine. So a guest is a device like any
 //! other, which is booted for the command and ends with it.
 //!
-//! The streams are three ports of virtio-serial, each a socket here: bytes pass as they are, and the guest's writes wait until the host
+//! The streams are three ports of virtio-serial, each a socket here: bytes pass unchanged, and the guest's writes block until the host
 //! has taken them. The exit status comes over the guest's own line.
 
 use crate::guest::{Guest, STREAMS};
@@ -19,13 +19,13 @@ const COMMAND: &str = "/lab/command";
 /// How long it may take.
 const LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Where a command's streams lead here.
+/// The host's ends of a command's streams.
 pub struct Streams {
-    /// What it reads.
+    /// The command's standard input.
     pub stdin: Box<dyn Read + Send>,
-    /// What it prints.
+    /// The command's standard output.
     pub stdout: Box<dyn Write + Send>,
-    /// What it complains of.
+    /// The command's standard error.
     pub stderr: Box<dyn Write + Send>,
 }
 
@@ -35,7 +35,8 @@ impl std::fmt::Debug for Streams {
     }
 }
 
-/// Boots a guest with the scenario's disks, prepares them, and runs a line of shell in the file system; its exit status.
+/// Boots a guest with the scenario's disks, prepares them, and runs a shell command in the file system; returns its exit
+/// status.
 ///
 /// # Errors
 /// This machine lacks something, the guest does not boot, or it ends before the command does.
@@ -61,23 +62,24 @@ pub fn exec(
     let Some([stdin, stdout, stderr]) = guest.streams.take() else {
         return Err(Error::Guest("has no ports".into()).into());
     };
-    // Ends with the program: nothing else wakes a thread that waits for input.
+    // This thread ends with the program: nothing else wakes a thread that waits for input.
     std::thread::spawn(move || feed(streams.stdin, stdin));
     let out = std::thread::spawn(move || drain(stdout, streams.stdout));
     let err = std::thread::spawn(move || drain(stderr, streams.stderr));
     let ended = guest.run(&attached(), LIMIT);
-    // What it wrote is in the sockets; their end comes with the guest's.
+    // The command's output is in the sockets; they end with the guest.
     drop(guest);
     let _ = (out.join(), err.join());
     Ok(ended?.status)
 }
 
-/// The guest's end of QEMU's user-mode network. Its names are of its DHCP server's making, which always gives the same.
+/// The guest's end of QEMU's user-mode network. Its addresses are those of the network's DHCP server, which are always
+/// the same.
 const NETWORK: &str = "ip link set lo up; ip link set eth0 up; ip address add 10.0.2.15/24 dev eth0; \
                        ip route add default via 10.0.2.2; mkdir -p /etc; echo nameserver 10.0.2.3 >/etc/resolv.conf";
 
-/// Runs the command with the ports as its streams. A port whose other end is not heard of yet reads as one that has ended: so the
-/// input begins with a line of ours.
+/// Runs the command with the ports as its streams. A port whose other end has not connected yet reads as ended: so the input
+/// begins with a line of ours.
 fn attached() -> String {
     let [stdin, stdout, stderr] = STREAMS;
     format!(
@@ -99,7 +101,7 @@ fn feed(mut from: impl Read, mut to: UnixStream) {
             return;
         }
     }
-    // QEMU takes what is left before it notices; a socket that is closed as a whole may lose it.
+    // QEMU reads what is left before it notices the end; closing the whole socket might lose it.
     let _ = to.shutdown(Shutdown::Write);
     // Held until QEMU closes its side.
     let _ = to.read(&mut bytes);
@@ -109,7 +111,7 @@ fn drain(mut from: UnixStream, mut to: impl Write) {
     let mut bytes = [0; 1 << 16];
     let mut takes = true;
     while let Ok(n @ 1..) = from.read(&mut bytes) {
-        // A command whose output is no longer read goes on.
+        // A command whose output is no longer read continues.
         takes = takes && to.write_all(&bytes[..n]).and_then(|()| to.flush()).is_ok();
     }
 }

@@ -1,4 +1,4 @@
-//! Where kernels are kept, and the folder of a run's result.
+//! The folder of kernels, and the folder of a run's result.
 
 use crate::run::SCENARIO;
 use model::text::ShownPath as _;
@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 /// Why there is no folder.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// Nothing says where kernels may be kept.
+    /// No folder for kernels is known.
     #[error("neither XDG_CACHE_HOME nor HOME is set: name a folder for kernels with --cache DIR")]
     NoHome,
-    /// What is there is something else.
+    /// An existing file or folder is something else.
     #[error("{} exists and is not a lab result: name another folder with -o DIR", .0.shown())]
     Foreign(PathBuf),
-    /// Where it would be kept is something else.
+    /// The path for the earlier result is taken.
     #[error("{} already exists; move it to keep {}", kept.shown(), folder.shown())]
     Kept {
-        /// What is in the way.
+        /// The path that is taken.
         kept: PathBuf,
         /// The earlier result.
         folder: PathBuf,
@@ -25,26 +25,26 @@ pub enum FolderError {
     /// The system refused something.
     #[error("cannot {action} {}", path.shown())]
     Io {
-        /// What was tried.
+        /// The failed operation.
         action: &'static str,
-        /// With what.
+        /// The path.
         path: PathBuf,
         /// Why not.
         source: io::Error,
     },
 }
 
-/// The result of what may go wrong here.
+/// A result with an error of this module.
 type Result<T> = std::result::Result<T, FolderError>;
 
 fn tried<T>(action: &'static str, path: &Path, done: io::Result<T>) -> Result<T> {
     done.map_err(|source| FolderError::Io { action, path: path.into(), source })
 }
 
-/// Where kernels are kept: what was asked for, or the user's cache folder.
+/// Returns the folder of kernels: the requested one, or the user's cache folder.
 ///
 /// # Errors
-/// Nothing was asked for, and the user has none.
+/// None was requested, and the user has none.
 pub fn cache(asked: Option<&Path>) -> Result<PathBuf> {
     let of = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     match (asked, of("XDG_CACHE_HOME"), of("HOME")) {
@@ -55,10 +55,10 @@ pub fn cache(asked: Option<&Path>) -> Result<PathBuf> {
     }
 }
 
-/// Makes the folder, empty. That of an earlier run moves out of the way; anything else that is there stays, and is an error.
+/// Creates the folder, empty. That of an earlier run is moved out of the way; anything else there stays, and is an error.
 ///
 /// # Errors
-/// What is there is no result, or the system refuses.
+/// The existing folder is not a result, or the system refuses.
 pub fn result(folder: &Path) -> Result<()> {
     let is_result = |folder: &Path| folder.join(SCENARIO).is_file();
     let used = || Ok(std::fs::read_dir(folder)?.next().is_some());

@@ -1,28 +1,28 @@
 //! A virtual machine with Debian's stock kernel: a fresh machine whose ext4, jbd2, loop and disk drivers are modules,
-//! whatever the kernel underneath has built in.
+//! whatever the host's kernel has built in.
 //!
 //! # How it works
 //!
 //! QEMU starts the kernel with an initramfs made in memory: busybox, the modules, the files that the caller adds, and
-//! `init.sh`. The first serial line is the kernel's console, kept in a file for the day something fails. The second is
-//! ours: the host writes a command as one line of base64, the guest answers with its stdout, its stderr (both base64)
-//! and its exit status, each behind a marker that base64 cannot contain, so that nothing a program prints can be taken
-//! for the protocol. Files come back through a disk of their own, written as a tar archive, or through a folder of the host
-//! that is mounted in the guest (9p): what was written there is here, however the guest ends.
+//! `init.sh`. The first serial line is the kernel's console, kept in a file in case something fails. The second is ours:
+//! the host writes a command as one line of base64, the guest answers with its stdout, its stderr (both base64) and its
+//! exit status, each after a marker that base64 cannot contain, so that no output of a program can be mistaken for the
+//! protocol. Files come back through a disk of their own, written as a tar archive, or through a folder of the host that is
+//! mounted in the guest (9p): its files are on the host however the guest ends.
 //!
 //! # Its end
 //!
-//! A guest has no network (`-nic none`; but for one that is a [device](Config::device)) and ends by itself: QEMU dies with the thread that started it, is killed when
-//! the [`Guest`] is dropped, and the guest turns itself off when no command came for [`Config::idle`]. Its files are
-//! unlinked as soon as it is up.
+//! A guest has no network (`-nic none`; except one that is a [device](Config::device)) and ends by itself: QEMU dies with the thread that
+//! started it, is killed when the [`Guest`] is dropped, and the guest powers off when no command arrived for [`Config::idle`]. Its files
+//! are unlinked as soon as it is up.
 //!
 //! # Uncertainty
 //!
-//! The machine is emulated in software (TCG), everywhere, so that it behaves the same on every host. Its times are no
-//! measurement of anything: a fsync may take a hundred times what it takes on the host.
+//! The machine is emulated in software (TCG), everywhere, so that it behaves the same on every host. Its times measure
+//! nothing: an fsync may take a hundred times as long as on the host.
 //!
-//! One thread of QEMU's emulates all CPUs by turns. With a thread each, QEMU 7.2 now and then goes on with its translation of
-//! an instruction that the kernel has long changed: all CPUs were seen trapping for minutes at a jump label of
+//! One thread of QEMU emulates all CPUs in turn. With a thread for each, QEMU 7.2 occasionally keeps using its translation of
+//! an instruction that the kernel has long since changed: all CPUs were seen trapping for minutes at a jump label of
 //! `bpf_trace_run1` whose breakpoint (`text_poke_bp`, while the timing of BPF programs was turned on) was gone from memory.
 
 use crate::accelerator::Accelerator;
@@ -48,41 +48,41 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::Duration;
 
-/// What runs in the guest as its first program.
+/// The guest's first program.
 const INIT: &str = include_str!("init.sh");
 
-/// Modules that every guest loads: the disks' drivers, and what the file systems of the tests need. `crc32c_generic` is
-/// what ext4 asks for by alias.
+/// Modules that every guest loads: the disks' drivers, and those that the file systems of the tests need. ext4 requests
+/// `crc32c_generic` by alias.
 const MODULES: [&str; 9] =
     ["virtio_pci", "virtio_blk", "virtio_scsi", "sd_mod", "nvme", "crc32c_generic", "ext4", "loop", "dm_mod"];
 
 /// The terminal's socket.
 const TERMINAL: &str = "terminal";
-/// The sockets of a command's input, output and complaints, which are the names of the guest's ports besides.
+/// The sockets of a command's standard input, output and error; the guest's ports have the same names.
 pub(crate) const STREAMS: [&str; 3] = ["stdin", "stdout", "stderr"];
-/// What streams and a network need besides.
+/// Further modules for streams and a network.
 const STREAM_MODULES: &[&str] = &["virtio_console", "virtio_net"];
 
-/// What a folder of the host needs besides.
+/// Further modules for a folder of the host.
 const SHARE_MODULES: &[&str] = &["9p", "9pnet_virtio"];
 
-/// What an SD card needs besides.
+/// Further modules for an SD card.
 const SD_MODULES: &[&str] = &["sdhci_pci", "mmc_block"];
 
 /// Bytes of the disk through which files come back; it is sparse.
 const EXCHANGE_BYTES: u64 = 1 << 30;
-/// How often a command is sent that the serial line cuts.
+/// How often a command is sent if the serial line truncates it.
 const TRIES: u32 = 5;
 
-/// How often the guest says that it is alive while a command runs (`init.sh`).
+/// How often the guest reports that it is alive while a command runs (`init.sh`).
 const BEAT: Duration = Duration::from_secs(5);
-/// How long a command may take to end when its limit is over.
+/// How long a command may take to end after its limit.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// How often a wait looks whether it is to end.
+/// How often a wait checks whether it is to end.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Which driver a disk of the guest has.
+/// The driver of a guest's disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bus {
     /// virtio-blk.
@@ -104,57 +104,60 @@ pub struct Disk {
     pub bus: Bus,
     /// Bytes; the file on the host is sparse.
     pub bytes: u64,
-    /// Whether it holds an empty ext4 when the guest starts.
+    /// Whether it has an empty ext4 when the guest starts.
     pub ext4: bool,
 }
 
-/// What a guest is made of.
+/// The configuration of a guest.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Its architecture. Files and programs are copied as they are: they must be for it.
+    /// Its architecture. Files and programs are copied as they are: they must fit it.
     pub arch: Arch,
     /// Megabytes of memory.
     pub memory_mb: u32,
     /// CPUs.
     pub cpus: u32,
-    /// What runs its processor.
+    /// Its accelerator.
     pub accelerator: Accelerator,
     /// Its disks.
     pub disks: Vec<Disk>,
-    /// The program, with its words, that makes the file system of a disk here before the guest boots, by the disk's name.
+    /// The command that makes the file system of a disk here before the guest boots, by the disk's name.
     pub mkfs: BTreeMap<String, Vec<String>>,
     /// Sectors of 512 bytes that cannot be read, by the disk's name. QEMU's SD card does not report them to its host.
     pub bad: BTreeMap<String, Vec<u64>>,
-    /// Bytes that a disk writes in a second, by its name; what is beyond it waits, as at a device that hangs.
+    /// Bytes per second that can be written to a disk, by its name; further writes wait, as with a device that hangs.
     pub slow: BTreeMap<String, u32>,
-    /// Modules to load besides the usual ones (ext4, loop, dm_mod and the disks' drivers), each with its parameters behind its name.
+    /// Modules to load besides the usual ones (ext4, loop, dm_mod and the disks' drivers), each followed by its parameters.
     pub modules: Vec<String>,
-    /// Files to put into it: where they are here, where they are there. All are executable; a program's shared libraries come along.
+    /// Files to put into it: path here, path there. All are executable; a program's shared libraries are added.
     pub files: Vec<(PathBuf, String)>,
-    /// Programs of this machine to put at the same path, with their shared libraries.
+    /// Programs of this machine to add at the same path, with their shared libraries.
     pub programs: Vec<PathBuf>,
-    /// Texts to put into it as files: where, and what.
+    /// Texts to add as files: path and text.
     pub texts: Vec<(String, String)>,
-    /// A folder of this machine that the guest has at `/share`.
+    /// A folder of this machine that is `/share` in the guest.
     pub share: Option<PathBuf>,
     /// Whether it has a terminal (`/dev/ttyS2`) whose other end is [`Guest::terminal`].
     pub terminal: bool,
-    /// Whether it is to be worked on as a device is: with ports for a command's streams ([`Guest::streams`]), and with QEMU's user-mode
-    /// network, in which this machine is 10.0.2.2.
+    /// Whether it is used as a device: with ports for a command's streams ([`Guest::streams`]), and with QEMU's user-mode network, in
+    /// which this machine is 10.0.2.2.
     pub device: bool,
-    /// Ports of this machine that lead into it, if it is a device.
+    /// Ports of this machine forwarded to it, if it is a device.
     pub forward: Vec<Forward>,
-    /// A file for the commands that the SD card itself gets, a line of QEMU's each (`sdcard_normal_command`): a witness of the drivers above.
+    /// A file for the commands that the SD card itself receives, one line of QEMU's each (`sdcard_normal_command`): an independent check of
+    /// the drivers.
     pub card_log: Option<PathBuf>,
-    /// A folder for its disks, its initramfs and the command that started it, which stay there; without one nothing stays.
+    /// A folder for its disks, its initramfs and the command that started it, which stay there; without a folder nothing
+    /// stays.
     pub keep: Option<PathBuf>,
-    /// How long it may take to boot, not counting time for which the host gave it no processor.
+    /// How long it may take to boot, not counting time during which the host gave it no processor.
     pub boot_limit: Duration,
-    /// How long it waits for a command before it ends by itself.
+    /// How long it waits for a command before it powers off.
     pub idle: Duration,
-    /// A guest that runs a command and yet says nothing for so long, counted likewise, hangs: its init speaks every few seconds.
+    /// A guest that runs a command and reports nothing for this long, counted likewise, hangs: its init reports every few
+    /// seconds.
     pub silence: Duration,
-    /// Ends the waiting for the guest when it is cancelled.
+    /// Cancelling it ends the waiting for the guest.
     pub context: Context,
 }
 
@@ -187,7 +190,7 @@ impl Default for Config {
     }
 }
 
-/// What a command gave.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     /// Its exit status; 124 if it did not end within its limit.
@@ -198,7 +201,7 @@ pub struct Output {
     pub stderr: String,
 }
 
-/// A running guest; dropping it ends it and removes all it left.
+/// A running guest; dropping it ends it and removes everything it left.
 #[derive(Debug)]
 pub struct Guest {
     qemu: Child,
@@ -209,15 +212,15 @@ pub struct Guest {
     context: Context,
     /// The other end of its terminal, if it has one.
     pub terminal: Option<UnixStream>,
-    /// The other ends of a command's input, output and complaints, if it is a device.
+    /// The other ends of a command's standard input, output and error, if it is a device.
     pub streams: Option<[UnixStream; 3]>,
     /// The kernel's release.
     pub release: String,
-    /// What runs its processor: KVM or TCG.
+    /// Its accelerator: KVM or TCG.
     pub accelerator: Accelerator,
 }
 
-/// The host's side of the guest's files. Once QEMU has them open too their folder is removed, so that nothing stays
+/// The host's side of the guest's files. Once QEMU has opened them too their folder is removed, so that nothing is left
 /// behind however this process ends.
 #[derive(Debug)]
 struct Files {
@@ -241,7 +244,7 @@ pub fn available(arch: Arch) -> Result<(), Error> {
     if arch.is_own() { need("busybox", "busybox-static").map(drop) } else { Ok(()) }
 }
 
-/// A static busybox, Debian's `busybox-static`: this machine's, or one that is fetched.
+/// A static busybox, from Debian's `busybox-static`: this machine's, or a fetched one.
 fn busybox(arch: Arch, cache: &Path, context: &Context) -> Result<PathBuf, Error> {
     if arch.is_own() {
         return need("busybox", "busybox-static");
@@ -284,7 +287,7 @@ impl Guest {
         };
         let files = Files { console: file("console.log")?, errors: file("qemu.log")?, exchange: file("exchange")? };
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file("qemu.log")?);
-        // A terminal's Ctrl-C is for whoever started the guest, who then decides how the guest ends.
+        // Ctrl-C on the terminal is for the program that started the guest, which then decides how the guest ends.
         command.process_group(0);
         let monitor = Monitor::attach(&mut command)?;
         let mut qemu =
@@ -293,7 +296,7 @@ impl Guest {
         let input = qemu.stdin.take().ok_or_else(|| Error::Guest("has no console".into()))?;
         let output = qemu.stdout.take().ok_or_else(|| Error::Guest("has no console".into()))?;
         let (sender, lines) = channel();
-        // Ends when QEMU closes its side, which it does at the latest when it is killed.
+        // Ends when QEMU closes its side, at the latest when it is killed.
         std::thread::spawn(move || {
             for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
                 let line = String::from_utf8_lossy(&line).trim_end_matches('\r').to_string();
@@ -331,12 +334,12 @@ impl Guest {
     pub fn run(&mut self, command: &str, limit: Duration) -> Result<Output, Error> {
         let encoded = to_base64(command.as_bytes());
         let sent = format!("run {} {} {encoded}\n", limit.as_secs().max(1), encoded.len());
-        // The guest's terminal holds 4 KiB that were not read yet; more would be lost when the machine is busy.
+        // The guest's terminal buffers 4 KiB of unread input; more would be lost when the machine is busy.
         if sent.len() > 4000 {
             return Err(Error::Guest(format!("cannot run a command of {} bytes; pass it as a file", command.len())));
         }
         self.send(&sent)?;
-        // The guest ends the command; what is waited for here is a guest that hangs as a whole.
+        // The guest ends the command itself; the timeout here is for a guest that hangs as a whole.
         let (mut stdout, mut stderr) = (String::new(), String::new());
         let (mut into, mut tries, mut beats) = (None, 1, 0_u64);
         loop {
@@ -347,7 +350,8 @@ impl Guest {
                     self.send(&sent)?;
                 }
                 "=again" => return Err(self.failure("never received a complete command")),
-                // By the guest's own clock: a command that cannot be ended (it waits for a disk that never answers) is given up.
+                // By the guest's own clock: a command that cannot be ended (it waits for a disk that never responds) is given
+                // up.
                 "=alive" if beats > (limit + GRACE).as_secs() / BEAT.as_secs() => {
                     return Err(self.failure("could not end a command after its limit"));
                 }
@@ -405,12 +409,12 @@ impl Guest {
         read(&self.files.console) + &read(&self.files.errors)
     }
 
-    /// The process that runs it.
+    /// The process ID of its QEMU.
     pub fn pid(&self) -> u32 {
         self.qemu.id()
     }
 
-    /// The next line of the guest's answer, if it comes before the guest has had so long.
+    /// The next line of the guest's answer, if it comes within `limit`.
     fn line(&self, had: &Patience, limit: Duration) -> Result<String, Error> {
         loop {
             match self.lines.recv_timeout(TICK) {
@@ -429,7 +433,7 @@ impl Guest {
 
     /// Whether the machine itself has ended: its kernel panicked, or it was turned off.
     pub fn has_exited(&mut self) -> bool {
-        // QEMU closes its side on its way out, some time before it can be waited for.
+        // QEMU closes its side while it exits, some time before it can be waited for.
         let closed = std::iter::repeat_with(|| self.lines.try_recv()).find_map(Result::err);
         closed == Some(TryRecvError::Disconnected) || matches!(self.qemu.try_wait(), Ok(Some(_)))
     }
@@ -444,7 +448,7 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // Both fail only if it is gone already.
+        // Both fail only if it has already gone.
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
     }
@@ -454,7 +458,7 @@ fn exchange() -> Disk {
     Disk { name: "exchange".into(), bus: Bus::Virtio, bytes: EXCHANGE_BYTES, ext4: false }
 }
 
-/// The guest's root.
+/// The guest's root file system.
 fn image(config: &Config, kernel: &Kernel, busybox: &Path) -> Result<Vec<u8>, Error> {
     let mut image = Initramfs::default();
     image.file("init", INIT.as_bytes(), true);
@@ -502,9 +506,9 @@ fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &
     command.args(["-machine", config.arch.machine()]).args(accelerator.arguments(config.arch));
     command.args(["-m", &config.memory_mb.to_string(), "-smp", &config.cpus.to_string()]);
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initramfs);
-    // Without no_timer_check the kernel waits at its start for ten ticks of a timer (timer_irq_works), in a time counted in loops: on a busy
-    // host too few come, and it panics ("IO-APIC + timer doesn't work").
-    // What runs inside reads there whether its processor is emulated (`device`: `virtual.accelerator`).
+    // Without no_timer_check the kernel waits at its start for ten ticks of a timer (timer_irq_works), for a time measured in loops: on a
+    // busy host too few come, and it panics ("IO-APIC + timer doesn't work").
+    // Programs in the guest read on this line whether its processor is emulated (`device`: `virtual.accelerator`).
     let timer = if config.arch == Arch::X86_64 { " no_timer_check" } else { "" };
     let [console, ours, terminal] = config.arch.lines();
     let line = format!(
@@ -515,7 +519,7 @@ fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &
     let cards = config.disks.iter().filter(|d| d.bus == Bus::Sd).map(|d| format!(" fathom.sd={}", d.name));
     command.args(["-append", &cards.fold(line, |line, card| line + &card)]);
     if let Some(share) = &config.share {
-        // Owners stay the host's: the guest's root need not be somebody here. A comma in a value of QEMU's is written twice.
+        // Owners stay the host's: the guest's root need not exist here. A comma in a value of QEMU's is doubled.
         let path = share.to_string_lossy().replace(',', ",,");
         command.arg("-virtfs").arg(format!("local,path={path},mount_tag=share,security_model=none"));
     }
@@ -555,19 +559,19 @@ fn nic(config: &Config) -> String {
     words
 }
 
-/// A command as a shell takes it.
+/// A command as a shell would take it.
 fn words(command: &Command) -> String {
     let all = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<String> = all.map(|word| model::shell_word(Path::new(word))).collect();
     words.join(" ") + "\n"
 }
 
-/// Makes a disk's file and adds it to QEMU's command line.
+/// Creates a disk's file and adds it to QEMU's command line.
 fn attach(command: &mut Command, disk: &Disk, config: &Config, folder: &Path) -> Result<(), Error> {
     let path = folder.join(&disk.name);
     let open = File::options().write(true).create(true).truncate(false).open(&path);
     open.and_then(|f| f.set_len(disk.bytes)).map_err(|e| Error::io("create", &path, e))?;
-    // Not lazily: the kernel's own zeroing thread would write while a test counts.
+    // Not lazily: the kernel's own initialisation thread would write while a test counts.
     let ext4 = || ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"].map(String::from).to_vec();
     if let Some(words) = config.mkfs.get(&disk.name).cloned().or_else(|| disk.ext4.then(ext4)) {
         let mut mkfs = Command::new(need(&words[0], &words[0])?);
@@ -579,8 +583,8 @@ fn attach(command: &mut Command, disk: &Disk, config: &Config, folder: &Path) ->
         }
     }
     let name = &disk.name;
-    // unsafe: the guest sees a write cache and sends its flushes; the host need not obey them, for the file dies with
-    // the guest.
+    // unsafe: the guest sees a write cache and sends its flushes; the host need not obey them, since the file is
+    // removed with the guest.
     let file = match config.bad.get(name) {
         None => format!("file={},format=raw", path.to_string_lossy()),
         Some(bad) => {
@@ -601,7 +605,7 @@ fn attach(command: &mut Command, disk: &Disk, config: &Config, folder: &Path) ->
     Ok(())
 }
 
-/// QEMU's words for sectors whose reads fail (docs/devel/blkdebug.rst): rules without an event hold from the beginning.
+/// QEMU's options for sectors whose reads fail (docs/devel/blkdebug.rst): rules without an event apply from the start.
 fn errors(sectors: &[u64]) -> String {
     let rule = |(i, sector): (usize, &u64)| {
         [("event", "none"), ("iotype", "read"), ("errno", "5"), ("sector", &sector.to_string())]
@@ -626,7 +630,7 @@ fn to_base64(bytes: &[u8]) -> String {
     out
 }
 
-/// Reads base64; what is no digit of it is passed over.
+/// Decodes base64; other characters are skipped.
 fn from_base64(text: &str) -> Vec<u8> {
     let (mut out, mut bits, mut held) = (Vec::new(), 0u32, 0u32);
     for digit in text.bytes().filter_map(|c| ALPHABET.iter().position(|&a| a == c)) {

@@ -1,6 +1,6 @@
 //! An initramfs in memory: the `newc` format of cpio, as the kernel's `init/initramfs.c` reads it
-//! (Documentation/driver-api/early-userspace/buffer-format.rst). Written here, because it is 40 lines and the `cpio`
-//! program would need the files laid out on disk first, owned by root.
+//! (Documentation/driver-api/early-userspace/buffer-format.rst). Written by hand, because it takes 40 lines and the
+//! `cpio` program would need the files laid out on disk first, owned by root.
 
 use crate::Error;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ const FILE: u32 = 0o100_000;
 const FOLDER: u32 = 0o040_000;
 const LINK: u32 = 0o120_000;
 
-/// An archive that grows. Parents of a path are made as they are needed.
+/// A growing archive. Parents of a path are added as needed.
 #[derive(Debug, Default)]
 pub struct Initramfs {
     bytes: Vec<u8>,
@@ -20,7 +20,7 @@ pub struct Initramfs {
 }
 
 impl Initramfs {
-    /// Adds a file. `path` has no leading slash. A path that is there already is left as it is.
+    /// Adds a file. `path` has no leading slash. An existing path is left as it is.
     pub fn file(&mut self, path: &str, content: &[u8], executable: bool) {
         self.entry(path, FILE | if executable { 0o755 } else { 0o644 }, content);
     }
@@ -59,7 +59,7 @@ impl Initramfs {
     /// `Io` if one cannot be read.
     pub fn program_as(&mut self, path: &Path, to: &str) -> Result<(), Error> {
         self.copy(path, to)?;
-        // ldd fails on a static program, which needs nothing.
+        // ldd fails on a static program, which needs no libraries.
         let listed = Command::new("ldd").arg(path).output().map(|o| o.stdout).unwrap_or_default();
         for library in libraries(&String::from_utf8_lossy(&listed)) {
             self.copy(Path::new(&library), &library)?;
@@ -67,7 +67,7 @@ impl Initramfs {
         Ok(())
     }
 
-    /// The archive, complete.
+    /// Completes and returns the archive.
     pub fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes
@@ -101,7 +101,7 @@ impl Initramfs {
     }
 }
 
-/// Reads ldd: `name => /path (address)` and `/path (address)`.
+/// Parses the output of ldd: `name => /path (address)` and `/path (address)`.
 fn libraries(ldd: &str) -> Vec<String> {
     let paths = ldd.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
     paths.map(str::to_string).collect()

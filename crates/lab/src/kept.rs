@@ -1,7 +1,8 @@
-//! A mount, or a loop device over a file that is there, for as long as its owner lives: for tests that a kill must not outlive.
+//! A mount, or a loop device over an existing file, for as long as its owner lives: for tests, so that it does not outlive a
+//! kill.
 //!
 //! As with a [`LoopDisk`](crate::loopdisk::LoopDisk), one shell makes it, waits for the end of its standard input, and undoes it: that end
-//! comes when the owner drops it, and by any signal that ends the owner. Not covered: a SIGKILL that hits the shell itself.
+//! comes when the owner drops it, and by any signal that kills the owner. Not covered: a SIGKILL to the shell itself.
 
 use crate::loopdisk::farewell;
 use std::ffi::OsStr;
@@ -23,8 +24,8 @@ exec >/dev/null
 cat >/dev/null
 "#;
 
-/// Whoever holds it for a moment longer is waited for; then it goes when its last user does. What a test unmounted itself is gone already,
-/// and what it mounted over it goes too.
+/// Waits for processes that use the mount a moment longer; after that the mount disappears with its last user. A mount that a test
+/// unmounted itself is gone already, and anything that the test mounted over it is removed too.
 const UNMOUNT: &str = r#"
 for i in 1 2 3 4 5 6 7 8 9 10; do
     mountpoint -q "$1" || exit 0
@@ -48,7 +49,7 @@ impl Kept {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Its own group: the terminal's Ctrl-C must not reach the commands that it runs.
+            // Its own process group: Ctrl-C on the terminal must not reach the commands that it runs.
             .process_group(0)
             .spawn()?;
         let mut answers = keeper.stdout.take().map(BufReader::new).into_iter().flat_map(BufReader::lines);
@@ -61,7 +62,7 @@ impl Kept {
     /// Mounts a file system of this kind, such as `tmpfs`, at a folder.
     ///
     /// # Errors
-    /// What `mount` says.
+    /// The error message of `mount`.
     pub fn mount(kind: &str, options: &str, at: &Path) -> Result<Self> {
         let make = r#"mount -t "$2" -o "$3" fathom-test "$1" && echo mounted"#;
         Self::new(make, UNMOUNT, &[at.as_os_str(), kind.as_ref(), options.as_ref()])
@@ -70,7 +71,7 @@ impl Kept {
     /// Mounts a block device at a folder.
     ///
     /// # Errors
-    /// What `mount` says.
+    /// The error message of `mount`.
     pub fn mount_device(device: &Path, at: &Path) -> Result<Self> {
         Self::new(r#"mount "$2" "$1" && echo mounted"#, UNMOUNT, &[at.as_os_str(), device.as_os_str()])
     }
@@ -78,13 +79,13 @@ impl Kept {
     /// Attaches a loop device to a file; [`answer`](Self::answer) names it.
     ///
     /// # Errors
-    /// What `losetup` says.
+    /// The error message of `losetup`.
     pub fn attach(file: &Path) -> Result<Self> {
         let make = r#"device=$(losetup --find --show "$1"); echo "$device""#;
         Self::new(make, r#"[ -z "$device" ] || losetup --detach "$device""#, &[file.as_os_str()])
     }
 
-    /// What was printed when it was made.
+    /// The output when it was made.
     pub fn answer(&self) -> &str {
         &self.answer
     }
@@ -130,7 +131,7 @@ mod tests {
         let (mounted, attached) = (Kept::mount("tmpfs", "size=1m", &at).unwrap(), Kept::attach(&image).unwrap());
         let device = attached.answer().to_owned();
         assert!(is_mounted(&at) && is_attached(&device));
-        // A second mount over it, as of a test that swaps a card, goes too; so does one that is in use.
+        // A second mount over it, as by a test that swaps a card, goes too; so does one that is in use.
         assert!(Command::new("mount").args(["-t", "ramfs", "ramfs"]).arg(&at).status().unwrap().success());
         let used = std::fs::File::create(at.join("file")).unwrap();
         drop((mounted, attached));

@@ -1,8 +1,8 @@
 //! Debian's stock kernel, unpacked: its image, and its modules in the order in which they can be loaded.
 //!
-//! The package holds no `modules.dep`: that is made by `depmod` when it is installed. Each module names what it needs in
-//! its own `.modinfo` section (`depends=a,b`), and that is all the order there is; so the section is read here. What a
-//! module asks for by alias (`softdep=`) is not followed: the lists below name it.
+//! The package has no `modules.dep`: `depmod` makes it at installation. Each module lists its dependencies in its own
+//! `.modinfo` section (`depends=a,b`), and no other order exists; so that section is read here. Modules requested by
+//! alias (`softdep=`) are not followed: the lists below name them.
 
 use crate::Error;
 use crate::arch::Arch;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// A kernel and its modules.
 #[derive(Debug)]
 pub struct Kernel {
-    /// What QEMU starts.
+    /// The image that QEMU starts.
     pub image: PathBuf,
     /// Such as `6.1.0-9-amd64`.
     pub release: String,
@@ -24,13 +24,13 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The stock kernel of Debian on an architecture, kept under `cache`. Cancelling the context ends the fetching.
+    /// The stock kernel of Debian for an architecture, kept under `cache`. Cancelling the context ends the fetching.
     ///
     /// # Errors
-    /// `Missing` if it cannot be had here.
+    /// `Missing` if it is not available here.
     pub fn stock(cache: &Path, arch: Arch, context: &Context) -> Result<Self, Error> {
         let packages = Packages::new(cache, arch.debian())?.under(context);
-        // The metapackage is asked once: a kernel that is there is good enough, and needs no network.
+        // The metapackage is resolved once: an existing kernel is good enough, and needs no network.
         let name_file = name_file(cache, arch);
         let name = match fs::read_to_string(&name_file) {
             Ok(name) => name,
@@ -46,7 +46,7 @@ impl Kernel {
         Self::unpacked(&packages.unpacked(&name)?)
     }
 
-    /// Whether one was fetched already.
+    /// Whether a kernel was already fetched.
     pub fn is_cached(cache: &Path, arch: Arch) -> bool {
         let folder = |name: String| cache.join(format!("packages/{name}-{}", arch.debian()));
         fs::read_to_string(name_file(cache, arch)).is_ok_and(|name| folder(name).is_dir())
@@ -63,8 +63,8 @@ impl Kernel {
         Ok(Self { image: folder.join(format!("boot/vmlinuz-{release}")), release, modules })
     }
 
-    /// The files of these modules and of all they need, each after what it needs. A name that is no module is built in,
-    /// or wrong; which of the two shows when the guest lacks it.
+    /// The files of these modules and of their dependencies, each after its own dependencies. A name that is not a
+    /// module is built in, or wrong; which of the two shows when the guest lacks it.
     ///
     /// # Errors
     /// `Io` if a module cannot be read.
@@ -89,7 +89,7 @@ impl Kernel {
     }
 }
 
-/// Where the name of an architecture's kernel is kept.
+/// The file that holds the name of an architecture's kernel.
 fn name_file(cache: &Path, arch: Arch) -> PathBuf {
     cache.join(match arch {
         Arch::X86_64 => "kernel",
@@ -97,7 +97,7 @@ fn name_file(cache: &Path, arch: Arch) -> PathBuf {
     })
 }
 
-/// Every `.ko` below a folder, by the name the kernel gives it (`-` is `_`).
+/// Every `.ko` below a folder, by the kernel's name for it (`-` is `_`).
 fn collect(folder: &Path, modules: &mut BTreeMap<String, PathBuf>) -> Result<(), Error> {
     for entry in fs::read_dir(folder).map_err(|e| Error::io("read", folder, e))?.flatten() {
         let path = entry.path();
@@ -111,7 +111,7 @@ fn collect(folder: &Path, modules: &mut BTreeMap<String, PathBuf>) -> Result<(),
     Ok(())
 }
 
-/// What a module's `.modinfo` says it needs.
+/// The dependencies in a module's `.modinfo`.
 fn depends(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|w| w == KEY) else {

@@ -1,5 +1,5 @@
-//! Made, used, removed: loop disks, virtual machines, network namespaces and scripts. A room of its own because capture's and the program's tests
-//! both need it, and neither may know the other.
+//! Temporary loop disks, virtual machines, network namespaces and scripts: created, used and removed. A room of its own because the tests
+//! of capture and of the program both need it, and neither may use the other.
 
 pub mod accelerator;
 pub mod arch;

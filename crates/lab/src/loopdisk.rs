@@ -1,16 +1,16 @@
 //! A disk of our own for as long as something needs it: a file, a loop device on it, a file system, a mount.
 //!
-//! Tests need a disk whose every write is theirs, and benches need one whose speed is that of the software above it.
+//! Tests need a disk whose every write is theirs, and benchmarks need one whose speed is that of the software above it.
 //! Both must leave nothing behind, not even when the program is killed. So the whole life of the disk is one shell
-//! script ([`SCRIPT`]) in a process of its own: it makes the disk, says so, and waits for the end of its standard
-//! input. That end comes when the owner drops the [`LoopDisk`] and just as surely when the owner dies, by whatever
-//! signal, because the kernel then closes the pipe. Making and removing thereby stand side by side, and there is one
-//! way of removing, which every test exercises.
+//! script ([`SCRIPT`]) in a process of its own: it makes the disk, reports it, and waits for the end of its standard
+//! input. That end comes when the owner drops the [`LoopDisk`] and just as surely when the owner dies, by any signal,
+//! because the kernel then closes the pipe. So creation and removal are next to each other, and there is only one way
+//! of removal, which every test exercises.
 //!
-//! The disk is quiet when it is handed over: ext4's tables are written by mkfs and not by a kernel thread later, and
-//! the file system is synced, so that `/sys/block/*/stat` counts only what comes next.
+//! The disk is quiet when it is handed over: mkfs writes ext4's tables, not a kernel thread later, and the file system
+//! is synced, so that `/sys/block/*/stat` counts only what follows.
 //!
-//! Not covered: a SIGKILL that hits the script itself. It has no name by which anybody would kill it.
+//! Not covered: a SIGKILL to the script itself. It has no name by which it would be killed.
 
 use model::text::ShownPath as _;
 use std::ffi::OsString;
@@ -22,10 +22,10 @@ use std::process::{Child, Command, Stdio};
 /// What this machine lacks for a loop disk: a sentence for the user, and a test's reason to be skipped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// The right to make one.
+    /// The privilege to create one.
     #[error("a loop disk {0}")]
     Privilege(#[from] crate::privilege::Lacking),
-    /// The kernel's part.
+    /// Kernel support.
     #[error("this kernel has no loop devices (/dev/loop-control is missing; try `modprobe loop`)")]
     LoopDevices,
     /// A program.
@@ -82,7 +82,7 @@ impl FileSystem {
     }
 }
 
-/// What else may be asked of the disk. The default asks for nothing.
+/// Further options of the disk. By default there are none.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Further arguments of mkfs, such as `-O ^has_journal`.
@@ -102,11 +102,11 @@ pub struct LoopDisk {
 }
 
 /// Arguments: $1 file system, $2 bytes, $3 mount options or -, $4 parent folder of the private folder, $5 folder of the
-/// backing file or -, $6 how many arguments for losetup follow; then these, then those of mkfs.
+/// backing file or -, $6 number of arguments for losetup that follow; then these, then those for mkfs.
 ///
-/// `settle` tries again because a process that just ended, or udev's look at the new device, may hold a mount or a
-/// device for a moment longer. A mount that stays busy is detached lazily, and a busy loop device clears itself at its
-/// last close (LO_FLAGS_AUTOCLEAR, which `losetup -d` sets then), so that nothing outlives its last user.
+/// `settle` retries because a process that just ended, or udev probing the new device, may hold a mount or a device for
+/// a moment longer. A mount that stays busy is detached lazily, and a busy loop device clears itself at its last close
+/// (LO_FLAGS_AUTOCLEAR, which `losetup -d` then sets), so that nothing outlives its last user.
 const SCRIPT: &str = r#"
 PATH="$PATH:/usr/sbin:/sbin"
 trap '' HUP INT TERM QUIT PIPE
@@ -154,10 +154,10 @@ cat >/dev/null
 "#;
 
 impl LoopDisk {
-    /// Makes a disk of `bytes` (rounded up by losetup to its sector size) with `fs` on it.
+    /// Creates a disk of `bytes` (rounded up by losetup to its sector size) with `fs` on it.
     ///
     /// # Errors
-    /// See [`LoopDisk::available`]; or the message of a failing command. What was made until then is removed.
+    /// See [`LoopDisk::available`]; or the message of a failing command. Everything created so far is removed.
     pub fn create(bytes: u64, fs: FileSystem, backing: &Backing, options: &Options) -> Result<Self> {
         Self::available(fs).map_err(Error::other)?;
         let folder = match backing {
@@ -176,7 +176,7 @@ impl LoopDisk {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Its own group: the terminal's Ctrl-C must not reach the commands that it runs.
+            // Its own process group: Ctrl-C on the terminal must not reach the commands that it runs.
             .process_group(0)
             .spawn()?;
         let mut answers = keeper.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
@@ -186,10 +186,10 @@ impl LoopDisk {
         }
     }
 
-    /// Whether this machine can make such a disk, or what is missing: root, the tools, loop devices.
+    /// Checks whether this machine can create such a disk: root, the tools, loop devices.
     ///
     /// # Errors
-    /// What is missing.
+    /// Describes what is missing.
     pub fn available(fs: FileSystem) -> std::result::Result<(), Unavailable> {
         crate::privilege::mounts()?;
         if !Path::new("/dev/loop-control").exists() {
@@ -222,7 +222,7 @@ impl LoopDisk {
         &self.mount
     }
 
-    /// Its number.
+    /// Its device number.
     ///
     /// # Errors
     /// sysfs does not show it.

@@ -1,28 +1,29 @@
 //! A medium like Wi-Fi between a coordinator and many nodes, in network namespaces of our own.
 //!
-//! What limits Wi-Fi with small packets is the time that each packet takes on the air, however short it is. A queue of the
-//! kernel does the same: its size table (`tc-stab`) counts every packet as at least 1,500 bytes, and a token bucket
-//! (`tc-tbf`) lets so many bytes a second pass.
+//! With small packets, Wi-Fi is limited by the time that each packet takes on the air, however short it is. A queue of the
+//! kernel can do the same: its size table (`tc-stab`) counts every packet as at least 1,500 bytes, and a token bucket
+//! (`tc-tbf`) lets a fixed number of bytes per second pass.
 //!
-//! **Shared** ([`Kind::Shared`]): all nodes and both directions take turns, as on a channel. Everything passes one queue:
+//! **Shared** ([`Kind::Shared`]): all nodes and both directions take turns, as on a channel. Everything passes through
+//! one queue:
 //!
 //! ```text
 //!  hosts ──up──▶ air ══ the one queue ══▶ ether ──down──▶ hosts        hosts: the coordinator's namespace, the nodes'
 //! ```
 //!
-//! Each side sends what it has to `air`, which knows one way only: through the queue to `ether`, which knows where everybody is.
+//! Each side sends everything to `air`, which has only one route: through the queue to `ether`, which has a route to every host.
 //!
 //! **Per node** ([`Kind::PerNode`]): each node has a link of its own, with a queue for each direction, as by cable.
 //!
-//! Not imitated: collisions and backing off (the queue is fair and loses nothing until it is full), rates that change with
-//! distance, aggregation by the radio (A-MPDU). Segments are not joined by the sender, so that a packet is a packet.
+//! Not emulated: collisions and back-off (the queue is fair and loses nothing until it is full), rates that depend on
+//! distance, aggregation by the radio (A-MPDU). The sender does not aggregate segments, so that a packet is a packet.
 
 use crate::netns::Namespace;
 use model::quantity::Choices;
 use std::io::{Error, Result};
 use std::net::Ipv4Addr;
 
-/// Who shares what.
+/// What the nodes share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// One half-duplex medium for all.
@@ -32,32 +33,32 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As `--link` takes them.
+    /// The choices of `--link`.
     pub const CHOICES: Choices<Self, 2> = [
         ("shared", "One medium for all nodes and both directions", Self::Shared),
         ("per-node", "A link for each node", Self::PerNode),
     ];
 }
 
-/// How fast, and how long the queue is.
+/// The speed, and the length of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Packets a second; larger ones than [`PACKET_BYTES`] do not exist.
+    /// Packets per second; none are larger than [`PACKET_BYTES`].
     pub packets_per_s: u32,
-    /// Packets that wait at most; further ones are lost.
+    /// Most packets that wait; further ones are dropped.
     pub queue_packets: u32,
 }
 
-/// Bytes that every packet counts as: those of the largest.
+/// Bytes that every packet is charged as: those of the largest.
 pub const PACKET_BYTES: u32 = 1514;
 
-/// Packets that pass at once when there was nothing for a while: a token bucket needs some.
+/// Packets that pass at once after an idle period: a token bucket needs some.
 const BURST_PACKETS: u32 = 4;
 
 /// Maximum number of nodes: one byte of the address distinguishes them.
 const MOST_NODES: usize = 250;
 
-/// The namespaces; all is gone when it is dropped.
+/// The namespaces; all are removed when this is dropped.
 #[derive(Debug)]
 pub struct Medium {
     coordinator: Namespace,
@@ -68,10 +69,10 @@ pub struct Medium {
 }
 
 impl Medium {
-    /// Makes a medium for so many nodes.
+    /// Creates a medium for `nodes` nodes.
     ///
     /// # Errors
-    /// Namespaces cannot be made here, or the kernel lacks a queue.
+    /// Namespaces cannot be created here, or the kernel lacks a queue.
     pub fn create(kind: Kind, nodes: usize, rate: Rate) -> Result<Self> {
         if nodes == 0 || nodes > MOST_NODES {
             return Err(Error::other(format!("a medium has 1 to {MOST_NODES} nodes")));
@@ -90,17 +91,17 @@ impl Medium {
         }
     }
 
-    /// Where the coordinator runs.
+    /// The namespace of the coordinator.
     pub fn coordinator(&self) -> &Namespace {
         &self.coordinator
     }
 
-    /// Where the nodes run.
+    /// The namespace of the nodes.
     pub fn nodes(&self) -> &Namespace {
         &self.nodes
     }
 
-    /// The address of each node there.
+    /// The address of each node in it.
     pub fn addresses(&self) -> &[Ipv4Addr] {
         &self.addresses
     }
@@ -131,7 +132,7 @@ fn shared(coordinator: Namespace, far: Namespace, nodes: usize, rate: Rate) -> R
         for address in &own {
             side.address("lo", &format!("{address}/32"))?;
         }
-        // What it sends is from its own address, so that answers find the way.
+        // It sends from its own address, so that responses find their way.
         let (source, via) = (own[0].to_string(), format!("10.77.{}.2", 100 + number));
         side.ip(&["route", "add", "default", "via", &via, "dev", "up", "src", &source])?;
         let (net, back) = (format!("10.77.{number}.0/24"), format!("10.77.{}.1", 200 + number));
@@ -156,7 +157,7 @@ fn per_node(coordinator: Namespace, far: Namespace, nodes: usize, rate: Rate) ->
     Ok(Medium { coordinator, nodes: far, addresses, _between: Vec::new() })
 }
 
-/// Only measured traffic uses the devices, so answers may take another route.
+/// Only measured traffic uses the devices, so responses may take another route.
 fn quiet(side: &Namespace) -> Result<()> {
     // A kernel without IPv6 is quiet already.
     let _ = side.sysctl("net.ipv6.conf.all.disable_ipv6", "1");
@@ -165,7 +166,7 @@ fn quiet(side: &Namespace) -> Result<()> {
     side.sysctl("net.ipv4.conf.default.rp_filter", "0")
 }
 
-/// Each segment is a packet of its own from the beginning: one that is cut only behind the queue would pass as one.
+/// Each segment is a packet of its own from the start: one that is segmented only after the queue would pass as one.
 fn one_by_one(side: &Namespace, device: &str) -> Result<()> {
     side.ip(&["link", "set", "dev", device, "gso_max_segs", "1"]).map(drop)
 }
@@ -186,7 +187,7 @@ mod tests {
     use super::*;
     use std::process::Stdio;
 
-    /// Bytes and packets that the queue of a device let pass.
+    /// Bytes and packets that passed the queue of a device.
     fn passed(side: &Namespace, device: &str) -> (u64, u64) {
         let text = side.tc(&["-s", "qdisc", "show", "dev", device]).unwrap();
         let sent: Vec<u64> = text.split("Sent ").nth(1).unwrap().split(' ').filter_map(|w| w.parse().ok()).collect();
@@ -213,7 +214,7 @@ c = socket.create_connection((sys.argv[1], 7000), 5); c.setsockopt(6, 1, 1)
 for _ in range(100): c.sendall(b'12345'); assert len(c.recv(1)) == 1
 ";
 
-    /// 100 requests and their answers between coordinator and the node `nth`.
+    /// 100 requests and their responses between the coordinator and the node `nth`.
     fn talk(medium: &Medium, nth: usize) {
         let address = medium.addresses()[nth].to_string();
         let mut echo = medium.nodes().command("python3");
@@ -232,7 +233,7 @@ for _ in range(100): c.sendall(b'12345'); assert len(c.recv(1)) == 1
         talk(&medium, 0);
         talk(&medium, 2);
         let (bytes, packets) = passed(air, "on");
-        // Two times 100 requests and 100 answers, three packets to begin and up to four to end.
+        // Two times 100 requests and 100 responses, three packets to open and up to four to close.
         assert!((400..=440).contains(&(packets - before)), "{packets} packets");
         assert_eq!(bytes, packets * u64::from(PACKET_BYTES), "a packet counts as less, or more, than the largest");
     }

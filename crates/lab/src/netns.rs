@@ -1,26 +1,26 @@
 //! Network namespaces of our own for as long as something needs them: devices, addresses, queues, and programs inside.
 //!
-//! # How one is held
+//! # How a namespace is held
 //!
-//! A namespace lives as long as a process, a mount or a device holds it. `ip netns` holds it by a mount, which outlives
-//! a crash. Here it is a process, the *keeper*: a shell ([`SCRIPT`]) that was started inside and waits for the end of its
-//! standard input. That end comes when the owner drops the [`Namespace`], and just as surely when the owner dies by
-//! whatever signal, because the kernel then closes the pipe. The keeper then ends whatever program is still inside
-//! and goes itself, and with the last process the kernel removes the namespace with its devices. So nothing can be
-//! left behind by a crash, and nothing has to search for it.
+//! A namespace lives as long as a process, a mount or a device holds it. `ip netns` holds it by a mount, which outlives a
+//! crash. Here it is a process, the *keeper*: a shell ([`SCRIPT`]) that was started inside and waits for the end of its
+//! standard input. That end comes when the owner drops the [`Namespace`], and just as surely when the owner dies by any
+//! signal, because the kernel then closes the pipe. The keeper then ends all programs that are still inside and exits
+//! itself, and with the last process the kernel removes the namespace with its devices. So a crash leaves nothing behind
+//! that would have to be searched for.
 //!
-//! # Who may
+//! # Privileges
 //!
-//! Root makes network namespaces as such. Anybody else makes them inside a user namespace of their own, where they are
-//! root; namespaces that are to be joined must then be made [`beside`](Namespace::beside) each other, in one user
-//! namespace. Some systems forbid that (`kernel.unprivileged_userns_clone`, AppArmor); see [`Namespace::available`].
+//! Root can create network namespaces directly. Any other user creates them inside a user namespace of their own, where
+//! they are root; namespaces that are to be joined must then be made [`beside`](Namespace::beside) each other, in one
+//! user namespace. Some systems forbid that (`kernel.unprivileged_userns_clone`, AppArmor); see
+//! [`Namespace::available`].
 //!
-//! A process with threads cannot enter a user namespace. So nothing here enters: programs are started inside by
-//! [`Namespace::command`], and a device or socket of the inside is opened by a child that hands the file descriptor
-//! over ([`Namespace::open`]).
+//! A process with threads cannot enter a user namespace. So nothing here enters: [`Namespace::command`] starts programs
+//! inside, and a child opens a device or socket inside and passes the file descriptor back ([`Namespace::open`]).
 //!
-//! Not covered: a SIGKILL that hits the keeper itself while programs run inside; they then keep the namespace until
-//! they end. A keeper has no name by which anybody would kill it.
+//! Not covered: a SIGKILL to the keeper itself while programs run inside; they then keep the namespace until they end.
+//! A keeper has no name by which it would be killed.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -31,9 +31,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-/// Says that it is there, waits for the end of its input, then ends everybody who is in the same namespace. A program
-/// that is being started may be missed in one look, so it looks until nobody is left. `-ef` compares what the links of
-/// proc lead to, inside the shell: a look at all processes starts none.
+/// Reports that it is ready, waits for the end of its input, then ends all processes in the same namespace. A program
+/// that is just starting may be missed in one pass, so it repeats until none is left. `-ef` compares the targets of
+/// proc's links inside the shell: checking all processes starts none.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM QUIT PIPE
 echo ready
@@ -58,7 +58,7 @@ pub struct Namespace {
     files: Arc<NamespaceFiles>,
 }
 
-/// What a child needs to enter: open files, so that no number of a process can have changed its meaning.
+/// What a child needs to enter: open files, since a process ID could be reused.
 #[derive(Debug)]
 struct NamespaceFiles {
     user: Option<File>,
@@ -80,21 +80,21 @@ impl NamespaceFiles {
     }
 }
 
-/// How a namespace comes to be.
+/// How a namespace is created.
 enum Origin {
-    /// As root, or as whoever may.
+    /// As root, or with the privilege.
     Privileged,
     /// In a new user namespace.
     User,
-    /// In the user namespace of another one, if that has one.
+    /// In the user namespace of another namespace, if that has one.
     Beside(Arc<NamespaceFiles>),
 }
 
 impl Namespace {
-    /// Makes a namespace in which only `lo` is, up. Without the right to do so it is made in a new user namespace.
+    /// Creates a namespace with only `lo`, up. Without the privilege, it is created in a new user namespace.
     ///
     /// # Errors
-    /// Neither is allowed here: what [`available`](Self::available) says.
+    /// Neither is allowed here; see [`available`](Self::available).
     pub fn create() -> Result<Self> {
         Self::make(&Origin::Privileged).or_else(|_| Self::make(&Origin::User)).map_err(|error| {
             Error::new(
@@ -107,19 +107,20 @@ impl Namespace {
         })
     }
 
-    /// Makes one that can be joined with `other`.
+    /// Creates a namespace that can be joined with `other`.
     ///
     /// # Errors
-    /// The kernel refuses, such as for `user.max_net_namespaces`.
+    /// The kernel refuses, for example because of `user.max_net_namespaces`.
     pub fn beside(other: &Self) -> Result<Self> {
         Self::make(&Origin::Beside(other.files.clone()))
             .map_err(|error| Error::new(error.kind(), format!("cannot create a second network namespace: {error}")))
     }
 
-    /// Whether namespaces can be made here, or what is missing.
+    /// Checks whether namespaces can be created here.
     ///
     /// # Errors
-    /// What is missing, or what the kernel refuses: a sentence for the user, and a test's reason to be skipped.
+    /// Describes what is missing, or what the kernel refuses: a sentence for the user, and a test's reason to be
+    /// skipped.
     pub fn available() -> Result<()> {
         crate::need("ip", "iproute2").map_err(Error::other)?;
         Self::create().map(drop)
@@ -136,7 +137,7 @@ impl Namespace {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", SCRIPT, "fathom-netns"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // Its own group: the terminal's Ctrl-C must not reach it.
+        // Its own process group: Ctrl-C on the terminal must not reach it.
         command.process_group(0);
         let (user, beside) = match origin {
             Origin::Privileged => (false, None),
@@ -182,18 +183,19 @@ impl Namespace {
         Ok(made)
     }
 
-    /// The keeper's process: `nsenter --net --target PID` (with `--user` where [`is_user`](Self::is_user)) enters.
+    /// The keeper's process ID: `nsenter --net --target PID` (with `--user` if [`is_user`](Self::is_user)) enters the
+    /// namespace.
     pub fn pid(&self) -> u32 {
         self.keeper.id()
     }
 
-    /// Whether it is inside a user namespace of ours.
+    /// Whether it is inside its own user namespace.
     pub fn is_user(&self) -> bool {
         self.files.user.is_some()
     }
 
-    /// The words before a command line that make it run inside: from another shell, or if `beside`, from a namespace of
-    /// the same origin, which is in the same user namespace already.
+    /// The prefix of a command line that makes it run inside: from another shell, or if `beside`, from a namespace of
+    /// the same origin, which is already in the same user namespace.
     pub fn nsenter(&self, beside: bool) -> String {
         let user = if self.is_user() && !beside { "--user --preserve-credentials " } else { "" };
         format!("nsenter {user}--net --target {}", self.pid())
@@ -245,7 +247,7 @@ impl Namespace {
     /// Joins two namespaces by a pair of Ethernet devices, named `name` here and `peer_name` there, both up.
     ///
     /// # Errors
-    /// What `ip` said; namespaces not made beside each other cannot be joined without root.
+    /// The error message of `ip`; namespaces not made beside each other cannot be joined without root.
     pub fn veth(&self, name: &str, peer: &Self, peer_name: &str) -> Result<()> {
         let pid = peer.pid().to_string();
         self.ip(&["link", "add", "name", name, "type", "veth", "peer", "name", peer_name, "netns", &pid])?;
@@ -255,10 +257,10 @@ impl Namespace {
     }
 
     /// Gives a device an address with its prefix length, such as `10.0.0.1/24` or `fd00::1/64`. It can be used at once:
-    /// duplicates are not looked for.
+    /// there is no duplicate address detection.
     ///
     /// # Errors
-    /// What `ip` said.
+    /// The error message of `ip`.
     pub fn address(&self, device: &str, address: &str) -> Result<()> {
         let nodad: &[&str] = if address.contains(':') { &["nodad"] } else { &[] };
         self.ip(&[&["address", "add", address, "dev", device], nodad].concat()).map(drop)
@@ -274,10 +276,10 @@ impl Namespace {
     }
 
     /// Opens something inside: `make` runs in a child process there, between fork and exec (system calls only), and the
-    /// file descriptor that it returns is handed over. The child closes its own copy.
+    /// file descriptor that it returns is passed back. The child closes its own copy.
     ///
     /// # Errors
-    /// What `make` returns, or the descriptor cannot be handed over.
+    /// The error of `make`, or the descriptor cannot be passed.
     pub fn open(&self, mut make: impl FnMut() -> Result<RawFd> + Send + Sync + 'static) -> Result<OwnedFd> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = self.command("/bin/true");
@@ -321,14 +323,14 @@ impl Drop for Namespace {
 /// Makes a TUN device in the network namespace of this process; otherwise as [`Namespace::tun`].
 ///
 /// # Errors
-/// As there.
+/// As [`Namespace::tun`].
 pub fn tun(name: &str, vnet_header: bool) -> Result<OwnedFd> {
     let fd = maker(name, vnet_header)?().map_err(no_tun)?;
     // SAFETY: the descriptor was just made and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What makes a TUN device wherever it is called, by system calls only.
+/// Returns a function that creates a TUN device wherever it is called, with system calls only.
 fn maker(name: &str, vnet_header: bool) -> Result<impl FnMut() -> Result<RawFd> + Send + Sync + 'static> {
     const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
     if name.len() >= libc::IFNAMSIZ {
@@ -372,11 +374,11 @@ fn check(result: libc::c_int) -> Result<libc::c_int> {
     if result < 0 { Err(Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Writes a file of proc in one piece, with system calls only.
+/// Writes a file of proc in one write, with system calls only.
 fn write(path: &std::ffi::CStr, text: &[u8]) -> Result<()> {
     // SAFETY: the path is a C string; the result is checked.
     let fd = check(unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) })?;
-    // SAFETY: the buffer is as long as said.
+    // SAFETY: the buffer has the given length.
     let written = unsafe { libc::write(fd, text.as_ptr().cast(), text.len()) };
     let error = Error::last_os_error();
     // SAFETY: fd is ours.
@@ -384,16 +386,16 @@ fn write(path: &std::ffi::CStr, text: &[u8]) -> Result<()> {
     if usize::try_from(written) == Ok(text.len()) { Ok(()) } else { Err(error) }
 }
 
-/// Room for one control message with one descriptor, aligned as `cmsghdr` needs it.
+/// Space for one control message with one descriptor, aligned as `cmsghdr` requires.
 #[repr(C)]
 union Control {
     header: libc::cmsghdr,
     bytes: [u8; 32],
 }
 
-/// A message of one byte with room for one descriptor.
+/// A message of one byte with space for one descriptor.
 fn message(byte: &mut libc::iovec, control: &mut Control) -> libc::msghdr {
-    // SAFETY: msghdr is plain data; zero is a value of all its fields.
+    // SAFETY: msghdr is plain data, for which zero is valid in all fields.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = byte;
     message.msg_iovlen = 1;
@@ -442,7 +444,7 @@ mod tests {
     use std::path::Path;
     use std::time::{Duration, Instant};
 
-    /// Runs `test` with privilege and in user namespaces, as far as either is allowed; says what was skipped.
+    /// Runs `test` with privilege and in user namespaces, as far as either is allowed; prints what was skipped.
     fn both(name: &str, test: impl Fn(&Namespace, &Namespace)) {
         for origin in [Origin::Privileged, Origin::User] {
             let kind = if matches!(origin, Origin::User) { "in a user namespace" } else { "as root" };
@@ -575,7 +577,7 @@ mod tests {
 
     #[test]
     fn sigkilled_owner_leaves_no_namespace() {
-        // The owner is this very test program, asked to run the helper below.
+        // The owner is this very test program, told to run the helper below.
         let program = std::env::current_exe().unwrap();
         let arguments = ["--exact", "netns::tests::owner", "--ignored", "--nocapture"];
         let mut owner = Command::new(program).args(arguments).stdout(Stdio::piped()).spawn().unwrap();

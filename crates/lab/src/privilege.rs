@@ -1,24 +1,24 @@
-//! Whether this process may do what records a kernel and makes disks: root alone is not it, for a container's root has a handful of
+//! Whether this process may record a kernel and create disks. Being root is not enough, since a container's root has only a few
 //! capabilities.
 
 use std::path::Path;
 
-/// What making disks and mounts takes.
+/// The capability for creating disks and mounts.
 const ADMIN: (&str, u32) = ("CAP_SYS_ADMIN", 21);
 
-/// What loading programs, tracing with them, and making networks takes besides.
+/// The capabilities for loading programs, tracing with them, and creating networks as well.
 const ALL: [(&str, u32); 4] = [ADMIN, ("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
 
-/// What is missing: a test's reason to be skipped, as a sentence without its subject.
+/// The missing privilege: a test's reason to be skipped, as a sentence without its subject.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lacking {
     /// It is not root.
     #[error("needs root (runs as uid {uid})")]
     Root {
-        /// As whom it runs, if that is known.
+        /// The user it runs as, if known.
         uid: String,
     },
-    /// It is, without these capabilities.
+    /// It is root, without these capabilities.
     #[error("needs {}, missing from this root's capabilities (a container?)", .0.join(", "))]
     Capabilities(Vec<&'static str>),
     /// The kernel's types are not known.
@@ -27,23 +27,23 @@ pub enum Lacking {
 }
 
 /// # Errors
-/// What is missing.
+/// The missing privilege.
 pub fn full() -> Result<(), Lacking> {
     missing(&status(), &ALL)
 }
 
-/// The same for disks and mounts alone.
+/// The same for disks and mounts only.
 ///
 /// # Errors
-/// What is missing.
+/// The missing privilege.
 pub fn mounts() -> Result<(), Lacking> {
     missing(&status(), &[ADMIN])
 }
 
-/// All of it, and a kernel that can be recorded.
+/// All capabilities, and a kernel that can be recorded.
 ///
 /// # Errors
-/// What is missing.
+/// The missing privilege.
 pub fn live_kernel() -> Result<(), Lacking> {
     full()?;
     match Path::new("/sys/kernel/btf/vmlinux").exists() {

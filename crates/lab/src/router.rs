@@ -1,25 +1,25 @@
-//! A way between two devices that this machine routes, led through two TUN devices of our own, for as long as something stands
-//! between them.
+//! Diverts a route of this machine between two devices through two TUN devices of our own, for as long as something is
+//! inserted between them.
 //!
-//! # What is led
+//! # What is diverted
 //!
-//! Packets to one address and port, and those that come back from it: nothing else on this machine notices. What comes for
-//! the address goes into the first device, and what its owner writes to the second goes on as it always did; and back.
-//! That takes rules of routing (`ip rule`, since Linux 4.17 by port) and no address, translation or firewall:
+//! Packets to one address and port, and those that come back from it: nothing else on this machine is affected. Packets to
+//! the address go into the first device, and what its owner writes to the second continues as usual; and vice versa. That
+//! takes routing rules (`ip rule`, by port since Linux 4.17) and no address, translation or firewall:
 //!
-//! - from this machine itself, or out of one of the two devices: as ever (those must come first, or packets would go round in a circle;
-//!   and the reverse-path filter asks in their name);
+//! - from this machine itself, or out of one of the two devices: as usual (these rules must come first, or packets would loop; the
+//!   reverse-path filter looks routes up on their behalf);
 //! - to the address and port: into the first device;
 //! - from the address and port: into the second.
 //!
-//! # How it goes
+//! # Lifetime
 //!
-//! The devices and the routes through them go with the file descriptors, even if their owner is killed. The rules do not, so a process
-//! holds them, as [`crate::netns`] holds a namespace: a shell that waits for the end of its input, which the kernel closes whatever
-//! becomes of us, and takes away the rules of our [`PROTOCOL`]. It does so at its beginning too, in case one was killed itself. Rules whose
-//! device is gone lead nowhere, and packets take their usual way.
+//! The devices and the routes through them vanish with the file descriptors, even if their owner is killed. The rules do not, so a process
+//! holds them, as [`crate::netns`] holds a namespace: a shell that waits for the end of its input, which the kernel closes however we end,
+//! and removes the rules of our [`PROTOCOL`]. It also does so at its start, in case an earlier one was killed itself. Rules whose device is
+//! gone have no effect, and packets take their usual route.
 //!
-//! One at a time in a network namespace: a name that is bound there, which the shell holds as well, tells.
+//! Only one per network namespace: this is ensured by a name that is bound there and held by the shell as well.
 
 use std::io::{BufRead as _, BufReader, Error, ErrorKind, Read as _, Result, Write as _};
 use std::net::SocketAddr;
@@ -31,13 +31,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The devices: into the first goes what is for the address, into the second what comes from it.
+/// The devices: packets to the address go into the first, packets from it into the second.
 pub const DEVICES: [&str; 2] = ["fathom-to", "fathom-from"];
-/// By this number our rules are known from others (`ip rule list protocol 217`); the kernel does not mind which it is.
+/// Distinguishes our rules from others (`ip rule list protocol 217`); the kernel does not care about the number.
 pub const PROTOCOL: u8 = 217;
-/// The first of our rules, before the machine's own that are made without a number (they count down from 32766), and our tables.
+/// The first of our rules, before the machine's own rules without an explicit number (they count down from 32766), and our
+/// tables.
 const FIRST: u32 = 7100;
-/// How long a detour before us may take to go.
+/// How long an earlier detour may take to disappear.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 const SCRIPT: &str = r#"
@@ -53,8 +54,8 @@ clean "$@"
 exit 0
 "#;
 
-/// Rules by port and rules that say whose they are: bfff4862653b and 1b71af6053af, Linux 4.17. An older kernel would not tell ours from others when they are
-/// removed.
+/// Rules by port and rules with an owner: bfff4862653b and 1b71af6053af, Linux 4.17. On an older kernel our rules could not be told from
+/// others when they are removed.
 fn knows_rules(release: &str) -> Result<()> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
     let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
@@ -65,15 +66,16 @@ fn knows_rules(release: &str) -> Result<()> {
     Ok(())
 }
 
-/// A way that is led; dropping it takes the rules away.
+/// A diverted route; dropping it removes the rules.
 #[derive(Debug)]
 pub struct Router(Child);
 
 impl Router {
-    /// Leads what goes to `address`, and what comes from there, through two new devices, and returns these.
+    /// Diverts packets to `address`, and from there, through two new devices, and returns these.
     ///
     /// # Errors
-    /// This machine is no router, there is no right to change its routes, another emulated route exists, or `ip` failed.
+    /// This machine is not a router, lacks the privilege to change its routes, has another emulated route, or `ip`
+    /// failed.
     pub fn create(address: SocketAddr, mtu: u32, queue: u32) -> Result<(Self, [OwnedFd; 2])> {
         let ip = crate::need("ip", "iproute2").map_err(Error::other)?;
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -84,7 +86,7 @@ impl Router {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", SCRIPT, "fathom-detour"]).arg(&ip).arg(PROTOCOL.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // Neither the terminal's Ctrl-C nor the end of our group must reach it.
+        // Neither Ctrl-C on the terminal nor the end of our process group must reach it.
         command.process_group(0);
         // SAFETY: between fork and exec only a system call with integers; the descriptor is open until the child has its own.
         unsafe {
@@ -111,7 +113,7 @@ impl Router {
         let (host, port, last) = (address.ip(), address.port(), FIRST + 9);
         let [to, from] = DEVICES;
         let (table_to, table_from) = (FIRST + 1, FIRST + 2);
-        // The rules that let pass stand before those that lead.
+        // The rules that pass packets on precede those that divert.
         let orders = format!(
             "link set dev {to} mtu {mtu} txqueuelen {queue} up\n\
              link set dev {from} mtu {mtu} txqueuelen {queue} up\n\
@@ -154,7 +156,7 @@ impl Drop for Router {
     }
 }
 
-/// Whether this machine routes packets of that kind at all.
+/// Checks whether this machine routes packets of that kind at all.
 fn routes(address: SocketAddr) -> Result<()> {
     let (file, name) = match address.is_ipv4() {
         true => ("/proc/sys/net/ipv4/ip_forward", "net.ipv4.ip_forward"),
@@ -169,7 +171,8 @@ fn routes(address: SocketAddr) -> Result<()> {
     }
 }
 
-/// The name that only one has in a network namespace. It is bound as long as the descriptor or a copy of it is open.
+/// Binds the name that only one process can have per network namespace. It stays bound as long as the descriptor or a
+/// copy of it is open.
 fn alone() -> Result<UnixDatagram> {
     let name = std::os::unix::net::SocketAddr::from_abstract_name("fathom-detour")?;
     let begun = Instant::now();
@@ -187,7 +190,7 @@ fn alone() -> Result<UnixDatagram> {
     }
 }
 
-/// The kernel says nothing of its own on this device, and passes on what comes out of it.
+/// Makes the kernel send nothing of its own on this device, and forward what comes out of it.
 fn quiet(device: &str, address: SocketAddr) -> Result<()> {
     let set = |file: String, value: &str| {
         std::fs::write(&file, value).map_err(|e| Error::new(e.kind(), format!("cannot set {file}: {e}")))

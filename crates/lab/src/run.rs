@@ -1,11 +1,11 @@
-//! A scenario in a guest, from boot to what came of it.
+//! Runs a scenario in a guest, from boot to outcome.
 //!
-//! Everything that is to outlive the guest is written into a folder of the host while it happens: the recording, what the
-//! workload said, the console. So a guest that panics or hangs in the middle leaves what there was until then, and its end is a
-//! result like any other: only what prevents the start is an error.
+//! Everything that is to outlive the guest is written into a folder of the host while it happens: the recording, the workload's
+//! output, the console. So a guest that panics or hangs in the middle leaves what was written until then, and its end is a
+//! result like any other: only a failed start is an error.
 //!
-//! Uncertainty: a guest that is busy and one that hangs look alike for a while. Its init speaks every five seconds while a command
-//! runs (`init.sh`); a guest that was silent for `machine.silence` is taken for hung.
+//! Uncertainty: a busy guest and a hung one look alike for a while. Its init reports every five seconds while a command runs
+//! (`init.sh`); a guest that was silent for `machine.silence` is considered hung.
 
 use crate::guest::{Config, Disk, Guest, Output};
 use crate::scenario::{Bus, Error as Wrong, Scenario, script};
@@ -18,9 +18,9 @@ use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// How long disks may take to be prepared: an emulated processor makes file systems slowly.
+/// How long preparing the disks may take: an emulated processor is slow to make file systems.
 pub(crate) const PREPARE: Duration = Duration::from_secs(300);
-/// What a recording takes beyond its workload's limit: attaching, and linking what was recorded.
+/// Time for a recording beyond its workload's limit: attaching, and linking the recording.
 const LINKING: Duration = Duration::from_secs(600);
 /// How long a shell may stay open.
 const SHELL: Duration = Duration::from_secs(24 * 3600);
@@ -38,23 +38,23 @@ pub const KEPT: &str = "guest";
 /// The scenario with its settings, to run the same again.
 pub const SCENARIO: &str = "scenario.toml";
 
-/// Where a run finds and leaves things.
+/// The paths of a run.
 #[derive(Debug, Clone)]
 pub struct Options<'a> {
-    /// Where kernels are kept.
+    /// The folder of kernels.
     pub cache: &'a Path,
     /// The program that records in the guest.
     pub program: &'a Path,
-    /// The folder of the result; it is there.
+    /// The folder of the result, which exists.
     pub folder: &'a Path,
-    /// Whether the guest's disks stay, in [`KEPT`].
+    /// Whether to keep the guest's disks, in [`KEPT`].
     pub keep: bool,
 }
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// The workload ended by itself.
+    /// The workload exited.
     Ended {
         /// Its exit status.
         status: i32,
@@ -65,22 +65,22 @@ pub enum Ending {
     NotPrepared(String),
     /// The recording failed before the workload began.
     NotRecorded(String),
-    /// The guest's kernel gave up: its own words.
+    /// The guest's kernel panicked, with this message.
     Crashed(String),
     /// The guest was alive and printed nothing.
     Hung,
-    /// Somebody asked for the end.
+    /// The user interrupted.
     Interrupted,
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// How it ended.
     pub ending: Ending,
     /// The guest's kernel.
     pub release: String,
-    /// What ran its processor.
+    /// Its accelerator.
     pub accelerator: crate::accelerator::Accelerator,
     /// How long it took in all.
     pub took: Duration,
@@ -89,15 +89,15 @@ pub struct Outcome {
 /// Why nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub enum NotStarted {
-    /// The scenario.
+    /// The scenario is wrong.
     #[error(transparent)]
     Wrong(#[from] Wrong),
-    /// The machine, or the guest.
+    /// The machine or the guest is at fault.
     #[error(transparent)]
     Lab(#[from] Error),
 }
 
-/// Boots a guest and runs the scenario in it. Cancelling the context ends it, with what there was until then.
+/// Boots a guest and runs the scenario in it. Cancelling the context ends it, with the results until then.
 ///
 /// # Errors
 /// This machine lacks something, or the guest does not boot.
@@ -110,7 +110,7 @@ pub fn run(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Res
     std::thread::scope(|scope| {
         let shown = &phase;
         scope.spawn(move || draw(shown, context, &ended));
-        // Dropped on every way out, which ends the drawing.
+        // Dropped on every return path, which ends the drawing.
         let _end = end;
         let enter = |name: &str| *phase.lock().unwrap_or_else(|e| e.into_inner()) = name.to_string();
         enter(if crate::kernel::Kernel::is_cached(options.cache, scenario.machine.arch) {
@@ -127,8 +127,8 @@ pub fn run(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Res
     })
 }
 
-/// Boots a guest with the scenario's disks, prepares them, and has a shell on its terminal, whose other end `attach` gets. Ends with
-/// the shell.
+/// Boots a guest with the scenario's disks, prepares them, and runs a shell on its terminal, whose other end is passed to `attach`.
+/// Ends with the shell.
 ///
 /// # Errors
 /// This machine lacks something, the guest does not boot, or it ends before the shell does.
@@ -156,7 +156,7 @@ pub fn shell(
     Ok(())
 }
 
-/// Says what is being done, and for how long, until the other end of `ended` is gone.
+/// Shows the current phase and its duration, until the other end of `ended` is gone.
 fn draw(phase: &Mutex<String>, context: &Context, ended: &std::sync::mpsc::Receiver<()>) {
     let (mut since, mut last) = (Instant::now(), String::new());
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(DRAWN) {
@@ -189,7 +189,7 @@ fn steps(guest: &mut Guest, scenario: &Scenario, folder: &Path, enter: &dyn Fn(&
     })
 }
 
-/// Why the guest answers no more.
+/// Why the guest does not respond any more.
 fn abnormal(guest: &mut Guest, context: &Context) -> Ending {
     if context.cancelled() {
         return Ending::Interrupted;
@@ -255,7 +255,7 @@ pub(crate) fn config(scenario: &Scenario, options: &Options<'_>, context: &Conte
         disks: scenario.disk.iter().filter_map(disk).collect(),
         mkfs: made,
         modules: modules(scenario),
-        // Its place here may be below a folder that the guest has of its own.
+        // Its path here may be below a folder that the guest has as well.
         files: vec![(program, "bin/fathom".into())],
         programs: programs.into_iter().map(|(_, path)| path).collect(),
         texts,
@@ -267,7 +267,7 @@ pub(crate) fn config(scenario: &Scenario, options: &Options<'_>, context: &Conte
     })
 }
 
-/// A guest without a network has no ports.
+/// A guest without a network has no ports to forward.
 fn without_network(scenario: &Scenario) -> Result<(), Wrong> {
     if scenario.machine.forward.is_empty() {
         return Ok(());
@@ -294,7 +294,7 @@ fn foreign(scenario: &Scenario) -> Result<(), String> {
     Ok(())
 }
 
-/// What the scenario's parts need of the kernel.
+/// The kernel modules that the scenario's parts need.
 fn modules(scenario: &Scenario) -> Vec<String> {
     let mut modules: Vec<String> = scenario.filesystem.kind.modules().iter().map(ToString::to_string).collect();
     for disk in scenario.disk.values() {

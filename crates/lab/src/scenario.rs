@@ -1,5 +1,5 @@
-//! A scenario as its file says it (TOML), checked as a whole before anything boots: which disks, what is on them, what runs
-//! there, and how that is recorded. Pure; [`crate::run`] boots it.
+//! A scenario from its file (TOML), checked as a whole before anything boots: the disks, their content, the workload, and
+//! how it is recorded. Pure; [`crate::run`] boots it.
 //!
 //! Everything in the file can be checked without a guest. An unknown key is reported with its line, a value of `--set`
 //! with its setting.
@@ -21,42 +21,42 @@ use crate::arch::Arch;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Where a scenario's file system is mounted in the guest, and its workload's folder.
+/// Where a scenario's file system is mounted in the guest; the folder of its workload.
 pub const FOLDER: &str = "/mnt";
 
-/// The longest that a workload may be given.
+/// The longest limit of a workload.
 const LONGEST_S: u64 = 24 * 3600;
 
-/// Disks of one guest: each takes a slot of its PCI bus.
+/// Most disks of one guest: each takes a slot of its PCI bus.
 const MOST_DISKS: usize = 12;
 
-/// What is wrong with a scenario, as one sentence or as the lines that the reader of TOML marked.
+/// An error in a scenario, as one sentence or as the lines marked by the TOML parser.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {what}")]
 pub struct Error {
     /// The file, or the setting.
     pub place: String,
-    /// What is wrong there.
+    /// The error there.
     pub what: String,
 }
 
-/// What boots, runs and is recorded.
+/// A scenario.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// One line: what it shows.
+    /// Its purpose, in one line.
     pub about: String,
     /// The machine.
     #[serde(default)]
     pub machine: Machine,
     /// The disks, by name; in the guest `/dev/disk/NAME`.
     pub disk: BTreeMap<String, Disk>,
-    /// What is mounted at [`FOLDER`].
+    /// The file system mounted at [`FOLDER`].
     pub filesystem: FileSystem,
     /// SQLite's settings, for the workload's `{journal_mode}`, `{page_size}` and `{synchronous}`.
     #[serde(default)]
     pub sqlite: Sqlite,
-    /// What runs.
+    /// The workload.
     pub workload: Workload,
     /// How it is recorded.
     #[serde(default)]
@@ -73,11 +73,11 @@ pub struct Machine {
     pub memory: Bytes,
     /// CPUs.
     pub cpus: u32,
-    /// What runs its processor.
+    /// Its accelerator.
     pub accelerator: Accelerator,
-    /// A guest that says nothing for so long hangs.
+    /// A guest that reports nothing for this long is considered hung.
     pub silence: Span,
-    /// Ports of this machine that lead into a guest that is a device.
+    /// Ports of this machine forwarded to a guest that is a device.
     #[serde(deserialize_with = "forward::one_or_several", skip_serializing_if = "Vec::is_empty")]
     pub forward: Vec<Forward>,
 }
@@ -99,12 +99,12 @@ impl Default for Machine {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSystem {
-    /// Which one.
+    /// Its type.
     #[serde(rename = "type")]
     pub kind: Kind,
     /// The disk that it is on.
     pub disk: String,
-    /// Further words for mkfs.
+    /// Further arguments for mkfs.
     #[serde(default)]
     pub mkfs: Vec<String>,
     /// Mount options, as after `mount -o`.
@@ -127,7 +127,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As `mount -t` has it.
+    /// The name for `mount -t`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
@@ -137,7 +137,7 @@ impl Kind {
         }
     }
 
-    /// The program that makes it, and Debian's package of it.
+    /// The program that makes it, and the Debian package that has it.
     pub fn mkfs(self) -> (&'static str, &'static str) {
         match self {
             Self::Ext4 => ("mkfs.ext4", "e2fsprogs"),
@@ -147,7 +147,7 @@ impl Kind {
         }
     }
 
-    /// The smallest disk that its mkfs of Debian 12 takes (xfsprogs 6.1, btrfs-progs 6.2), which the others say themselves.
+    /// The smallest disk that Debian 12's mkfs accepts (xfsprogs 6.1, btrfs-progs 6.2); the others report it themselves.
     fn least(self) -> Bytes {
         Bytes(match self {
             Self::Ext4 | Self::F2fs => 0,
@@ -156,8 +156,8 @@ impl Kind {
         })
     }
 
-    /// Arguments that mkfs always gets: ask no questions, and leave no initialisation to the kernel, which would run while something is
-    /// counted.
+    /// Arguments that mkfs always gets: ask no questions, and leave no initialisation to the kernel, which would run during a
+    /// measurement.
     pub fn words(self) -> &'static [&'static str] {
         match self {
             Self::Ext4 => &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
@@ -165,7 +165,7 @@ impl Kind {
         }
     }
 
-    /// Its modules, with those that it asks for by alias.
+    /// Its modules, including those requested by alias.
     pub fn modules(self) -> &'static [&'static str] {
         match self {
             Self::Ext4 => &[],
@@ -218,19 +218,19 @@ pub enum Synchronous {
     Extra,
 }
 
-/// What runs in the guest.
+/// The workload in the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// Shell commands, one after another until one fails; `fathom` is this program, `{dir}` the mounted folder.
+    /// Shell commands, run in sequence until one fails; `fathom` is this program, `{dir}` the mounted folder.
     pub commands: Vec<String>,
-    /// Programs of this machine that they need, by name; they come with their shared libraries.
+    /// Programs of this machine that they need, by name; their shared libraries are added.
     #[serde(default)]
     pub programs: Vec<String>,
     /// How long they may take.
     #[serde(default = "limit")]
     pub limit: Span,
-    /// Whether they may fail, as on a disk that makes errors.
+    /// Whether they may fail, as on a disk with errors.
     #[serde(default)]
     pub may_fail: bool,
 }
@@ -243,9 +243,9 @@ fn limit() -> Span {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Record {
-    /// Where events come from.
+    /// The source of events.
     pub backend: Backend,
-    /// Further words for `fathom record`.
+    /// Further arguments for `fathom record`.
     pub arguments: Vec<String>,
 }
 
@@ -255,7 +255,7 @@ impl Default for Record {
     }
 }
 
-/// Where events come from.
+/// The source of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
@@ -266,7 +266,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// As `--backend` has it.
+    /// The name for `--backend`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ebpf => "ebpf",
@@ -276,11 +276,11 @@ impl Backend {
 }
 
 impl Scenario {
-    /// Reads and checks a scenario. `place` is the file's name, for errors; each of `settings` is `KEY=VALUE`, with the key's
-    /// parts joined by dots.
+    /// Parses and checks a scenario. `place` is the file's name, for errors; each of `settings` is `KEY=VALUE`, with the
+    /// parts of the key separated by dots.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// Describes what is wrong, and where.
     pub fn parse(place: &str, text: &str, settings: &[String]) -> Result<Self, Error> {
         let wrong = |what: String| Error { place: place.to_string(), what };
         let mut scenario: Self = toml::from_str(text).map_err(|e| wrong(e.to_string().trim_end().to_string()))?;
@@ -291,13 +291,13 @@ impl Scenario {
             value::set(&mut table, setting).map_err(wrong)?;
             scenario = table.clone().try_into().map_err(|e: toml::de::Error| wrong(one_line(e.message())))?;
         }
-        // Several settings may belong together: a disk renamed, and the file system put on it.
+        // Several settings may belong together: for example, renaming a disk and moving the file system to it.
         let last = settings.last().map_or_else(|| place.to_string(), |s| format!("--set {s}"));
         scenario.check().map_err(|what| Error { place: last, what })?;
         Ok(scenario)
     }
 
-    /// As a file, with every value that was left out.
+    /// The scenario as a file, with defaults filled in.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).unwrap_or_else(|error| format!("# cannot be written as TOML: {error}\n"))
     }
@@ -367,11 +367,11 @@ impl Scenario {
         }
     }
 
-    /// A workload's command with its holes filled.
+    /// Fills in the placeholders of a workload's command.
     pub(crate) fn filled(&self, command: &str) -> Result<String, String> {
         let sqlite = toml::Table::try_from(&self.sqlite).unwrap_or_default();
         let (mut out, mut rest) = (String::new(), command);
-        // Only a name in braces is a hole: ${HOME} and { a; } are the shell's.
+        // Only a name in braces is a placeholder: ${HOME} and { a; } are the shell's.
         while let Some(at) = rest.find('{') {
             let (before, from) = rest.split_at(at);
             out.push_str(before);
@@ -400,7 +400,7 @@ impl Scenario {
     }
 }
 
-/// Whether this is a name that every bus takes as a serial number.
+/// Checks that this is a name that every bus accepts as a serial number.
 fn disk_name(name: &str) -> Result<(), String> {
     let letters = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     if name.is_empty() || name.len() > 20 || !letters || name == "exchange" {

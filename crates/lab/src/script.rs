@@ -1,15 +1,15 @@
-//! A script that may be run at once.
+//! Writes a script that can be run at once.
 //!
 //! A process that writes a program's file and starts it can fail with "Text file busy": another of its threads may have
-//! forked meanwhile, and until that child becomes its own program it too holds the file open for writing. So a child
-//! writes the file here, and this process never has it open.
+//! forked meanwhile, and until that child has executed its own program it too holds the file open for writing. So a
+//! child writes the file here, and this process never has it open.
 
 use crate::Error;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Makes `path` a file that holds `text` and that everyone may run; what was there is replaced.
+/// Makes `path` a file with `text` that everyone may run; an existing file is replaced.
 pub fn write(path: impl AsRef<Path>, text: &str) -> Result<(), Error> {
     let path = path.as_ref();
     let mut install = Command::new("install");

@@ -1,4 +1,4 @@
-//! What came of a run, for people and for programs.
+//! The outcome of a run, for people and for programs.
 
 use crate::accelerator::Accelerator;
 use crate::run::{ARCHIVE, CONSOLE, Ending, Outcome, WORKLOAD_LOG};
@@ -8,24 +8,24 @@ use model::text::ShownPath as _;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// What was recorded, if anything was.
+/// The recording, if there is one.
 #[derive(Debug, Default)]
 pub struct Recording {
     /// Calls that were recorded.
     pub operations: u64,
-    /// Commands of devices.
+    /// Device commands.
     pub commands: u64,
-    /// Whether it came to its end.
+    /// Whether it completed.
     pub complete: bool,
     /// Whether events are missing.
     pub lost: bool,
-    /// What could not be seen, though nothing was lost: a sentence each.
+    /// What could not be observed, though nothing was lost: one sentence each.
     pub blind: Vec<String>,
     /// Why it cannot be read.
     pub problem: Option<String>,
 }
 
-/// What every result says of its times, for no guest's are a device's.
+/// The remark on times in every result, since no guest's times are a device's.
 fn functional(accelerator: Accelerator) -> &'static str {
     match accelerator {
         Accelerator::Kvm => "times are of a virtual machine whose disk is a file (KVM): they are no device's",
@@ -41,7 +41,7 @@ pub fn is_well(scenario: &Scenario, ending: &Ending) -> bool {
     }
 }
 
-/// In one sentence.
+/// The outcome in one sentence.
 pub fn sentence(name: &str, folder: &Path, outcome: &Outcome, recording: Option<&Recording>, well: bool) -> String {
     let what = match &outcome.ending {
         Ending::Ended { status: 0 } => "the workload ended well".into(),
@@ -76,7 +76,7 @@ pub fn sentence(name: &str, folder: &Path, outcome: &Outcome, recording: Option<
     format!("{name} on Linux {}, {} s: {what}; {recorded}", outcome.release, outcome.took.as_secs())
 }
 
-/// As docs/reference/json.md has it.
+/// The outcome as specified in docs/reference/json.md.
 pub fn contract(name: &str, folder: &Path, outcome: &Outcome, recording: Option<&Recording>, well: bool) -> Value {
     let (ending, said, status) = match &outcome.ending {
         Ending::Ended { status } => ("ended", None, Some(status)),

@@ -1,5 +1,4 @@
-//! A terminal in a guest joined with ours. What is typed goes there as it is, and what comes back goes out as it is: it is the user's own
-//! session, as with ssh.
+//! Connects a terminal in a guest with ours. Input and output pass unchanged: it is the user's own session, as with ssh.
 
 use std::io::{IsTerminal as _, Read, Write};
 use std::os::fd::AsRawFd as _;
@@ -9,7 +8,7 @@ use std::thread::JoinHandle;
 /// The end of a terminal's input: Ctrl-D.
 const END: u8 = 4;
 
-/// Both terminals, joined; ours is as it was when this is dropped.
+/// Both terminals, connected; dropping this restores ours.
 #[derive(Debug)]
 pub struct Joined {
     _raw: Raw,
@@ -23,13 +22,13 @@ impl Joined {
     }
 }
 
-/// Joins our terminal and the guest's, until that is gone; what the guest says goes to `out`.
+/// Connects our terminal with the guest's, until the guest is gone; the guest's output goes to `out`.
 pub fn join(terminal: UnixStream, mut out: impl Write + Send + 'static) -> Option<Joined> {
     let mut to = terminal.try_clone().ok()?;
     let raw = Raw::enter();
-    // What comes before the shell has opened its terminal would be lost: it speaks first.
+    // Input before the shell has opened its terminal would be lost: wait for its first output.
     let (spoke, speaks) = std::sync::mpsc::channel();
-    // Ends with the program: nothing else wakes a thread that waits for a key.
+    // This thread ends with the program: nothing else wakes a thread that waits for a key.
     std::thread::spawn(move || {
         if speaks.recv().is_err() {
             return;
@@ -47,7 +46,7 @@ pub fn join(terminal: UnixStream, mut out: impl Write + Send + 'static) -> Optio
     let printing = std::thread::spawn(move || {
         let mut bytes = [0; 4096];
         while let Ok(n @ 1..) = from.read(&mut bytes) {
-            // The other thread listens once only.
+            // The other thread waits only once.
             let _ = spoke.send(());
             let _ = out.write_all(&bytes[..n]).and_then(|()| out.flush());
         }
@@ -55,7 +54,7 @@ pub fn join(terminal: UnixStream, mut out: impl Write + Send + 'static) -> Optio
     Some(Joined { _raw: raw, printing })
 }
 
-/// Our terminal, handing on every key; as it was when this is dropped.
+/// Our terminal in raw mode; dropping this restores it.
 #[derive(Debug)]
 struct Raw(Option<libc::termios>);
 
@@ -82,7 +81,7 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // SAFETY: what was read from this terminal is given back to it.
+            // SAFETY: the settings read from this terminal are restored to it.
             unsafe { libc::tcsetattr(std::io::stdin().as_raw_fd(), libc::TCSANOW, before) };
         }
     }

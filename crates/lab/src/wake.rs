@@ -1,14 +1,14 @@
 //! Keeps QEMU's main loop awake.
 //!
-//! QEMU 7.2 now and then sleeps for ever with a timer of the guest's due: the processors' thread in `qemu_cond_wait`, the main thread in
-//! `ppoll`, no processor time used for minutes, in one of eleven runs of f2fs on an SD card beside other work. One byte on QEMU's monitor
-//! ended it (docs/results/limits.md): the guest went on as if nothing had been. So QEMU gets a byte several times a second: it ends the
-//! main thread's `ppoll`, which then looks at its timers.
+//! QEMU 7.2 occasionally sleeps forever although a timer of the guest is due: the vCPU thread in `qemu_cond_wait`, the main thread in
+//! `ppoll`, no processor time used for minutes, in one of eleven runs of f2fs on an SD card alongside other work. One byte on QEMU's
+//! monitor ended it (docs/results/limits.md): the guest continued as if nothing had happened. So QEMU gets a byte several times a
+//! second: it ends the main thread's `ppoll`, which then checks its timers.
 //!
-//! Uncertainty: why it sleeps was read off QEMU's source, not traced. An emulated SD card writes its file from the processors' own thread
-//! (`blk_pwrite` in `hw/sd/sd.c`), which then polls the main loop's events itself (`aio_poll`): so it can take the notification by which
-//! that same thread notified the main loop of an earlier timer (`timerlist_notify`). The main loop then waits for the deadline that it knew
-//! before, and if there was none and the guest's processors halt, for ever.
+//! Uncertainty: why it sleeps was inferred from QEMU's source, not traced. An emulated SD card writes its file from the processors' own
+//! thread (`blk_pwrite` in `hw/sd/sd.c`), which then polls the main loop's events itself (`aio_poll`): so it can consume the notification
+//! by which that same thread notified the main loop of an earlier timer (`timerlist_notify`). The main loop then waits for its previous
+//! deadline and, if there was none and the guest's processors halt, for ever.
 
 use crate::Error;
 use std::io::{ErrorKind, Read, Write};
@@ -22,14 +22,14 @@ use std::time::Duration;
 /// How long a lost timer may be late.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// A monitor of QEMU's: this end and that one, which is open in QEMU too.
+/// A QEMU monitor: our end, and the other one, which is open in QEMU too.
 pub(crate) struct Monitor {
     ours: UnixStream,
     _theirs: UnixStream,
 }
 
 impl Monitor {
-    /// Gives QEMU a monitor.
+    /// Adds a monitor to QEMU.
     pub fn attach(command: &mut Command) -> Result<Self, Error> {
         let (ours, theirs) = UnixStream::pair().map_err(|e| Error::io("make", Path::new("a pair of sockets"), e))?;
         let fd = theirs.as_raw_fd();
@@ -44,7 +44,7 @@ impl Monitor {
         Ok(Self { ours, _theirs: theirs })
     }
 
-    /// Wakes QEMU until it is gone. Called when it has started.
+    /// Wakes QEMU until it is gone. Called after it has started.
     pub fn keep_awake(self) {
         let Self { ours, _theirs: theirs } = self;
         drop(theirs);
@@ -52,10 +52,10 @@ impl Monitor {
     }
 }
 
-/// An empty line is no command; the prompt that answers it is of no interest.
+/// An empty line is not a command; the prompt in response is ignored.
 fn wake(mut monitor: UnixStream) {
     let mut prompt = [0; 4096];
-    // A QEMU that is stopped takes nothing, and this is not to wait for it.
+    // A stopped QEMU reads nothing, and this must not wait for it.
     if monitor.set_nonblocking(true).is_err() {
         return;
     }

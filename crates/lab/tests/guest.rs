@@ -1,4 +1,4 @@
-//! A guest is booted once, and everything a test of Fathom will rely on is tried in it.
+//! Boots a guest once, and tries everything in it that a test of Fathom will rely on.
 
 use lab::Error;
 use lab::guest::{Bus, Config, Disk, Guest};
@@ -15,7 +15,7 @@ fn disk(name: &str, bus: Bus, ext4: bool) -> Disk {
     Disk { name: name.into(), bus, bytes: 64 << 20, ext4 }
 }
 
-/// A guest, or the reason why there is none here.
+/// A guest, or the reason why there is none.
 fn boot(test: &str, config: &Config) -> Option<Guest> {
     match Guest::boot(config, &cache()) {
         Ok(guest) => Some(guest),
@@ -27,7 +27,7 @@ fn boot(test: &str, config: &Config) -> Option<Guest> {
     }
 }
 
-/// Runs it and expects success.
+/// Runs a command and expects success.
 fn ok(guest: &mut Guest, command: &str) -> String {
     let output = guest.run(command, LIMIT).unwrap();
     assert_eq!(output.status, 0, "{command}: {output:?}");
@@ -43,7 +43,7 @@ fn guest_has_real_disks_and_returns_files() {
     let config = Config { disks, files, ..Config::default() };
     let Some(mut guest) = boot("guest_has_real_disks_and_returns_files", &config) else { return };
 
-    // The kernel is the stock one, with modules for what the host may have built in.
+    // The kernel is the stock one, with modules for drivers that may be built into the host's.
     assert_eq!(ok(&mut guest, "uname -r").trim(), guest.release);
     let modules = ok(&mut guest, "cat /proc/modules");
     for module in ["ext4", "jbd2", "loop", "virtio_blk", "sd_mod", "nvme"] {
@@ -52,7 +52,7 @@ fn guest_has_real_disks_and_returns_files() {
     assert_eq!(ok(&mut guest, "ls /sys/class/net").trim(), "lo");
     assert!(!ok(&mut guest, "ls /sys/kernel/btf/vmlinux /sys/kernel/btf/ext4").is_empty());
 
-    // Every disk has the driver that was asked for, and a write cache whose flushes reach the driver.
+    // Every disk has the requested driver, and a write cache whose flushes reach the driver.
     for (name, node) in [("data", "/dev/vda"), ("scsi0", "/dev/sda"), ("nvme0", "/dev/nvme0n1")] {
         assert_eq!(ok(&mut guest, &format!("readlink -f /dev/disk/{name}")).trim(), node);
         let cache = format!("cat /sys/block/{}/queue/write_cache", node.trim_start_matches("/dev/"));
@@ -85,7 +85,7 @@ fn guest_has_real_disks_and_returns_files() {
     assert_eq!(slow.status, 124);
     assert_eq!(ok(&mut guest, "echo alive").trim(), "alive");
 
-    // Nothing is left of it.
+    // Nothing of it is left.
     let pid = guest.pid();
     drop(guest);
     assert!(!Path::new(&format!("/proc/{pid}")).exists());

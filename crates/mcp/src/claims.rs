@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-/// Of a recording, by its summary.
+/// Claims about a recording, from its summary.
 pub fn of_recording(summary: &Value) -> Vec<Value> {
     let mut claims = Vec::new();
     let lost = summary["loss"]["events"].as_u64().unwrap_or(0)
@@ -60,7 +60,7 @@ fn short(statement: &str) -> String {
     }
 }
 
-/// Of two recordings, by their difference.
+/// Claims about two recordings, from their difference.
 pub fn of_difference(diff: &Value) -> Vec<Value> {
     let mut claims = Vec::new();
     if diff["verdict"] == "inconclusive" {
@@ -81,7 +81,7 @@ pub fn of_difference(diff: &Value) -> Vec<Value> {
     claims
 }
 
-/// Of two benchmarks, by their comparison.
+/// Claims about two benchmarks, from their comparison.
 pub fn of_comparison(compared: &Value) -> Vec<Value> {
     let results = || compared["results"].as_array().into_iter().flatten();
     let with = |verdict: &str| results().filter(|result| result["verdict"] == verdict).count();
@@ -108,7 +108,7 @@ pub fn of_comparison(compared: &Value) -> Vec<Value> {
     claims
 }
 
-/// Of rows of a query.
+/// Claims about rows of a query.
 pub fn of_rows() -> Vec<Value> {
     vec![json!("a difference or a trend from these rows alone: they have no intervals; `diff` of two recordings does")]
 }

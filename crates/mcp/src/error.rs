@@ -5,15 +5,15 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why there is no answer.
+/// Why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An argument is missing or has another type.
     #[error("the argument {name} is missing or is not a {wanted}")]
     Argument {
-        /// Which.
+        /// Its name.
         name: &'static str,
-        /// What it should be.
+        /// The expected type.
         wanted: &'static str,
     },
     /// A tool that is not offered.
@@ -27,7 +27,7 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
-    /// A path that leads elsewhere.
+    /// A path that leads outside.
     #[error("{0} is outside the folders of this server")]
     Outside(String),
     /// Not an archive.
@@ -56,7 +56,7 @@ pub enum Error {
     /// Its answer is too large.
     #[error("the answer is larger than {}: ask for less with WHERE, GROUP BY or LIMIT", model::text::bytes(*.0 as f64))]
     Large(u64),
-    /// A verb refused, in its own words.
+    /// A verb refused, with its own message.
     #[error("{0}")]
     Refused(String),
     /// Its output is not JSON.

@@ -11,9 +11,9 @@ const TEXT: usize = 200;
 /// Number of cuts that are listed, and the part of the budget for that list (at least [`TEXT`] characters).
 const PLACES: usize = 12;
 const PLACES_PART: usize = 6;
-/// Maximum number of rounds: a hostile answer of many small parts is given up.
+/// Maximum number of rounds: a hostile answer of many small parts is given up on.
 const ROUNDS: usize = 2000;
-/// Parts of an answer beside what was asked: they are cut first, and completely.
+/// Parts of an answer that are not its subject: they are cut first, and completely.
 const BESIDE: [&str; 8] =
     ["environment", "facts", "coverage", "device_commands", "driver_commands", "links", "relations", "files"];
 
@@ -21,7 +21,7 @@ const BESIDE: [&str; 8] =
 pub fn fit(mut value: Value, budget: usize) -> (Value, Vec<Value>) {
     let mut left_out: Map<String, Value> = Map::new();
     for name in BESIDE {
-        // Without an empty one there is no more room, and what it says is lost: that there is nothing.
+        // Removing an empty part would gain nothing, and lose the fact that there is nothing.
         if size(&value) > budget
             && value.get(name).is_some_and(|part| entries(part) > 0)
             && let Some(gone) = value.as_object_mut().and_then(|map| map.remove(name))
@@ -105,8 +105,8 @@ enum Kind {
     Field(String),
 }
 
-/// The heaviest field, when no list or text is long any more: of an object without a part that is half of it, so that the requested part
-/// loses details rather than being removed.
+/// The heaviest field, when no list or text is long any more: that of an object without a part that is half of it, so that the requested
+/// part loses details rather than being removed.
 fn heaviest(value: &Value) -> Option<(Vec<String>, Kind)> {
     let (mut path, mut here) = (Vec::new(), value);
     let mut last = None;
@@ -119,7 +119,7 @@ fn heaviest(value: &Value) -> Option<(Vec<String>, Kind)> {
         let Some((name, part)) = parts.iter().max_by_key(|(_, inner)| size(inner)).cloned() else { return last };
         if here.is_object() {
             let half = size(part) * 2 >= size(here);
-            // Of the answer itself, its lists are what was asked about.
+            // The lists of the answer itself are the requested part.
             let beside = parts.iter().filter(|(_, inner)| !inner.is_array()).max_by_key(|(_, inner)| size(inner));
             let goes = if path.is_empty() && !half { beside.map_or(&name, |(name, _)| name) } else { &name };
             last = Some((path.clone(), Kind::Field(goes.clone())));
@@ -143,7 +143,7 @@ fn largest(value: &Value) -> Option<(Vec<String>, Kind)> {
 fn look(value: &Value, path: &mut Vec<String>, best: &mut Option<(usize, Vec<String>, Kind)>) {
     let kind = match value {
         Value::Array(list) if list.len() > LIST => Some(Kind::List),
-        // A map of many like things (facts, disks); a contract's own object has no more fields than a page holds.
+        // A map of many similar things (facts, disks); a contract's own object has no more fields than a page holds.
         Value::Object(map) if map.len() > 40 => Some(Kind::Object),
         Value::String(text) if text.chars().count() > TEXT => Some(Kind::Text),
         _ => None,
@@ -199,7 +199,7 @@ mod tests {
         assert!(left_out.iter().all(|cut| cut["path"] == "rows"), "{left_out:?}");
     }
 
-    /// Of what is asked about, something is left as long as there is room for it.
+    /// Some of the requested part remains as long as there is room for it.
     #[test]
     fn requested_part_is_cut_last() {
         let facts: Map<String, Value> = (0..30).map(|n| (format!("fact{n}"), json!("y".repeat(100)))).collect();

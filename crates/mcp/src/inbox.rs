@@ -1,7 +1,7 @@
 //! Reads the client's messages on a thread of its own, so that they are handled while a tool runs: a ping is answered, a request cancelled.
 //!
-//! Calls of tools wait in a queue of few places; when it is full nothing more is read, so that a client that asks faster than it is
-//! answered costs no memory.
+//! Tool calls wait in a short queue; when it is full nothing more is read, so that a client that sends requests faster than they
+//! are answered costs no memory.
 
 use crate::protocol::{self, Call, Wants};
 use serde_json::Value;
@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 /// Calls that wait.
 const WAITING: usize = 64;
 
-/// The requests without an answer yet, and those of them that were cancelled.
+/// The unanswered requests, and whether each was cancelled.
 #[derive(Debug, Clone, Default)]
 pub struct Open(Arc<Mutex<Vec<(Value, bool)>>>);
 
@@ -28,7 +28,7 @@ impl Open {
         self.with(|open| open.iter().any(|(known, cancelled)| *cancelled && known == id))
     }
 
-    /// Forgets a request: it is answered, or nobody waits for that.
+    /// Forgets a request that is answered or whose answer is not expected any more.
     pub fn done(&self, id: &Value) {
         self.with(|open| {
             if let Some(at) = open.iter().position(|(known, _)| known == id) {
@@ -42,22 +42,22 @@ impl Open {
     }
 }
 
-/// Who writes: answers come from two threads, each a line.
+/// The writer: answers come from two threads, one per line.
 pub struct Outbox<W>(Mutex<W>);
 
 impl<W: Write> Outbox<W> {
     /// Sends a message.
     ///
     /// # Errors
-    /// Nobody reads any more.
+    /// The reader has gone.
     pub fn send(&self, message: &Value) -> io::Result<()> {
         let mut to = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // JSON escapes what could steer a terminal, and has no line break.
+        // JSON escapes what could control a terminal, and has no line break.
         writeln!(to, "{message}").and_then(|()| to.flush())
     }
 }
 
-/// Whether nobody reads from `out` any more: the other end of its pipe or socket is closed.
+/// Whether `out` has lost its reader: the other end of its pipe or socket is closed.
 pub fn is_unread(out: impl AsFd) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut polled = [PollFd::new(&out, PollFlags::empty())];
@@ -65,19 +65,19 @@ pub fn is_unread(out: impl AsFd) -> bool {
     polls.is_ok() && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL)
 }
 
-/// The calls of tools, as they come.
+/// The tool calls, in order of arrival.
 pub struct Inbox<W> {
     /// Each with its request's id.
     pub calls: Receiver<(Value, Call)>,
     /// Which of them are open.
     pub open: Open,
-    /// Where answers go.
+    /// The destination of answers.
     pub out: Arc<Outbox<W>>,
     reader: JoinHandle<io::Result<()>>,
 }
 
 impl<W: Write + Send + 'static> Inbox<W> {
-    /// Begins to read.
+    /// Starts reading.
     pub fn new(from: impl BufRead + Send + 'static, to: W, tools: Value, instructions: &'static str) -> Self {
         let (tell, calls) = sync_channel(WAITING);
         let (open, out) = (Open::default(), Arc::new(Outbox(Mutex::new(to))));
@@ -86,7 +86,7 @@ impl<W: Write + Send + 'static> Inbox<W> {
         Self { calls, open, out, reader }
     }
 
-    /// What ended the reading.
+    /// Returns why reading ended.
     ///
     /// # Errors
     /// Reading, or writing an answer, failed.
@@ -110,7 +110,7 @@ fn read(
             return Ok(());
         }
         if line.len() == protocol::LONGEST_LINE && line.last() != Some(&b'\n') {
-            // Its rest is no message of its own.
+            // The rest of the line is not a message of its own.
             from.skip_until(b'\n')?;
             out.send(&protocol::too_long())?;
             continue;

@@ -12,12 +12,12 @@ const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-
 /// Longest line that is read: a query, and paths.
 pub const LONGEST_LINE: usize = 1 << 20;
 
-/// A tool that is called.
+/// A tool call.
 #[derive(Debug, PartialEq)]
 pub struct Call {
-    /// Which.
+    /// The tool.
     pub tool: String,
-    /// With what.
+    /// Its arguments.
     pub arguments: Value,
 }
 
@@ -30,7 +30,7 @@ pub enum Wants {
     Answer(Value),
     /// A tool's result, under this id.
     Tool(Value, Call),
-    /// No answer to the request of this id any more.
+    /// The request of this id is not to be answered any more.
     Cancel(Value),
 }
 
@@ -96,7 +96,7 @@ pub fn too_long() -> Value {
     json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": message}})
 }
 
-/// A tool's answer as a message; a reason why there is none has at most `most` characters.
+/// A tool's answer as a message; an error message has at most `most` characters.
 pub fn answer(id: Value, result: Result<Value>, most: usize) -> Value {
     let (text, failed) = match result {
         Ok(value) => (value.to_string(), false),

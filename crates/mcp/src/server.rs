@@ -21,7 +21,7 @@ const LEAST: usize = 200;
 /// Longest query, in bytes: it is an argument of a process, which Linux limits to 128 KiB (`MAX_ARG_STRLEN`).
 const QUERY: usize = 120 << 10;
 
-/// Whether a request was cancelled, or nobody waits for its answer.
+/// Whether a request was cancelled, or its answer is not expected any more.
 type Cancelled<'a> = &'a dyn Fn() -> bool;
 
 /// The server: its folders and its budget.
@@ -29,7 +29,7 @@ type Cancelled<'a> = &'a dyn Fn() -> bool;
 pub struct Server {
     program: PathBuf,
     roots: Vec<PathBuf>,
-    /// Of an answer, in characters.
+    /// Maximum size of an answer, in characters.
     budget: usize,
 }
 
@@ -47,7 +47,7 @@ impl Server {
         Ok(Self { program, roots, budget })
     }
 
-    /// Answers a message a line until there are no more, or the client has `left`.
+    /// Answers messages, one per line, until there are no more, or the client has `left`.
     ///
     /// # Errors
     /// Reading or writing fails, or the client has left.
@@ -134,7 +134,7 @@ impl Server {
             return Err(Error::Query(QUERY));
         }
         for place in &places {
-            // A fleet has tables of its own, whatever archives it keeps.
+            // A fleet has its own tables, whatever archives it keeps.
             found(place).archives.iter().try_for_each(|dir| has_tables(dir))?;
             words.push(place.into());
         }
@@ -190,7 +190,8 @@ impl Server {
         // In alphabetical order, so `cannot_claim` comes first.
         let mut answer = json!({"cannot_claim": cannot_claim, "provenance": provenance, "result": value});
         let mut room = self.budget.saturating_sub(characters(&answer) - characters(&answer["result"])).max(LEAST);
-        // The list of cuts needs room too, and may be longer the next time: so each time gives up a sixteenth at least.
+        // The list of cuts needs room too, and may be longer in the next round: so each round gives up at least a
+        // sixteenth.
         loop {
             let (result, mut left_out) = fit::fit(value.clone(), room);
             left_out.extend(cut.clone());
@@ -343,7 +344,7 @@ mod tests {
         );
     }
 
-    /// Whatever parts it has: the list of cuts is longer the more of them are cut.
+    /// For any number of parts: the more are cut, the longer the list of cuts.
     #[test]
     fn answer_of_any_shape_is_within_budget() {
         let folder = tempfile::tempdir().unwrap();
@@ -380,7 +381,7 @@ mod tests {
         }
     }
 
-    /// A verb that would run for ever; the ping behind it is answered, and both calls end without an answer.
+    /// A verb that would run for ever; the ping after it is answered, and both calls end without an answer.
     #[test]
     fn cancelled_call_ends_and_is_not_answered() {
         let folder = tempfile::tempdir().unwrap();
@@ -397,8 +398,8 @@ mod tests {
         assert_eq!(output.answers(), [json!({"jsonrpc": "2.0", "id": 9, "result": {}})]);
     }
 
-    /// A file that sleeps when it is run; made by another process, since a file that this one has open for writing, as it forks
-    /// elsewhere, cannot be executed.
+    /// A file that sleeps when it is run; another process creates it, since a file that this process has open for writing while
+    /// it forks elsewhere cannot be executed.
     fn endless(folder: &Path) -> PathBuf {
         let program = folder.join("endless");
         let script = "printf '#!/bin/sh\\nexec sleep 600\\n' > \"$0\" && chmod +x \"$0\"";
@@ -422,7 +423,7 @@ mod tests {
         assert!(asked.get() > 1 && output.answers().is_empty());
     }
 
-    /// Its rest would be a message of its own: text that the client only quotes.
+    /// The rest of such a line would be a message of its own: text that the client only quotes.
     #[test]
     fn line_beyond_limit_is_one_message() {
         let folder = tempfile::tempdir().unwrap();

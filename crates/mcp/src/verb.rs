@@ -1,4 +1,4 @@
-//! Runs a verb of Fathom as a separate process: an assistant gets the same JSON as everybody (`fathom show --json`), and a verb that fails
+//! Runs a verb of Fathom as a separate process: an assistant gets the same JSON as any user (`fathom show --json`), and a verb that fails
 //! or hangs costs one answer.
 
 use crate::{Error, Result};
@@ -19,7 +19,7 @@ const ANSWER: u64 = 32 << 20;
 /// How often a running verb's request is checked for cancellation. Its end is noticed at once.
 const POLL: Duration = Duration::from_millis(100);
 
-/// The JSON that the verb prints. It is killed once the request is `cancelled`.
+/// Returns the JSON that the verb prints. It is killed once the request is `cancelled`.
 ///
 /// # Errors
 /// It cannot be run, refuses, takes too long or prints something else, or was cancelled.
@@ -27,7 +27,7 @@ pub fn run(program: &Path, words: &[OsString], cancelled: &dyn Fn() -> bool) -> 
     run_within(program, words, LONGEST, ANSWER, cancelled)
 }
 
-/// Waits for its end, kills it where that is not enough.
+/// Waits for its end, and kills it if necessary.
 fn ended(child: &mut Child, limit: Duration, cancelled: &dyn Fn() -> bool) -> std::io::Result<Result<ExitStatus>> {
     let deadline = Instant::now() + limit;
     loop {

@@ -1,5 +1,5 @@
-//! An archive's own page, from a fleet that keeps archives: brought into a temporary folder, and made by `fathom report`, which alone
-//! knows pages.
+//! An archive's own page, from a fleet that keeps archives: the archive is fetched into a temporary folder, and `fathom report`,
+//! which alone can draw pages, makes its page.
 
 use crate::fleets::log::Fleet;
 use crate::scratch::{Held, Purpose};
@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use std::path::{Component, Path};
 use std::process::Stdio;
 
-/// Whether there can be one.
+/// Whether there can be a page of this archive.
 ///
 /// # Errors
 /// Why not, for people.
@@ -21,7 +21,7 @@ pub fn possible(fleet: &Fleet, run: &str) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// Makes it.
+/// Makes the page.
 ///
 /// # Errors
 /// The archive is not there, or is damaged; `fathom` cannot be started.
@@ -50,7 +50,7 @@ pub async fn make(fleet: &Fleet, run: &str) -> Result<String> {
         program = std::path::absolute(program)?;
     }
     let mut command = tokio::process::Command::new(&program);
-    // Its name is the page's title, which no folder of ours belongs to.
+    // The archive's name is the page's title, which must not contain a temporary folder.
     command.args(["report", &name, "-o"]).arg(&page).current_dir(folder.path()).stdin(Stdio::null()).kill_on_drop(true);
     let made = command.output().await.with_context(|| format!("{} cannot be started", program.display()))?;
     if !made.status.success() {

@@ -1,4 +1,4 @@
-//! `fathom sql`: which archives, which statement, and where the answer goes.
+//! `fathom sql`: the archives, the statement, and the destination of the result.
 
 use crate::engine::{Engine, Settings};
 use crate::errors;
@@ -14,7 +14,7 @@ use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use tokio::runtime::Runtime;
 
-/// What a command line asks.
+/// The request of a command line.
 struct Request {
     places: Vec<String>,
     sql: Option<String>,
@@ -23,7 +23,7 @@ struct Request {
 /// Words that a statement begins with.
 const BEGINNINGS: [&str; 8] = ["select", "with", "explain", "show", "describe", "values", "table", "desc"];
 
-/// Whether a word is a statement and no path: nothing of that name is there, and it reads like one.
+/// Whether a word is a statement and not a path: nothing of that name exists, and it looks like one.
 fn is_sql(word: &str) -> bool {
     if word.contains("://") || Path::new(word).exists() {
         return false;
@@ -31,7 +31,7 @@ fn is_sql(word: &str) -> bool {
     let first =
         word.trim_start_matches(|c: char| c.is_whitespace() || c == '(').split(|c: char| !c.is_alphabetic()).next();
     let known = first.is_some_and(|first| BEGINNINGS.contains(&first.to_lowercase().as_str()));
-    // A recording's name may have spaces in it, and be misspelt.
+    // A recording's name may contain spaces, and be misspelt.
     let named = word.ends_with(".fathom") || word.ends_with(".fathom/");
     known || word.contains(char::is_whitespace) && !named || word.starts_with("--")
 }
@@ -76,7 +76,7 @@ fn format(args: &Sql) -> Result<Format> {
 /// `fathom sql`.
 ///
 /// # Errors
-/// With a text for people.
+/// With a message for people.
 pub fn run(args: &Sql) -> Result<()> {
     let request = request(args)?;
     let format = format(args)?;
@@ -91,7 +91,7 @@ pub fn run(args: &Sql) -> Result<()> {
     let (runtime, scratch) = (runtime(threads)?, Scratch::default());
     let done = answers(args, request, format, settings, &runtime, &scratch);
     scratch.remove();
-    // What does not hear that it shall stop is not waited for.
+    // Work that does not notice the stop is not waited for.
     runtime.shutdown_background();
     done
 }
@@ -144,18 +144,19 @@ fn answers(
     })
 }
 
-/// What asks how a statement would be run: on a line of its own, so that places in the statement's own lines stay what they are.
+/// The statement that shows how a statement would be run: EXPLAIN has a line of its own, so that positions in the statement's
+/// own lines do not change.
 fn explained(statement: &str) -> String {
     format!("{EXPLAIN}{statement}")
 }
 
-/// Before a statement.
+/// Precedes a statement.
 const EXPLAIN: &str = "EXPLAIN\n";
 
 /// Threads for the engine; 0: as many as there are CPUs.
 ///
 /// # Errors
-/// There are none to be had.
+/// No threads are available.
 pub fn runtime(threads: usize) -> Result<Runtime> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -164,18 +165,18 @@ pub fn runtime(threads: usize) -> Result<Runtime> {
     Ok(builder.build()?)
 }
 
-/// An engine over what was named, and a line that says what that is.
+/// An engine over the named archives or fleet, and a line that describes them.
 pub struct Over {
     /// The engine.
     pub engine: Engine,
-    /// What it is over.
+    /// Describes the archives or the fleet.
     pub greeting: String,
 }
 
-/// Opens what these words name.
+/// Opens the archives or the fleet that these words name.
 ///
 /// # Errors
-/// With a text for people.
+/// With a message for people.
 pub async fn open(places: &[String], read_only: bool, settings: Settings, scratch: &Scratch) -> Result<Over> {
     if let [place] = places
         && (place.contains("://") || open::is_fleet(Path::new(place)))
@@ -197,7 +198,7 @@ fn list() -> Result<()> {
     QUESTIONS.iter().try_for_each(|question| print(&format!("-- {}\n{}\n", question.name, question.sql)))
 }
 
-/// Writes the answer to one statement.
+/// Writes the result of one statement.
 fn answer(engine: &Engine, runtime: &Runtime, sql: &str, format: Format, output: Option<&Path>) -> Result<()> {
     let output = output.filter(|path| !output::is_stdout(path));
     let (engine, statement, path) = (engine.clone(), sql.to_string(), output.map(Path::to_path_buf));

@@ -1,8 +1,8 @@
-//! The engine: a session over archives or a fleet, which reads and can do nothing else.
+//! The engine: a read-only session over archives or a fleet.
 //!
-//! A query's text may be anybody's. So statements that define, write or set anything are refused after planning, where no
+//! A query's text is untrusted. So statements that define, write or set anything are refused after planning, where no
 //! spelling can hide them; no path in a query is taken for a file (`url_table` is off); and the only files that the session's
-//! store reaches by name are those that the tables list. What is left to a hostile query is time and memory: it can be
+//! store reaches by name are those that the tables list. A hostile query can still use time and memory: it can be
 //! interrupted, and its memory is limited.
 
 use crate::fleets::log::Fleet;
@@ -25,7 +25,7 @@ use model::table::{Cell, TABLES};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// How a session is made.
+/// The settings of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// What queries may hold in memory before they use files in the temporary folder.
@@ -40,14 +40,15 @@ impl Default for Settings {
     }
 }
 
-/// Bytes of the longest statement: what is parsed of it is dropped recursively, and may be half as deep as it is long.
+/// Bytes of the longest statement: its syntax tree is dropped recursively, and may be half as deep as the statement is
+/// long.
 const LONGEST: usize = 256 << 10;
 
-/// Expressions within expressions: of a chain such as `1 + 1 + …` each is within the next. Planning takes a time that grows with the
-/// third power of it, a second or two for so many.
+/// The deepest nesting of expressions: in a chain such as `1 + 1 + …` each is nested in the next. Planning time grows with the third
+/// power of the depth, a second or two at this one.
 const DEEPEST: usize = 1000;
 
-/// Finds out how deep expressions are.
+/// Measures the nesting depth of expressions.
 #[derive(Default)]
 struct Depth(usize);
 
@@ -69,12 +70,12 @@ fn too_deep(statement: &Statement) -> bool {
     match statement {
         Statement::Statement(statement) => statement.visit(&mut Depth::default()).is_break(),
         Statement::Explain(explain) => too_deep(&explain.statement),
-        // They are refused for what they would do.
+        // These are refused for other reasons.
         _ => false,
     }
 }
 
-/// What a statement is that does something else than read, as far as planning it may stumble over something else first.
+/// Names a statement that does more than read, if planning it may fail earlier for another reason.
 fn writes(statement: &Statement) -> Option<&'static str> {
     match statement {
         Statement::CopyTo(_) => Some("COPY"),
@@ -85,7 +86,7 @@ fn writes(statement: &Statement) -> Option<&'static str> {
     }
 }
 
-/// A session; a clone is the same one.
+/// A session; a clone shares it.
 #[derive(Clone)]
 pub struct Engine {
     context: SessionContext,
@@ -107,7 +108,8 @@ impl Engine {
         config.options_mut().sql_parser.collect_spans = true;
         let pool = Arc::new(FairSpillPool::new(settings.memory_bytes));
         let mut runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
-        // Without a folder of ours the engine makes its own when a query spills, and says then why it cannot.
+        // If this folder cannot be created, the engine makes its own when a query spills, and then reports why it
+        // cannot.
         let spill = Held::new(Purpose::Query).ok().map(Arc::new);
         if let Some(spill) = &spill {
             runtime = runtime.with_temp_file_path(spill.path());
@@ -118,7 +120,7 @@ impl Engine {
         Ok(Self { context, _spill: spill })
     }
 
-    /// The session itself, for who gives it tables.
+    /// The session itself, for adding tables.
     pub fn context(&self) -> &SessionContext {
         &self.context
     }
@@ -160,7 +162,7 @@ impl Engine {
     /// Plans one statement, which may only read.
     ///
     /// # Errors
-    /// It is no SQL, names what is not there, or would do more than read.
+    /// It is not SQL, names something that does not exist, or would do more than read.
     pub async fn plan(&self, sql: &str) -> Result<DataFrame, DataFusionError> {
         if sql.len() > LONGEST {
             return Err(DataFusionError::Plan(format!(
@@ -183,7 +185,7 @@ impl Engine {
         let plan = state.statement_to_plan(statement).await?;
         reads.verify_plan(&plan)?;
         if plan.schema().fields().is_empty() {
-            // `FROM spans`, which elsewhere means all columns.
+            // `FROM spans`, which in other engines means all columns.
             return Err(DataFusionError::Plan("the query selects no column; begin it with SELECT".into()));
         }
         self.context.execute_logical_plan(plan).await
@@ -192,7 +194,7 @@ impl Engine {
     /// Plans and starts one statement.
     ///
     /// # Errors
-    /// As [`Engine::plan`]; what fails while it runs comes with the rows.
+    /// As [`Engine::plan`]; errors while it runs come with the rows.
     pub async fn run(&self, sql: &str) -> Result<(SchemaRef, SendableRecordBatchStream), DataFusionError> {
         let rows = self.plan(sql).await?.execute_stream().await?;
         Ok((rows.schema(), rows))
@@ -247,7 +249,7 @@ mod tests {
         };
         let chain = |terms: usize| vec!["1"; terms].join("+");
         assert!(planned(format!("SELECT {}", chain(500))).is_ok());
-        // Side by side they are not deep.
+        // Next to each other they are not deep.
         assert!(planned(format!("SELECT {0} AS a, {0} AS b, {0} AS c", chain(400))).is_ok());
         for sql in [
             format!("SELECT {}", chain(2_000)),

@@ -5,7 +5,7 @@ use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
 use model::text::shown;
 
-/// An error and its causes, of which some have the text of theirs in their own.
+/// An error and its causes, some of which already contain the text of the next.
 pub fn whole(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.is_empty() {
         true => cause,
@@ -17,7 +17,7 @@ pub fn whole(error: &anyhow::Error) -> String {
 /// Line and column in a statement, both counted from 1.
 type Position = (usize, usize);
 
-/// The message, with the statement's line and a mark under the position, if the engine gives one.
+/// The message, with the statement's line and a mark under the position, if the engine reports one.
 pub fn explain(error: &DataFusionError, sql: &str) -> String {
     let (message, position) = message_at(error);
     let mut text = shown_lines(&message);
@@ -41,7 +41,7 @@ fn marked(sql: &str, start: Position, end: Option<Position>) -> Option<(String, 
     Some((line, from, to))
 }
 
-/// How the standard library ends its text of ENOSPC; the engine passes on no more than the text.
+/// How the standard library ends its text of ENOSPC; the engine passes on only the text.
 const FULL: &str = "(os error 28)";
 
 type MessageAt = (String, Option<(Position, Option<Position>)>);
@@ -98,13 +98,13 @@ fn message_at(error: &DataFusionError) -> MessageAt {
     (message, position)
 }
 
-/// The file that is not there, if that is what a store says; the engine passes on no more than the text.
+/// The missing file, if a store reports one; the engine passes on only the text.
 fn missing(text: &str) -> Option<&str> {
     let (_, at) = text.split_once("Object at location ")?;
     Some(at.split_once(" not found")?.0)
 }
 
-/// The engine's words for what it may not do, in ours.
+/// Rewords the engine's message about a statement that is not allowed.
 fn refused(text: &str) -> String {
     if ["DDL not supported", "DML not supported", "Statement not supported"].iter().any(|words| text.contains(words)) {
         let what = text.rsplit(": ").next().unwrap_or_default();
@@ -113,10 +113,10 @@ fn refused(text: &str) -> String {
     text.to_string()
 }
 
-/// A number that has no room, and what to do.
+/// A number that is too large, and the remedy.
 fn too_large(text: &str) -> String {
     let what = text.trim_start_matches("Overflow happened on: ");
-    // What is computed with has more digits than an integer of 64 bits; so it was a decimal.
+    // An operand has more digits than a 64-bit integer; so it was a decimal.
     let digits = |word: &str| word.bytes().filter(u8::is_ascii_digit).count();
     if what.split_whitespace().any(|word| digits(word) > 19) && !what.starts_with("a sum of ") {
         return format!("decimal overflow: {what}; CAST to DOUBLE first");
@@ -124,7 +124,7 @@ fn too_large(text: &str) -> String {
     format!("integer overflow (64 bits): {what}; CAST to DOUBLE or DECIMAL(38, 0) first")
 }
 
-/// `… at Line: 1, Column: 8`, as the parser says it.
+/// Parses `… at Line: 1, Column: 8`, as the parser reports it.
 fn located(message: &str) -> Option<Position> {
     let (_, position) = message.rsplit_once("Line: ")?;
     let (line, column) = position.split_once(", Column: ")?;
@@ -132,7 +132,7 @@ fn located(message: &str) -> Option<Position> {
     Some((line.trim().parse().ok()?, digits.parse().ok()?))
 }
 
-/// A message of several lines, none of which can steer the terminal.
+/// A message of several lines, none of which can control the terminal.
 fn shown_lines(text: &str) -> String {
     text.lines().map(shown).collect::<Vec<_>>().join("\n")
 }

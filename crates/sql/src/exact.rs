@@ -1,10 +1,11 @@
-//! Whole numbers that never wrap: `+`, `-`, `*` and `sum` of integers fail where the result has more than 64 bits.
+//! Integers that never wrap: `+`, `-`, `*` and `sum` of integers fail where the result has more than 64 bits.
 //!
-//! DataFusion computes modulo 2^64 (`add_wrapping` in its `BinaryExpr` and `Sum`), so that a sum of many times comes out as another
-//! number without a word; DuckDB and Spark refuse. Operators of integers become calls of a function that checks, under the operator's
-//! own name; `sum` adds up in 128 bits. Unsigned integers (`row_number()`) count as signed ones, so that 3 - 5 is -2.
+//! DataFusion computes modulo 2^64 (`add_wrapping` in its `BinaryExpr` and `Sum`), so that a sum of many times silently becomes
+//! another number; DuckDB and Spark return an error. Operators of integers become calls of a function that checks, under the
+//! operator's own name; `sum` adds up in 128 bits. Unsigned integers (`row_number()`) are treated as signed ones, so that 3 - 5 is
+//! -2.
 //!
-//! Uncertain: `sum(DISTINCT …)` over a sliding window is still the engine's.
+//! Uncertain: `sum(DISTINCT …)` over a sliding window still uses the engine's sum.
 
 use anyhow::{Context as _, Result};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array};
@@ -27,10 +28,10 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use std::sync::Arc;
 
-/// Has a session compute with whole numbers exactly, or not at all.
+/// Makes a session compute with integers exactly, or not at all.
 ///
 /// # Errors
-/// The session takes no planner of its own.
+/// The session accepts no planner.
 pub fn register(context: &mut SessionContext) -> Result<()> {
     use datafusion::execution::FunctionRegistry as _;
     context.register_expr_planner(Arc::new(Planner)).context("setting up whole numbers")?;
@@ -46,10 +47,11 @@ enum Operation {
     Multiply,
 }
 
-/// A chain of operators of integers, done from left to right. Flat, since the engine's time grows with the third power of a call's depth.
+/// A chain of operators of integers, evaluated from left to right. Flat, since the engine's time grows with the third power of a call's
+/// depth.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Checked {
-    /// Each has its left side before it, and the next argument to its right.
+    /// The left operand of each is the result so far, the right one is the next argument.
     operations: Vec<Operation>,
     signature: Signature,
 }
@@ -59,7 +61,7 @@ impl Checked {
         Self { operations, signature: Signature::variadic(vec![DataType::Int64], Volatility::Immutable) }
     }
 
-    /// As the operators themselves would be written.
+    /// Formats the chain as it would be written with operators.
     fn written(&self, mut sides: impl Iterator<Item = String>) -> String {
         let mut text = sides.next().unwrap_or_default();
         for (operation, side) in self.operations.iter().zip(sides) {
@@ -148,10 +150,10 @@ fn integer(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     kind.is_integer().then_some(kind)
 }
 
-/// What integers are added up in.
+/// The type in which integers are added up.
 const WIDE: DataType = DataType::Decimal128(38, 0);
 
-/// The engine's `sum`, but of integers in 128 bits.
+/// The engine's `sum`, but with 128 bits for integers.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 struct Total {
     engine: Sum,
@@ -223,13 +225,13 @@ impl AggregateUDFImpl for Total {
     }
 }
 
-/// Integers in 128 bits.
+/// Converts integers to 128 bits.
 fn widen(values: &[ArrayRef]) -> Answer<Vec<ArrayRef>> {
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     values.iter().map(|one| Ok(cast_with_options(one, &WIDE, &strict)?)).collect()
 }
 
-/// A total as an integer, if it is one.
+/// A total as a 64-bit integer, if it fits.
 fn narrowed(total: i128) -> Answer<i64> {
     i64::try_from(total).map_err(|_| {
         DataFusionError::from(ArrowError::ArithmeticOverflow(format!("Overflow happened on: a sum of {total}")))
@@ -319,7 +321,7 @@ mod tests {
     use crate::engine::{Engine, Settings};
     use futures_util::TryStreamExt;
 
-    /// The first cell of an answer as text, or what is wrong.
+    /// The first cell of a result as text, or the error.
     fn result_of(sql: &str) -> Result<String, String> {
         let (runtime, text) = (crate::ask::runtime(1).unwrap(), sql.to_string());
         let answered = crate::stop::until_stopped(&runtime, move || async move {
@@ -365,7 +367,7 @@ mod tests {
             (format!("SELECT sum(x) FROM {LARGEST} WHERE x < 0"), ""),
             (format!("SELECT sum(x) - 1 AS s FROM {LARGEST} WHERE x < 9 GROUP BY g HAVING sum(x) + 1 > 2 ORDER BY g DESC"), "4"),
             (format!("SELECT x + 1 FROM {LARGEST} WHERE x < 9 GROUP BY x + 1 ORDER BY x + 1 DESC"), "6"),
-            // The sum of all is too large on the way, but not at its end.
+            // The partial sum is too large, but not the final one.
             ("SELECT sum(x) FROM (VALUES (9223372036854775807), (1), (-2)) AS t(x)".into(), "9223372036854775806"),
             ("SELECT a - b FROM (SELECT row_number() OVER (ORDER BY x) AS a, row_number() OVER (ORDER BY x DESC) AS b FROM (VALUES (1), (2), (3)) AS t(x)) ORDER BY 1".into(), "-2"),
             ("SELECT 1 + 0.5".into(), "1.5"),

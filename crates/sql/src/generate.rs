@@ -1,7 +1,8 @@
-//! Many recordings out of a few real ones, for measuring and testing fleets: `fathom-sql generate`, which no manual names.
+//! Makes many recordings out of a few real ones, for measuring and testing fleets: `fathom-sql generate`, which no manual
+//! mentions.
 //!
-//! A recording's times are stretched by a factor of its device and its day, its settings vary, everything else is as it was recorded. So
-//! sizes, texts and links are real ones, and every number that a query finds is known from the seed.
+//! A recording's times are stretched by a factor that depends on its device and its day, its settings vary, everything else is as
+//! recorded. So sizes, texts and links are real, and every number that a query finds is known from the seed.
 
 use anyhow::{Context as _, Result};
 use archive::{Archive, Meta, TablesWriter};
@@ -33,11 +34,11 @@ pub struct Generate {
     pub worse_from: Option<u64>,
 }
 
-/// 2026-12-03, after the samples that tests put beside them.
+/// 2026-12-03, after the samples that tests add to them.
 const FIRST_DAY: u64 = 20_790;
 const DAY_NS: u64 = 86_400_000_000_000;
 
-/// SplitMix64: the same numbers for ever.
+/// SplitMix64: always the same numbers.
 fn mixed(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -47,7 +48,7 @@ fn mixed(seed: u64) -> u64 {
 
 /// What distinguishes one archive from its source.
 struct Change {
-    /// Its times are so many thousandths.
+    /// Its times are scaled by this many thousandths.
     stretch: u64,
     /// The facts of the device.
     setting: u64,
@@ -59,10 +60,10 @@ impl Change {
     }
 }
 
-/// Makes them.
+/// Makes the recordings.
 ///
 /// # Errors
-/// A source cannot be read, or the folder not be written.
+/// A source cannot be read, or the folder cannot be written.
 pub fn run(args: &Generate) -> Result<()> {
     std::fs::create_dir(&args.folder).with_context(|| format!("creating {}", args.folder.display()))?;
     let sources = args.sources.iter().map(|dir| Ok(Archive::open(dir)?)).collect::<Result<Vec<_>>>()?;

@@ -1,11 +1,10 @@
 //! SQL over archives and fleets, by an engine in this process.
 //!
 //! A room, and a workspace, of its own because it alone needs an SQL engine and an object store, which take longer to compile
-//! than everything else together; who does not ask for SQL never compiles them. Its program, `fathom-sql`, is what `fathom sql`
-//! and `fathom fleet` start.
+//! than everything else together; a build without SQL never compiles them. `fathom sql` and `fathom fleet` start its program,
+//! `fathom-sql`.
 //!
-//! The engine reads; nothing that a query says can write, or read a file that is not part of the archives it was given
-//! ([`engine`]).
+//! The engine only reads; no query can write, or read a file that is not part of the given archives ([`engine`]).
 
 pub mod archive_page;
 pub mod args;

@@ -12,7 +12,7 @@ fn main() -> ExitCode {
         // If that much address space is not available, with the default.
         Err(_) => work(),
     };
-    // Of queries that were cancelled and did not end.
+    // Scratch folders of queries that were cancelled and did not end.
     sql::scratch::remove_ours();
     code
 }
@@ -31,9 +31,9 @@ fn work() -> ExitCode {
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
-        // What was skipped has been reported.
+        // Skipped archives have been reported.
         Ok(false) => ExitCode::FAILURE,
-        // Who reads has what it wanted: `| head`.
+        // The reader has enough: `| head`.
         Err(error) if gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let whole = sql::errors::whole(&error);

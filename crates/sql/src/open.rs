@@ -1,7 +1,7 @@
-//! What is asked: archives, folders of archives, or a fleet.
+//! Opens the queried archives, folders of archives, or fleet.
 //!
-//! An archive without tables gets them first, by the program `fathom` (`fathom reindex`), which alone knows every linker; tables of
-//! an older version are rewritten to a temporary folder, since an engine would compute wrongly with unsigned times.
+//! The program `fathom` (`fathom reindex`), which alone has every linker, first builds the tables of an archive without any; tables
+//! of an older version are rewritten to a temporary folder, since an engine would compute wrongly with unsigned times.
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use archive::Archive;
@@ -19,19 +19,19 @@ use crate::tables::{Part, Parts};
 pub struct Opened {
     /// The archive as it was given.
     pub archive: Archive,
-    /// Which one it is.
+    /// Its identity.
     pub identity: Identity,
-    /// Where its tables are as this version writes them, if it has older ones.
+    /// Its tables in the current version, if its own are older.
     rewritten: Option<PathBuf>,
 }
 
-/// The program that builds tables: beside this one, or in PATH.
+/// The program that builds tables: next to this one, or in PATH.
 pub(crate) fn fathom() -> PathBuf {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name("fathom")).filter(|path| path.is_file());
     std::env::var_os("FATHOM").map(PathBuf::from).or(beside).unwrap_or_else(|| "fathom".into())
 }
 
-/// Has the tables of an archive built.
+/// Builds the tables of an archive.
 fn link(dir: &Path) -> Result<()> {
     let program = fathom();
     let made = Command::new(&program).arg("reindex").arg(dir).stdin(Stdio::null()).stdout(Stdio::null()).output();
@@ -64,7 +64,7 @@ pub fn linked(dir: &Path) -> Result<Archive> {
     Ok(Archive::open(dir)?)
 }
 
-/// Opens an archive, whose tables are there.
+/// Opens an archive that must have tables.
 fn as_it_is(dir: &Path) -> Result<Archive> {
     let archive = Archive::open(dir)?;
     if !archive.has_tables() {
@@ -73,7 +73,7 @@ fn as_it_is(dir: &Path) -> Result<Archive> {
     Ok(archive)
 }
 
-/// Where an archive's tables are as this version has them, if its own are older.
+/// Returns an archive's tables in the current version, if its own are older.
 fn rewritten(archive: &Archive, identity: &Identity, scratch: &Scratch) -> Result<Option<PathBuf>> {
     if archive::tables::Index::read(archive.dir())?.table_version >= TABLE_VERSION {
         return Ok(None);
@@ -83,12 +83,12 @@ fn rewritten(archive: &Archive, identity: &Identity, scratch: &Scratch) -> Resul
     Ok(Some(folder))
 }
 
-/// What a search for archives found.
+/// The result of a search for archives.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Archives, in order of their paths.
     pub archives: Vec<PathBuf>,
-    /// What could not be searched, and why.
+    /// Paths that could not be searched, and why.
     pub unread: Vec<(PathBuf, String)>,
 }
 
@@ -96,8 +96,8 @@ fn is_archive(dir: &Path) -> bool {
     dir.join("meta.json").is_file() || archive::log::path(dir).is_file()
 }
 
-/// The archives in a folder, at any depth; archives within archives are the outer one's, and those that a fleet in it keeps the fleet's. A
-/// link is followed only if it leads to an archive: others may lead in circles.
+/// Finds the archives in a folder, at any depth; archives within archives belong to the outer one, and those that a fleet in it keeps to
+/// the fleet. A link is followed only if it points to an archive: others may form cycles.
 fn find(folder: &Path, links: bool) -> Found {
     let mut found = Found::default();
     let mut open = vec![folder.to_path_buf()];
@@ -128,13 +128,13 @@ pub fn is_fleet(dir: &Path) -> bool {
     dir.join("fleet.json").is_file()
 }
 
-/// The archives that these words name, each once, and the words, or folders below them, that name none; `links` in a folder are followed
-/// or not.
+/// Finds the archives that these words name, each once, and the words, or folders below them, that name none; `links` is whether to
+/// follow links in a folder.
 pub fn search(words: &[PathBuf], links: bool) -> Found {
     let mut all = Found::default();
     for word in words {
         if !word.is_dir() {
-            // The archive's own message says what was expected.
+            // The archive's own message states what was expected.
             if let Err(error) = Archive::open(word) {
                 all.unread.push((word.clone(), error.to_string()));
             }
@@ -155,7 +155,7 @@ pub fn search(words: &[PathBuf], links: bool) -> Found {
 /// The archives that these words name, each once.
 ///
 /// # Errors
-/// A word names nothing, or a folder without archives, or what cannot be read.
+/// A word names nothing, a folder without archives, or something unreadable.
 pub fn archives(words: &[PathBuf], links: bool) -> Result<Vec<PathBuf>> {
     let found = search(words, links);
     match found.unread.first() {
@@ -175,10 +175,10 @@ pub fn named(what: &str, why: &str) -> String {
 pub struct Archives(Arc<Vec<Opened>>);
 
 impl Archives {
-    /// Opens them all. An archive that was given twice under different names is one.
+    /// Opens them all. An archive given twice under different names is opened once.
     ///
     /// # Errors
-    /// One cannot be opened: an answer without it would be another question's.
+    /// One cannot be opened: a result without it would answer another question.
     pub fn open(dirs: &[PathBuf], read_only: bool, scratch: &Scratch) -> Result<Self> {
         let mut opened: Vec<Opened> = Vec::new();
         let mut runs = std::collections::HashMap::new();
@@ -209,7 +209,7 @@ impl Archives {
     }
 }
 
-/// The columns that an archive's files lack.
+/// The columns that are not in an archive's files.
 pub const ATTACHED: [&str; 4] = ["device", "run", "date", "archive"];
 
 struct TableOf {
@@ -280,7 +280,7 @@ mod tests {
         }
         std::fs::write(at("fleet/fleet.json"), "{}").unwrap();
         assert_eq!(search(&[folder.path().to_path_buf()], true).archives, [at("a.fathom")]);
-        // Who names the fleet means them.
+        // Naming the fleet means its archives.
         assert_eq!(search(&[at("fleet")], true).archives, [at("fleet/_raw/0123456789abcdef")]);
     }
 

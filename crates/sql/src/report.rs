@@ -1,11 +1,11 @@
-//! `fathom fleet report`: a page that shows how statements of a fleet's devices did day by day, and where that changed.
+//! `fathom fleet report`: a page that shows the statements of a fleet's devices day by day, and where they changed.
 //!
-//! A day's value is the median latency of a statement on a device, by rank. A change is a step of the days' logarithms (PELT proposes its
-//! day) that explains them better than each day's dependence on the day before does, where at least ten days have a value. Days are taken
-//! as equally far apart, and devices and statements are looked at one by one.
+//! A day's value is the median latency of a statement on a device, by rank. A change is a step in the logarithms of the days (PELT
+//! proposes its day) that explains them better than each day's dependence on the previous day, where at least ten days have a value. Days
+//! are treated as equidistant, and devices and statements are examined one by one.
 //!
-//! Of many series without any change, some show one all the same. Which of them chance does not explain, `stats::changes` decides; how
-//! often it is wrong, and what it misses, is simulated (docs/results/fleet-changes.md). Where the bound does not hold, the page says so.
+//! Among many series without any change, some show one by chance. `stats::changes` decides which ones chance does not explain; its error
+//! rates are simulated (docs/results/fleet-changes.md). Where the bound does not hold, the page states so.
 
 use crate::engine::Engine;
 use anyhow::Result;
@@ -17,9 +17,9 @@ use std::fmt::Write as _;
 
 /// Days that a series needs to be tested for changes.
 const DAYS: usize = stats::changes::SHORTEST;
-/// Statements that are drawn, those with the most time first.
+/// Statements that are drawn, those with the most total time first.
 const STATEMENTS: usize = 12;
-/// Devices that are drawn of a statement.
+/// Devices that are drawn per statement.
 const DEVICES: usize = 8;
 
 const DAILY: &str = r#"
@@ -91,7 +91,7 @@ impl Series {
     }
 }
 
-/// What came of looking for changes.
+/// The outcome of the search for changes.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 struct Looked {
     /// Series with enough days.
@@ -122,7 +122,7 @@ fn text(batch: &RecordBatch, column: usize, row: usize) -> String {
     datafusion::arrow::util::display::array_value_to_string(batch.column(column), row).unwrap_or_default()
 }
 
-/// What a page is drawn of.
+/// The data of a page.
 pub struct Gathered {
     all: All,
     archives: Sources,
@@ -161,7 +161,7 @@ fn statements(all: &All) -> Vec<(&String, &BTreeMap<String, Series>)> {
     statements
 }
 
-/// The devices that are drawn of a statement: those with the most executions.
+/// The devices that are drawn for a statement: those with the most executions.
 fn shown(devices: &BTreeMap<String, Series>) -> Vec<(&String, &Series)> {
     let mut shown: Vec<_> = devices.iter().collect();
     shown.sort_by_key(|(_, series)| std::cmp::Reverse(series.executions));
@@ -169,7 +169,7 @@ fn shown(devices: &BTreeMap<String, Series>) -> Vec<(&String, &Series)> {
     shown
 }
 
-/// Asks for what a page is drawn of, and looks for changes.
+/// Queries the data of a page, and looks for changes.
 ///
 /// # Errors
 /// A query fails.
@@ -206,7 +206,7 @@ pub async fn gather(engine: &Engine) -> Result<Gathered> {
     Ok(Gathered { all, archives, looked })
 }
 
-/// Draws it. `link` is where an archive's own page is, by its run.
+/// Draws the page. `link` returns the URL of an archive's own page, by its run.
 pub fn drawn(name: &str, gathered: &Gathered, link: &dyn Fn(&str) -> Option<String>) -> String {
     let Gathered { all, archives, looked } = gathered;
     let count = archives.values().map(Vec::len).sum();
@@ -233,7 +233,7 @@ pub fn drawn(name: &str, gathered: &Gathered, link: &dyn Fn(&str) -> Option<Stri
     page
 }
 
-/// Archives of a day that are named.
+/// Archives that are named per day.
 const LINKED: usize = 20;
 /// Archives of a device's last day whose pages `--pages` makes.
 const LINKED_OF_LAST: usize = 3;
@@ -333,10 +333,11 @@ fn by_device(
 
 const WIDE: f64 = 720.0;
 const HIGH: f64 = 230.0;
-/// Most marks of the axis of times.
+/// Most marks of the time axis.
 const MARKS: usize = 6;
 
-/// Round times (1, 2, 5, 10, …) from `least` to `most`, given as decimal logarithms; the ends where they are too close for two.
+/// Round times (1, 2, 5, 10, …) from `least` to `most`, given as decimal logarithms; the ends if they are too close for two
+/// marks.
 fn marks(least: f64, most: f64) -> Vec<f64> {
     let of = |steps: &[f64]| -> Vec<f64> {
         let decades =
@@ -347,7 +348,7 @@ fn marks(least: f64, most: f64) -> Vec<f64> {
     found.filter(|marks| marks.len() > 1).unwrap_or_else(|| vec![10_f64.powf(least), 10_f64.powf(most)])
 }
 
-/// One statement: a line a device, on a logarithmic axis.
+/// One statement: one line per device, on a logarithmic axis.
 fn chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>) {
     let shown = shown(devices);
     let days = || shown.iter().flat_map(|(_, series)| series.days.iter());
@@ -371,7 +372,7 @@ fn chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>)
             html(&model::text::duration(ns))
         );
     }
-    // The labels of one day would cover each other.
+    // On a single day, the two labels would overlap.
     for (day, anchor) in [(first, "start"), (last, "end")].into_iter().take(if first == last { 1 } else { 2 }) {
         let _ = writeln!(
             page,
@@ -433,7 +434,7 @@ stroke-width:2}.axis{stroke:#ddd}.d0{color:#1f77b4}.d1{color:#d95f02}.d2{color:#
 .d6{color:#7f7f7f}.d7{color:#0e9aa7}@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}a{color:#6bf}td,th{border-color:#444}\
 .axis{stroke:#444}svg text{fill:#aaa}.change{stroke:#f55}.d0{color:#5fa8dc}.d3{color:#b795dd}.d4{color:#c08b7f}}";
 
-/// A text of anybody's, as a page shows it.
+/// An untrusted text, escaped for a page.
 fn html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in model::text::shown(text).chars() {

@@ -1,9 +1,10 @@
-//! Folders in TMPDIR that last as long as this process needs them: older tables written anew, what a query spills, archives on their way.
+//! Folders in TMPDIR for as long as this process needs them: rewritten older tables, spilled data of a query, archives being fetched.
 //!
-//! A process that is killed leaves its folder. Whoever makes the next one removes it, if it is this user's and nobody lives in it: each is
-//! locked (flock(2)) by who made it, and the kernel unlocks it with the process, however that ended. An age would tell neither.
+//! A process that is killed leaves its folder. The process that creates the next one removes it, if it belongs to this user and is not in
+//! use: each folder is locked (flock(2)) by its creator, and the kernel releases the lock with the process, however that ended. An age
+//! would show neither.
 //!
-//! **Uncertainty.** A file system without flock shows no folder to be left behind; what is left there stays.
+//! **Uncertainty.** Without flock in the file system no folder is recognised as left behind; such folders stay.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,24 +13,24 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// What the names of our folders begin with.
+/// The prefixes of the names of our folders.
 const PREFIXES: [&str; 3] = ["fathom-sql.", "fathom-fleet.", "fathom-page."];
 
 /// Those of this process.
 static OURS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Whose folder it is.
+/// What a folder is for.
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose {
-    /// A query's.
+    /// A query.
     Query = 0,
-    /// Archives' that come from a device.
+    /// Archives from a device.
     Device = 1,
-    /// A page's.
+    /// A page.
     Page = 2,
 }
 
-/// A folder that goes when this does.
+/// A folder that is removed when this is dropped.
 #[derive(Debug)]
 pub struct Held {
     path: PathBuf,
@@ -37,10 +38,10 @@ pub struct Held {
 }
 
 impl Held {
-    /// A new folder in TMPDIR; those that killed processes left go first.
+    /// Creates a folder in TMPDIR; first removes those left by killed processes.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub fn new(purpose: Purpose) -> io::Result<Self> {
         Self::new_in(&std::env::temp_dir(), purpose)
     }
@@ -51,10 +52,10 @@ impl Held {
             let path = tempfile::Builder::new().prefix(PREFIXES[purpose as usize]).tempdir_in(parent)?.keep();
             let opened = File::open(&path).map(|lock| (lock.try_lock(), lock));
             match opened {
-                // Somebody who swept before it was locked has removed it, or is about to.
+                // Another process that swept before it was locked has removed it, or is about to.
                 Ok((Err(fs::TryLockError::WouldBlock), _)) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                // Without locks it is nobody's to sweep.
+                // Without locks it is never swept.
                 Ok((_, lock)) if is(&path, &lock) => {
                     OURS.lock().unwrap_or_else(PoisonError::into_inner).push(path.clone());
                     return Ok(Self { path, _lock: lock });
@@ -81,42 +82,42 @@ impl Drop for Held {
     }
 }
 
-/// Removes the folders of this process that are still there, whoever still writes into them: it is about to end.
+/// Removes the remaining folders of this process, even if they are still written to: the process is about to end.
 pub fn remove_ours() {
     let ours = std::mem::take(&mut *OURS.lock().unwrap_or_else(PoisonError::into_inner));
     ours.iter().for_each(|path| remove(path));
 }
 
-/// Removes a folder. Who still writes into it may have to be waited for.
+/// Removes a folder. A thread that still writes to it may have to be waited for.
 fn remove(path: &Path) {
     for _ in 0..100 {
         if fs::remove_dir_all(path).is_ok() || !path.exists() {
             return;
         }
-        // A fixed wait: a file that was made meanwhile is there at the next try.
+        // A fixed wait: a file created meanwhile is found at the next try.
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Whether what was opened is what stands there.
+/// Whether an open file is the one at this path.
 fn is(path: &Path, file: &File) -> bool {
     let (there, opened) = (fs::symlink_metadata(path), file.metadata());
     matches!((there, opened), (Ok(a), Ok(b)) if (a.dev(), a.ino()) == (b.dev(), b.ino()))
 }
 
-/// Removes what killed processes of this user left.
+/// Removes the folders left by killed processes of this user.
 fn sweep(parent: &Path) {
     let Ok(own) = fs::metadata("/proc/self").map(|about| about.uid()) else { return };
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
         let ours = PREFIXES.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()));
-        // A link, or another user's folder, may lead anywhere.
+        // A link, or another user's folder, may point anywhere.
         if !ours || !fs::symlink_metadata(&path).is_ok_and(|about| about.is_dir() && about.uid() == own) {
             continue;
         }
         let Ok(folder) = File::open(&path) else { continue };
         if folder.try_lock().is_ok() && is(&path, &folder) {
-            // What cannot be removed is left to the next.
+            // A folder that cannot be removed is left to the next process.
             let _ = fs::remove_dir_all(&path);
         }
     }

@@ -1,4 +1,5 @@
-//! The interactive shell: a statement ends with `;`, Tab completes tables, columns and words of SQL, the history is kept.
+//! The interactive shell: a statement ends with `;`, Tab completes tables, columns and SQL keywords, the history is
+//! saved.
 
 use crate::engine::Engine;
 use crate::errors;
@@ -21,7 +22,7 @@ const HELP: &str = "\
   \\q          leave (Ctrl-D)      Ctrl-C     stop a query
 A statement ends with `;`. Tab completes tables and columns.";
 
-/// Words that a statement may begin or go on with.
+/// Words that a statement may begin or continue with.
 const WORDS: [&str; 30] = [
     "SELECT", "FROM", "WHERE", "GROUP", "ORDER", "BY", "HAVING", "LIMIT", "JOIN", "LEFT", "ON", "AND", "OR", "NOT",
     "NULL", "IS", "IN", "LIKE", "AS", "WITH", "CASE", "WHEN", "THEN", "ELSE", "END", "DESC", "DISTINCT", "CAST",
@@ -33,7 +34,7 @@ struct Names {
 }
 
 impl Names {
-    /// What may stand where `line` ends at `pos`, and where the begun word starts.
+    /// The completions where `line` ends at `pos`, and where the word being typed starts.
     fn complete(&self, line: &str, pos: usize) -> (usize, Vec<String>) {
         let before = &line[..pos];
         let start = before
@@ -41,7 +42,7 @@ impl Names {
             .map_or(0, |at| at + before[at..].chars().next().map_or(0, char::len_utf8));
         let begun = before[start..].to_lowercase();
         let quoted = before[..start].ends_with('"');
-        // After `table.` only its columns; otherwise tables that the statement names put theirs first.
+        // After `table.` only its columns; otherwise the columns of tables that the statement names come first.
         let owner = before[..start].trim_end_matches('"').strip_suffix('.').map(|rest| {
             let at = rest.rfind(|c: char| !(c.is_alphanumeric() || c == '_')).map_or(0, |at| at + 1);
             rest[at..].to_string()
@@ -54,7 +55,7 @@ impl Names {
         } else {
             let words = || line.split(|c: char| !(c.is_alphanumeric() || c == '_'));
             let named = |table: &str| words().any(|word| word == table);
-            // Before FROM is written, a column of any table may be meant.
+            // Before FROM is typed, a column of any table may be meant.
             let all = !words().any(|word| word.eq_ignore_ascii_case("from"));
             found.extend(self.tables.iter().map(|(table, _)| table.clone()));
             for (table, columns) in &self.tables {
@@ -73,7 +74,7 @@ impl Names {
     }
 }
 
-/// The table that `alias` stands for: the word before it, behind FROM or JOIN.
+/// The table that `alias` stands for: the word before it, after FROM or JOIN.
 fn aliased(line: &str, alias: &str) -> Option<String> {
     let words: Vec<&str> =
         line.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty()).collect();
@@ -101,7 +102,7 @@ impl Validator for Names {
     }
 }
 
-/// Whether a statement ends here, and not within a text or a comment.
+/// Whether a statement ends here, outside texts and comments.
 fn ends(text: &str) -> bool {
     statements(text).1.trim().is_empty()
 }
@@ -112,7 +113,8 @@ impl Hinter for Names {
 }
 impl Helper for Names {}
 
-/// The statements of a text, and what follows the last `;`. One within a text, a quoted name or a comment ends nothing.
+/// The statements of a text, and what follows the last `;`. A `;` within a text, a quoted name or a comment ends
+/// nothing.
 pub fn statements(text: &str) -> (Vec<String>, String) {
     let (mut whole, mut begin, mut says, mut at) = (Vec::new(), 0, false, 0);
     while let Some(c) = text[at..].chars().next() {
@@ -206,7 +208,7 @@ pub fn run(engine: &Engine, runtime: &tokio::runtime::Runtime, greeting: &str) -
     editor.set_helper(Some(Names { tables: runtime.block_on(engine.names()) }));
     let history = history();
     if let Some(path) = &history {
-        // The first time there is none.
+        // There is no history the first time.
         let _ = editor.load_history(path);
     }
     print(&format!("{greeting}\n{HELP}\n"))?;

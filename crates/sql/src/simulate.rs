@@ -1,8 +1,9 @@
-//! The layout of a fleet too large to make here: `fathom-sql simulate`, which no manual names. `scripts/fleet-million` measures with it.
+//! The layout of a fleet too large to make here: `fathom-sql simulate`, which no manual mentions. `scripts/fleet-million` measures with
+//! it.
 //!
-//! A real fleet says how many rows and bytes an archive leaves in each table. Of that, the layout of so many archives is made as `add` and
-//! `gc` would leave it: the checkpoint with every file and run, and the files themselves, of the right size and without content (a hole
-//! takes no room). What opening, listing and planning cost is then measured for real; what reading costs is arithmetic.
+//! A real fleet gives the rows and bytes per archive in each table. From that, the layout of this many archives is made as `add` and `gc`
+//! would leave it: the checkpoint with every file and run, and the files themselves, of the right size and without content (a hole takes
+//! no space). The costs of opening, listing and planning are then really measured; those of reading are calculated.
 
 use crate::fleets::log::Fleet;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -29,10 +30,10 @@ pub struct Simulate {
 /// 2026-12-03.
 const FIRST_DAY: u64 = 20_790;
 
-/// Makes it.
+/// Makes the layout.
 ///
 /// # Errors
-/// The sample is no fleet, or the folder cannot be written.
+/// The sample is not a fleet, or the folder cannot be written.
 pub fn run(args: &Simulate) -> Result<()> {
     let sample = crate::ask::runtime(0)?.block_on(Fleet::open(&args.sample))?;
     let have = sample.state.runs.len() as u64;

@@ -1,7 +1,7 @@
-//! Ctrl-C while something is asked: heard at once, also while the engine plans or an archive is opened, which wait for nothing.
+//! Ctrl-C during a query: handled at once, even while the engine plans or an archive is opened, neither of which yields.
 //!
-//! So what is asked runs on a thread of its own, which is told to stop and given a moment to let go of its files. One that does not
-//! hear it ends with the process; the folder of older tables ([`Scratch`]) is removed, whoever still writes into it.
+//! So the query runs on a thread of its own, which is told to stop and given a moment to release its files. A thread that does not
+//! notice ends with the process; the folder of older tables ([`Scratch`]) is removed, even if it is still written to.
 
 use crate::scratch::{Held, Purpose};
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -12,13 +12,13 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// Of a thread that plans. Plans are as deep as the statement that they are of, which may be anybody's; what is not touched costs nothing.
+/// Stack size of a thread that plans. Plans are as deep as their statement, which is untrusted; untouched pages cost nothing.
 pub const STACK: usize = 1 << 30;
 
-/// How long a query that was cancelled may take to end.
+/// How long a cancelled query may take to end.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// Ctrl-C, SIGTERM, or the end of the terminal, unless whoever started us has it ignored (nohup).
+/// Waits for Ctrl-C, SIGTERM, or the end of the terminal, unless the parent process had it ignored (nohup).
 pub async fn stopped() {
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
     let hangup = async {
@@ -44,10 +44,10 @@ fn ignored(kind: SignalKind) -> bool {
     *MASK >> (kind.as_raw_value() - 1) & 1 == 1
 }
 
-/// Does something on a thread of its own; `None` if it was stopped before it was done.
+/// Runs something on a thread of its own; `None` if it was stopped before it was done.
 ///
 /// # Errors
-/// There is no thread to be had, or it panicked.
+/// No thread is available, or it panicked.
 pub fn until_stopped<T: Send + 'static, F: Future<Output = T>>(
     runtime: &Runtime,
     ask: impl FnOnce() -> F + Send + 'static,
@@ -61,7 +61,7 @@ pub fn until_stopped<T: Send + 'static, F: Future<Output = T>>(
                 _ = stopping => None,
             }
         });
-        // Nobody waits any more.
+        // The receiver may have stopped waiting.
         let _ = tell.send(done);
     };
     let started = std::thread::Builder::new().stack_size(STACK).spawn(work);
@@ -71,14 +71,14 @@ pub fn until_stopped<T: Send + 'static, F: Future<Output = T>>(
             done = &mut told => done.map_err(|_| anyhow!("the engine failed; please report this statement")),
             () = stopped() => {
                 drop(stop);
-                // It may have been done just then.
+                // It may have finished just then.
                 Ok(tokio::time::timeout(MOMENT, told).await.ok().and_then(Result::ok).flatten())
             }
         }
     })
 }
 
-/// A folder for the tables of older archives as this version has them, made when the first needs it.
+/// A folder for rewritten tables of older archives, created when first needed.
 #[derive(Clone, Default)]
 pub struct Scratch(Arc<Mutex<State>>);
 
@@ -91,10 +91,10 @@ enum State {
 }
 
 impl Scratch {
-    /// A new folder in it.
+    /// Creates a folder in it.
     ///
     /// # Errors
-    /// It cannot be made, or was removed.
+    /// It cannot be created, or was removed.
     pub fn folder(&self, name: &str) -> Result<PathBuf> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::None = *state {
@@ -106,7 +106,7 @@ impl Scratch {
         Ok(folder)
     }
 
-    /// Removes it, whoever still writes into it, who makes no other.
+    /// Removes the folder, even if it is still written to; no new one is created after that.
     pub fn remove(&self) {
         let state = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), State::Removed);
         drop(state);
@@ -135,7 +135,7 @@ mod tests {
         scratch.remove();
         assert!(writer.join().unwrap() >= 100);
         assert!(!whole.exists());
-        // Who goes on after that makes no other.
+        // A later request creates no other folder.
         assert!(scratch.folder("1").is_err());
         Scratch::default().remove();
     }

@@ -1,7 +1,7 @@
-//! A table of many archives as one: the Parquet files that hold its rows, each with the values that identify its rows.
+//! A table of many archives as one: the Parquet files that hold its rows, each with the values that identify them.
 //!
-//! Of an archive a file has neither device nor run; they are attached to its rows while it is read, as values that cost nothing and
-//! by which whole files are passed over. Of a fleet all but the date stand in the file. An archive without such a table gives no
+//! A file of an archive has neither device nor run; they are attached to its rows while it is read, as values that cost nothing and
+//! by which whole files can be skipped. A file of a fleet has all of them except the date. An archive without such a table adds no
 //! rows.
 
 use anyhow::Result;
@@ -63,12 +63,12 @@ pub struct Part {
     pub values: Vec<ScalarValue>,
 }
 
-/// Where the files of a table come from; asked when a query reads the table, so that a file is checked only if somebody needs it.
+/// The source of a table's files; called when a query reads the table, so that a file is checked only if it is needed.
 pub trait Parts: Send + Sync {
     /// The files.
     ///
     /// # Errors
-    /// One of them is not what was written.
+    /// A file differs from what was written.
     fn parts(&self) -> Result<Vec<Part>>;
 }
 
@@ -76,7 +76,7 @@ pub trait Parts: Send + Sync {
 pub struct FilesTable {
     schema: SchemaRef,
     files: TableSchema,
-    /// Where each column of `schema` stands in `files`.
+    /// The index of each column of `schema` in `files`.
     places: Vec<usize>,
     store: ObjectStoreUrl,
     parts: Box<dyn Parts>,
@@ -89,7 +89,7 @@ impl fmt::Debug for FilesTable {
 }
 
 impl FilesTable {
-    /// The table of these files; `attached` names the columns that are not in them.
+    /// Creates the table of these files; `attached` names the columns that are not in them.
     pub fn new(table: &TableInfo, attached: &[&str], store: ObjectStoreUrl, parts: Box<dyn Parts>) -> Self {
         let schema = Arc::new(schema(table));
         let (outside, inside): (Vec<_>, Vec<_>) =
@@ -125,11 +125,11 @@ impl TableProvider for FilesTable {
         if parts.is_empty() {
             return Ok(Arc::new(EmptyExec::new(Arc::new(self.schema.project(wanted)?))));
         }
-        // The planner brings filters to the files by itself.
+        // The planner pushes filters down to the files.
         let source = ParquetSource::new(self.files.clone());
         let rows: u64 = parts.iter().map(|part| part.rows).sum();
         let mut statistics = Statistics::new_unknown(self.files.table_schema());
-        // What an index says is a hint for the order of joins and no answer.
+        // The counts of an index are a hint for the order of joins, not a result.
         statistics.num_rows = Precision::Inexact(usize::try_from(rows).unwrap_or(usize::MAX));
         statistics.total_byte_size = Precision::Inexact(parts.iter().map(|part| part.bytes as usize).sum());
         let config = FileScanConfigBuilder::new(self.store.clone(), Arc::new(source))
@@ -142,7 +142,8 @@ impl TableProvider for FilesTable {
     }
 }
 
-/// Files shared out to as many readers, about as many bytes each; the order of the files is kept within a group.
+/// Distributes files to this many readers, with about as many bytes each; the order of the files is kept within a
+/// group.
 fn groups(parts: Vec<Part>, readers: usize) -> Vec<FileGroup> {
     let whole: u64 = parts.iter().map(|part| part.bytes.max(1)).sum();
     let share = whole.div_ceil(readers.max(1) as u64).max(1);
@@ -155,7 +156,7 @@ fn groups(parts: Vec<Part>, readers: usize) -> Vec<FileGroup> {
         }
         filled += part.bytes.max(1);
         let mut file = PartitionedFile::new("", part.bytes).with_partition_values(part.values);
-        // As it is, and not encoded once more.
+        // As it is, without encoding it again.
         file.object_meta.location = part.location;
         if let Some(group) = groups.last_mut() {
             group.push(file);

@@ -1,4 +1,4 @@
-//! A workload in Java on Android's runtime (ART): its modes, the commands that make them, and their proof.
+//! A workload in Java on Android's runtime (ART): its modes, the commands that set them, and their proof.
 //!
 //! | mode | command | proof, in the process's own memory map after the work |
 //! |---|---|---|
@@ -6,23 +6,23 @@
 //! | `art-jit` | `dalvikvm64 -Xusejit:true …` | an executable JIT cache, no compiled code of our classes |
 //! | `art-aot` | `dex2oat64 --compiler-filter=speed …`, then `dalvikvm64 -Xusejit:false …` | compiled code of our classes, no JIT cache |
 //!
-//! Drawing is started by `app_process64` (or `app_process`) instead: it alone registers the native methods of `android.graphics`
-//! (AOSP, `AndroidRuntime::startReg`); `dalvikvm` brings the classes of the boot class path without them. It takes the class path from the
-//! environment (`CLASSPATH`), and so our words too (`FATHOM_WORDS`): with a command line of more than some 256 characters it is said to abort on some
-//! devices (scrcpy's issue 4481). What the device's properties `dalvik.vm.*` set comes after the options it is given, and the last one is in
-//! force (`AndroidRuntime::startVm`): the heap's size always, `-Xusejit` on devices that set `dalvik.vm.usejit`. So a heap is not asked for,
-//! and `art-aot` is refused by its proof where that property switches the compiler on.
+//! Drawing is started by `app_process64` (or `app_process`) instead: only it registers the native methods of `android.graphics` (AOSP,
+//! `AndroidRuntime::startReg`); `dalvikvm` has the classes of the boot class path without them. It takes the class path from the
+//! environment (`CLASSPATH`), and likewise our arguments (`FATHOM_WORDS`): with a command line of more than some 256 characters it is said
+//! to abort on some devices (scrcpy's issue 4481). Options from the device's properties `dalvik.vm.*` follow the given ones, and the last
+//! one takes effect (`AndroidRuntime::startVm`): the heap's size always, `-Xusejit` on devices that set `dalvik.vm.usejit`. So no heap size
+//! is requested, and `art-aot` is refused by its proof if that property turns the compiler on.
 //!
-//! The commands are those of ART's own tests (AOSP, `test/run-test`). What they ask for is not always what happens: some
-//! releases are said to pass over code that the shell's user compiled, and old ones compile by themselves. So nothing is taken from the command line: the
-//! process copies the lines of `/proc/self/maps` that tell (java/src/fathom/proof/Art.java), and [`judge`] reads them here. A
-//! list in which the runtime itself (`libart.so`) is missing proves nothing.
+//! The commands are those of ART's own tests (AOSP, `test/run-test`). They do not always have the requested effect: some releases are said
+//! to ignore code that the shell's user compiled, and old ones compile by themselves. So nothing is taken from the command line: the
+//! process copies the relevant lines of `/proc/self/maps` (java/src/fathom/proof/Art.java), and [`judge`] examines them here. A list
+//! without the runtime itself (`libart.so`) proves nothing.
 //!
-//! Compiled code stands beside its jar, where any ART that loads that jar finds it; so it is made for a copy of the jar, in a folder
-//! `aot`, and the other modes never see it.
+//! Compiled code is stored next to its jar, where any ART that loads that jar finds it; so it is made for a copy of the jar, in a
+//! folder `aot`, and the other modes never see it.
 //!
 //! Uncertain: none of this was run on a device (docs/reference/limits.md). The names of the JIT cache are those that public tools for
-//! Android look for.
+//! Android search for.
 
 use crate::options::Spec;
 use crate::{Error, Unproven};
@@ -39,37 +39,37 @@ use std::time::Duration;
 pub const MODES: [(&str, &[&str]); 3] =
     [("art-interpreter", &["-Xint"]), ("art-jit", &["-Xusejit:true"]), ("art-aot", &["-Xusejit:false"])];
 
-/// The runtime's launchers, the ones to be preferred first: `app_process` has the framework besides, which takes longer.
+/// The runtime's launchers, in order of preference: `app_process` also loads the framework, which takes longer.
 const BARE: [&str; 2] = ["dalvikvm64", "dalvikvm"];
 /// Those with the framework's native methods.
 const FRAMEWORK: [&str; 2] = ["app_process64", "app_process"];
 /// Its ahead-of-time compiler.
 const COMPILERS: [&str; 2] = ["dex2oat64", "dex2oat"];
-/// Where the dexed jar is.
+/// The path of the dexed jar.
 pub const DEX_JAR: Spec = Spec {
     name: "dex-jar",
     default: "/data/local/tmp/fathom-dex.jar",
     help: "the dexed classes (java/dex), for the modes art-*",
 };
 const MAIN: &str = "fathom.Main";
-/// How often a running machine is looked at.
+/// How often a running virtual machine is polled.
 const TICK: Duration = Duration::from_millis(50);
 
 /// How Android's runtime is to run the classes.
 pub struct ModeRequest<'a> {
     /// One of [`MODES`].
     pub mode: &'a str,
-    /// A program, or empty for the first of the launchers on PATH.
+    /// A program, or empty for the first of the launchers in PATH.
     pub launcher: &'a str,
-    /// What `java/dex` made.
+    /// The output of `java/dex`.
     pub jar: &'a Path,
-    /// Bytes that the classes need of the heap.
+    /// Bytes of heap that the classes need.
     pub heap: u64,
     /// Whether they use native methods of Android's framework.
     pub framework: bool,
 }
 
-/// Runs the workload that `words` ask for, and prints its lines if the mode is proven.
+/// Runs the workload requested by `words`, and prints its lines if the mode is proven.
 ///
 /// # Errors
 /// There is no ART or no jar; it failed; its result is wrong; or the mode is not proven.
@@ -82,7 +82,7 @@ pub fn run(wish: &ModeRequest, words: &[String], context: &Context, out: &mut dy
     let printed = machine(&mut command, &launcher, context)?;
     let (proof, lines) = parse_output(&printed);
     let proof = proof.and_then(|maps| judge(mode, &maps, &jar));
-    // A process that failed has said why by its lines; its mode is of no interest then.
+    // A process that failed has reported why in its lines; its mode does not matter then.
     if lines.iter().any(|line| line.starts_with("{\"verified\":false")) {
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
         return Err(Error::Failed(format!("{mode}: wrong result")));
@@ -99,10 +99,10 @@ pub fn run(wish: &ModeRequest, words: &[String], context: &Context, out: &mut dy
     Ok(())
 }
 
-/// Whether the dexed classes are there.
+/// Checks that the dexed classes exist.
 ///
 /// # Errors
-/// They are not; how they are made.
+/// They do not; the message explains how to make them.
 pub(crate) fn jar_is_there(jar: &Path) -> Result<(), Error> {
     if jar.is_file() {
         return Ok(());
@@ -145,14 +145,14 @@ fn on_path(names: &[&str]) -> Option<PathBuf> {
     names.iter().find_map(|name| folders.iter().map(|f| f.join(name)).find(|file| file.is_file()))
 }
 
-/// The command of a mode; the module's header says why there are two kinds.
+/// The command of a mode; the module documentation explains why there are two kinds.
 pub(crate) fn command(launcher: &Path, jar: &Path, mode: &str, heap: u64, words: &[String]) -> Command {
     let mut command = Command::new(launcher);
     command.args(MODES.iter().find(|m| m.0 == mode).map_or(&[][..], |m| m.1));
     let offset = crate::jvm::boottime_offset_ns().to_string();
     let words = words.iter().map(String::as_str).chain(["--mode", mode, "--boottime-offset-ns", &offset]);
     if is_app_process(launcher) {
-        // The first word is a folder that it ignores.
+        // The first argument is a folder that it ignores.
         command.args(["/", MAIN]).env("CLASSPATH", jar).env("FATHOM_WORDS", words.collect::<Vec<_>>().join(" "));
     } else {
         let heap = heap.div_ceil(1 << 20).max(64);
@@ -161,7 +161,7 @@ pub(crate) fn command(launcher: &Path, jar: &Path, mode: &str, heap: u64, words:
     command
 }
 
-/// The copy of the jar that has compiled code beside it, made where it is missing or older than the jar.
+/// Returns the copy of the jar with compiled code next to it, and makes it if it is missing or older than the jar.
 fn compiled(jar: &Path) -> Result<PathBuf, Error> {
     let (Some(folder), Some(name), Some(stem)) = (jar.parent(), jar.file_name(), jar.file_stem()) else {
         return Err(Error::Usage(format!("--dex-jar {}: not a file", jar.shown())));
@@ -206,7 +206,7 @@ fn with(option: &str, path: &Path) -> OsString {
     word
 }
 
-/// ART's name of what this program was compiled for.
+/// ART's name for the architecture that this program was compiled for.
 fn instruction_set() -> &'static str {
     match std::env::consts::ARCH {
         "aarch64" => "arm64",
@@ -214,7 +214,8 @@ fn instruction_set() -> &'static str {
     }
 }
 
-/// Runs it to its end; what it printed. Unlike a JVM it cannot take this process's place, since its proof is judged here.
+/// Runs it to its end, and returns its output. Unlike a JVM it cannot replace this process, since its proof is judged
+/// here.
 pub(crate) fn machine(command: &mut Command, launcher: &Path, context: &Context) -> Result<String, Error> {
     let mut child = command
         .stdin(Stdio::null())
@@ -224,7 +225,7 @@ pub(crate) fn machine(command: &mut Command, launcher: &Path, context: &Context)
     let stdout = child.stdout.take();
     let reader = std::thread::spawn(move || {
         let mut printed = Vec::new();
-        // An error ends the text there; the missing proof is then the message.
+        // An error truncates the text; the message is then that the proof is missing.
         let _ = stdout.map(|mut from| from.read_to_end(&mut printed));
         String::from_utf8_lossy(&printed).into_owned()
     });
@@ -242,14 +243,14 @@ pub(crate) fn machine(command: &mut Command, launcher: &Path, context: &Context)
     let printed = reader.join().unwrap_or_default();
     match status.code() {
         Some(0) => Ok(printed),
-        // A wrong result is among the lines.
+        // The lines report a wrong result.
         Some(1) if printed.contains("\"verified\":false") => Ok(printed),
         Some(2) => Err(Error::Usage(format!("{}: usage error; its output is above", launcher.shown()))),
         _ => Err(Error::Failed(format!("{} ended with {status}; its output is above", launcher.shown()))),
     }
 }
 
-/// What the virtual machine printed about itself, and its other lines.
+/// Splits the output into what the virtual machine printed about itself, and its other lines.
 pub(crate) fn parse_output(printed: &str) -> (Result<String, Unproven>, Vec<&str>) {
     let mut maps = Err(Unproven::from("it printed no memory map as evidence"));
     let mut lines = Vec::new();
@@ -264,13 +265,13 @@ pub(crate) fn parse_output(printed: &str) -> (Result<String, Unproven>, Vec<&str
     (maps, lines)
 }
 
-/// A mapping, as far as it matters.
+/// The relevant parts of a mapping.
 struct Mapping<'a> {
     executable: bool,
     path: &'a str,
 }
 
-/// Reads a line of `/proc/PID/maps`: addresses, permissions, offset, device, inode, path.
+/// Parses a line of `/proc/PID/maps`: addresses, permissions, offset, device, inode, path.
 fn mapping(line: &str) -> Option<Mapping<'_>> {
     let (addresses, rest) = line.split_once(' ')?;
     addresses.split_once('-')?;
@@ -288,7 +289,7 @@ pub(crate) fn executable(maps: &str) -> Vec<&str> {
     maps.lines().filter_map(mapping).filter(|m| m.executable).map(|m| m.path).collect()
 }
 
-/// What the lines `maps` of a process's memory map prove of its mode; `jar` is the one that it ran.
+/// What the lines `maps` of a process's memory map prove about its mode; `jar` is the executed one.
 ///
 /// # Errors
 /// They prove nothing, or another mode.
@@ -298,7 +299,7 @@ pub fn judge(mode: &str, maps: &str, jar: &Path) -> Result<String, Unproven> {
     if !executable().any(|m| m.path.ends_with("/libart.so")) {
         return Err("the memory map that it printed does not contain the runtime itself (libart.so)".into());
     }
-    // Zygote's cache is that of the apps' parent, which this process is not made from.
+    // The zygote's cache belongs to the apps' parent, from which this process was not forked.
     let is_cache =
         |path: &str| (path.contains("jit-cache") || path.contains("jit-code-cache")) && !path.contains("zygote");
     let cache = executable().find(|m| is_cache(m.path)).map(|m| m.path);
@@ -340,7 +341,7 @@ mod tests {
                 assert_eq!(proof(other, lines).is_ok(), other == mode, "{other} by {lines:?}");
             }
         }
-        // Compiled code and a compiler at once is no mode of ours.
+        // Compiled code together with a compiler is not one of our modes.
         assert!(MODES.iter().all(|(mode, _)| proof(mode, &[ART, JIT, ODEX]).is_err()));
     }
 
@@ -354,7 +355,7 @@ mod tests {
         ] {
             let line = JIT.replace("/memfd:jit-cache (deleted)", path);
             assert!(proof("art-jit", &[ART, &line]).unwrap().contains(path));
-            // Reserved only, or the zygote's: nothing of it is executed here.
+            // Only reserved, or the zygote's: nothing of it is executed here.
             assert!(proof("art-jit", &[ART, &line.replace("r-xs", "rw-s")]).is_err());
         }
         assert!(proof("art-jit", &[ART, &JIT.replace("jit-cache", "jit-zygote-cache")]).is_err());
@@ -367,7 +368,7 @@ mod tests {
             "/data/dalvik-cache/arm64/data@local@tmp@fathom-dex.jar@classes.dex",
         );
         assert!(proof("art-aot", &[ART, &own]).is_ok() && proof("art-interpreter", &[ART, &own]).is_err());
-        // Of code that was only verified there is nothing executable.
+        // Code that was only verified has nothing executable.
         assert!(proof("art-aot", &[ART, &ODEX.replace("r-xp", "r--p")]).is_err());
     }
 

@@ -1,11 +1,12 @@
-//! The one clock of a trace, and the time that this process was on a CPU.
+//! The one clock of a trace, and this process's CPU time.
 
-/// CLOCK_BOOTTIME in nanoseconds: the clock that probes stamp with, so that a workload's own times lie on the same axis.
+/// CLOCK_BOOTTIME in nanoseconds: the clock of the probes' time stamps, so that a workload's own times are on the same
+/// axis.
 pub fn now_ns() -> u64 {
     read(libc::CLOCK_BOOTTIME)
 }
 
-/// CPU time of this process so far, its share of the kernel's included, in nanoseconds.
+/// CPU time of this process so far, including its time in the kernel, in nanoseconds.
 pub fn process_cpu_ns() -> u64 {
     read(libc::CLOCK_PROCESS_CPUTIME_ID)
 }

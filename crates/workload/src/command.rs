@@ -1,11 +1,11 @@
-//! Any command as a replicate: how long it ran, what it used, what it read and wrote.
+//! Any command as a replicate: how long it ran, what it used, and what it read and wrote.
 //!
-//! The wall time is from before the process is made until the kernel tells that it has ended: what `hyperfine -N` times. This
-//! program's own start is not in it. User and system time are `wait4`'s, and what was read and written is `/proc/PID/io` of the ended
-//! process: both have what its children did that it waited for, and nothing of daemons that it left behind.
+//! The wall time is from before the process is created until the kernel reports its end, as timed by `hyperfine -N`. It does not
+//! include this program's own start. User and system time are from `wait4`, and bytes read and written from `/proc/PID/io` of the
+//! ended process: both include children that it waited for, and exclude daemons that it left behind.
 //!
-//! A command without anything that only a shell understands is executed directly, since a shell's own start is longer than many
-//! commands. Its output goes nowhere; what it complains about goes to this process's stderr.
+//! A command without shell syntax is executed directly, since a shell's own start takes longer than many commands. Its output
+//! is discarded; its stderr is that of this process.
 
 use crate::process_io::Counts;
 use crate::{Error, sample, uninterrupted};
@@ -24,22 +24,22 @@ const USAGE: &str = "command [--in FOLDER] [--prepare COMMAND] COMMAND\n\n\
 pub struct Words {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// Whether the program is a shell that was not asked for by name.
+    /// Whether the program is a shell that was not named explicitly.
     pub shell: bool,
 }
 
-/// A command line without a word.
+/// An empty command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the command is empty")]
 pub struct EmptyCommand;
 
-/// Words that a shell itself carries out.
+/// Words that a shell executes itself.
 const BUILTIN: [&str; 23] = [
     ".", ":", "alias", "bg", "cd", "command", "eval", "exec", "exit", "export", "fg", "jobs", "local", "read",
     "readonly", "return", "set", "shift", "source", "trap", "ulimit", "umask", "wait",
 ];
 
-/// Takes a command line apart, if it has only words and quotes; otherwise a shell must.
+/// Splits a command line if it has only words and quotes; otherwise a shell must run it.
 ///
 /// # Errors
 /// It is empty.
@@ -49,7 +49,7 @@ pub fn words(line: &str) -> Result<Words, EmptyCommand> {
     }
     let by_shell = || Words { argv: vec!["/bin/sh".into(), "-c".into(), line.into()], shell: true };
     let Some(argv) = plain(line) else { return Ok(by_shell()) };
-    // A word before the program may set a variable, and some programs only a shell has.
+    // A word before the program may set a variable, and some commands exist only in a shell.
     let first = argv.first().map_or("", String::as_str);
     Ok(if first.contains('=') || BUILTIN.contains(&first) { by_shell() } else { Words { argv, shell: false } })
 }
@@ -124,7 +124,7 @@ pub(crate) fn run(words: &[String], context: &Context, out: &mut dyn Write) -> R
     Ok(())
 }
 
-/// What a process used.
+/// The resources that a process used.
 struct Used {
     wall_s: f64,
     usage: libc::rusage,
@@ -177,7 +177,7 @@ fn once(line: &str) -> Result<(ExitStatus, Used), Error> {
     Ok((status, Used { wall_s, usage, io }))
 }
 
-/// Waits until a process has ended, and leaves it a zombie.
+/// Waits until a process has ended, and leaves it as a zombie.
 fn end_of(child: &Child) {
     loop {
         // SAFETY: siginfo_t may be all zeroes.
@@ -195,7 +195,7 @@ fn reap(child: &Child) -> Result<(ExitStatus, libc::rusage), Error> {
     // SAFETY: a rusage may be all zeroes.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     let pid = i32::try_from(child.id()).unwrap_or(-1);
-    // SAFETY: wait4 writes into our two variables only, and waits for a child of ours that nobody else reaps.
+    // SAFETY: wait4 writes into our two variables only, and waits for a child of ours that is reaped only here.
     if unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } != pid {
         return Err(std::io::Error::last_os_error().into());
     }
@@ -206,7 +206,7 @@ fn checked(line: &str, status: ExitStatus, context: &Context) -> Result<(), Erro
     uninterrupted(context)?;
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(()),
-        // What a shell says of a program that is not there.
+        // A shell's status for a missing program.
         (Some(127), _) => Err(Error::Failed(format!("{line}: exit status 127 (not found)"))),
         (Some(code), _) => Err(Error::Failed(format!("{line}: exit status {code}"))),
         (None, Some(signal)) => Err(Error::Failed(format!("{line}: killed by signal {signal}"))),
@@ -250,13 +250,14 @@ mod tests {
         }
     }
 
-    /// Whose file it is once the process has ended differs for root, and commands that end at once leave no time to open it.
+    /// After the process has ended, the file's owner differs for root, and commands that end at once leave no time to open
+    /// it.
     #[test]
     #[ignore = "root: becomes another user"]
     fn reads_and_writes_are_counted_without_root() {
         let counted = std::thread::spawn(|| {
-            // SAFETY: by number these calls change this thread's user only; then its children are nobody's, and this process is one
-            // that its user may look into, as when that user started it.
+            // SAFETY: as raw system calls these change only this thread's user; its children then have no privileges, and this
+            // process may be inspected by its user, as when that user had started it.
             unsafe {
                 assert_eq!(libc::syscall(libc::SYS_setresgid, 65534, 65534, 65534), 0);
                 assert_eq!(libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534), 0);

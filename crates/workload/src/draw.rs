@@ -1,9 +1,10 @@
-//! Drawing, as the papers measured it (000, section 4.4): rectangles, lines and circles, again and again, in Java. On a
-//! host it is Java2D on an image in memory (the modes `jvm-*`); on a device the same classes draw on Android's canvas
-//! (the modes `art-*`; see `java/` and [`art`]), and so they do on [`robolectric`].
+//! Drawing as in the papers (000, section 4.4): rectangles, lines and circles, again and again, in Java. On a host it
+//! is Java2D on an image in memory (the modes `jvm-*`); on a device the same classes draw on Android's canvas (the
+//! modes `art-*`; see `java/` and [`art`]), and they do so on [`robolectric`].
 //!
-//! What decides about the speed is recorded or is a parameter: anti-aliasing above all (Java2D's is written in Java), the
-//! size and format of the image, the size of the figures, and how the bytecode is executed. The paper names none of them.
+//! Everything that determines the speed is recorded or is a parameter: above all anti-aliasing (Java2D's is written in
+//! Java), the size and format of the image, the size of the figures, and how the bytecode is executed. The paper states
+//! none of them.
 
 use crate::options::{Options, Spec};
 use crate::{Error, art, jvm, robolectric};
@@ -46,7 +47,7 @@ const SPECS: &[Spec] = &[
     robolectric::FOLDER,
 ];
 
-/// Draws: a `jvm-*` mode becomes a JVM and does not come back, an `art-*` mode runs Android's runtime.
+/// Draws: a `jvm-*` mode becomes a JVM and does not return, an `art-*` mode runs Android's runtime.
 ///
 /// # Errors
 /// See [`Error`].

@@ -1,7 +1,7 @@
-//! A workload in Java: this process becomes the JVM, so that a replicate stays one fresh process.
+//! A workload in Java: this process becomes the JVM, so that a replicate remains one fresh process.
 //!
-//! The jar is built into this program. It is handed over as a file that has no name (memfd) and ends with the process, so
-//! that nothing is left behind, however the JVM ends.
+//! The jar is built into this program. It is passed as an anonymous file (memfd) that vanishes with the process, so that
+//! nothing is left behind, however the JVM ends.
 
 use crate::Error;
 use std::ffi::OsString;
@@ -23,11 +23,11 @@ pub const MODES: [(&str, &[&str]); 4] = [
     ("jvm-tiered", &["-XX:+TieredCompilation"]),
 ];
 
-/// Variables that hand options to a JVM unseen.
+/// Variables that pass options to a JVM unnoticed.
 const UNSEEN: [&str; 3] = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"];
 
-/// Becomes a JVM in `mode` with a heap of `heap` bytes, which runs the workload that `words` ask for. Comes back with an
-/// error only.
+/// Becomes a JVM in `mode` with a heap of `heap` bytes, which runs the workload requested by `words`. Returns only with
+/// an error.
 ///
 /// # Errors
 /// There is no such JVM, or this program has no jar.
@@ -38,7 +38,7 @@ pub fn become_jvm(java: &str, mode: &str, heap: u64, words: &[String], out: &mut
     Err(not_started(java, &error))
 }
 
-/// The command of such a JVM, and the jar that it inherits: to be kept until it has started.
+/// Returns the command of such a JVM, and the jar that it inherits: to be kept until it has started.
 ///
 /// # Errors
 /// This program has no jar.
@@ -74,25 +74,25 @@ pub fn not_started(java: &str, error: &std::io::Error) -> Error {
     })
 }
 
-/// The JVM's options: the mode, a heap that never grows, and the collector with no threads of its own.
+/// The JVM's options: the mode, a heap that never grows, and the collector without threads of its own.
 fn options(mode: &str, heap: u64) -> Vec<OsString> {
     let flags = MODES.iter().find(|m| m.0 == mode).map_or(&[][..], |m| m.1);
     let heap = heap.div_ceil(1 << 20).max(64);
     let mut options: Vec<OsString> = flags.iter().map(Into::into).collect();
     options.extend([format!("-Xms{heap}m").into(), format!("-Xmx{heap}m").into(), "-XX:+UseSerialGC".into()]);
-    // Half the heap and more would be kept for what is young; all of ours is old.
+    // By default half of the heap or more would be reserved for the young generation; all of our data is old.
     options.extend(["-XX:NewSize=16m", "-XX:MaxNewSize=16m", "-Djava.awt.headless=true"].map(Into::into));
     options
 }
 
-/// A file without a name that the JVM inherits.
+/// Creates an anonymous file that the JVM inherits.
 fn nameless(content: &[u8]) -> Result<File, Error> {
-    // SAFETY: a name of ours; without MFD_CLOEXEC, so that it lives through exec.
+    // SAFETY: a constant name; without MFD_CLOEXEC, so that it survives exec.
     let fd = unsafe { libc::memfd_create(c"fathom.jar".as_ptr(), 0) };
     if fd < 0 {
         return Err(std::io::Error::last_os_error().into());
     }
-    // SAFETY: a descriptor that nobody else has.
+    // SAFETY: a descriptor with no other owner.
     let mut file = unsafe { File::from_raw_fd(fd) };
     file.write_all(content)?;
     if !Path::new("/proc/self/fd").exists() {
@@ -101,7 +101,7 @@ fn nameless(content: &[u8]) -> Result<File, Error> {
     Ok(file)
 }
 
-/// What CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC, which is the clock a JVM has.
+/// How far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC, the clock of a JVM.
 pub(crate) fn boottime_offset_ns() -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let boottime = crate::clock::now_ns();

@@ -1,16 +1,15 @@
-//! What a benchmark runs: a load whose parameters are stated, whose result is checked, and whose numbers leave as lines
-//! of JSON.
+//! The loads of benchmarks: each has stated parameters and a checked result, and reports its numbers as lines of JSON.
 //!
-//! A workload is a replicate's process, or a part of one: [`run`] gets words as a command line gives them and writes to
-//! what the caller hands it. The lines are the contract between whatever is measured and whoever measures (peers in
-//! other languages speak it too):
+//! A workload is a replicate's process, or a part of one: [`run`] takes arguments as from a command line and writes to
+//! the caller's output. The lines are the contract between the load and the program that measures it (peers in other
+//! languages write them too):
 //!
 //! ```json
 //! {"metric":"insert.rate","unit":"1/s","t":1234,"v":57.1}
 //! {"verified":true,"by":"count(*) and sum match"}
 //! ```
 //!
-//! `t` is CLOCK_BOOTTIME in nanoseconds, when the number was read; `v` is the value.
+//! `t` is CLOCK_BOOTTIME in nanoseconds, when the number was measured; `v` is the value.
 
 pub mod art;
 pub mod clock;
@@ -37,15 +36,15 @@ use std::io::Write;
 /// Why a workload ended without a result.
 #[derive(Debug)]
 pub enum Error {
-    /// The words make no sense; the text says which and what would. Exit status 2.
+    /// The arguments make no sense; the text names the wrong one and what is expected. Exit status 2.
     Usage(String),
-    /// `--help` was among the words: the text to print. Exit status 0.
+    /// `--help` was among the arguments: the text to print. Exit status 0.
     Help(String),
-    /// It was cancelled; what it had made is removed.
+    /// It was cancelled; everything that it had made is removed.
     Interrupted,
-    /// It ran, and its result is wrong; the text says what was found. Exit status 1.
+    /// It ran, and its result is wrong; the text has the finding. Exit status 1.
     Wrong(String),
-    /// Something failed; the text says what, to what, and what can be done. Exit status 1.
+    /// Something failed; the text states what, on what, and the remedy. Exit status 1.
     Failed(String),
 }
 
@@ -66,7 +65,7 @@ impl From<std::io::Error> for Error {
     }
 }
 
-/// Fails once somebody asked for the end.
+/// Fails once an end was requested.
 fn uninterrupted(context: &Context) -> Result<(), Error> {
     if context.cancelled() { Err(Error::Interrupted) } else { Ok(()) }
 }
@@ -88,13 +87,13 @@ pub const NAMES: &[(&str, &str)] = &[
     ("spin", "arithmetic only, for testing the method"),
 ];
 
-/// All of [`NAMES`], a line each.
+/// All of [`NAMES`], one per line.
 pub fn list() -> String {
     let lines: Vec<String> = NAMES.iter().map(|(name, what)| format!("  {name:<8} {what}")).collect();
     format!("Workloads:\n{}", lines.join("\n"))
 }
 
-/// Runs the workload that the first word names with the words after it.
+/// Runs the workload named by the first word with the remaining words as arguments.
 ///
 /// # Errors
 /// See [`Error`].
@@ -120,7 +119,7 @@ fn named(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(),
         Some((name, rest)) if name == "command" => command::run(rest, context, out),
         Some((name, rest)) if name == "variant" => variant::run(rest),
         Some((name, rest)) if name == "spin" => spin::run(rest, context, out),
-        // A name of its own, because it is what people will run under `record` first.
+        // A name of its own, because it is what people will first run under `record`.
         Some((name, rest)) if name == "demo" => {
             let words: Vec<String> = ["--op".into(), "demo".into()].into_iter().chain(rest.iter().cloned()).collect();
             sqlite::run(&words, context, out)

@@ -1,8 +1,8 @@
-//! Marks: how a program tells the trace "this is mine, from here to here" at the price of two readings of the clock.
+//! Marks: how a program marks an interval of the trace as its own, at the cost of two clock readings.
 //!
-//! The papers bracket every INSERT in the application by App(start) and App(end). Here the program stores a record into
-//! memory that the recorder shares with it; [`model::marks`] tells what stands there and why. This is the program's side,
-//! and a model for other languages.
+//! The papers bracket every INSERT in the application with App(start) and App(end). Here the program stores a record into
+//! memory that the recorder shares with it; [`model::marks`] describes the layout and the reasons. This is the program's
+//! side, and a model for other languages.
 
 use crate::clock;
 use model::marks::{COUNT_AT, END_AT, RECORD, Slot, VARIABLE, capacity, name, offset};
@@ -28,12 +28,12 @@ unsafe impl Send for Writer {}
 unsafe impl Sync for Writer {}
 
 impl Writer {
-    /// The recorder's memory, if this program was started by one.
+    /// Maps the recorder's memory, if this program was started by a recorder.
     pub fn from_environment() -> Option<Self> {
         let fd: RawFd = std::env::var(VARIABLE).ok()?.parse().ok().filter(|fd| *fd >= 0)?;
-        // SAFETY: dup of any number is defined: it fails if that is no open descriptor. The copy is ours alone.
+        // SAFETY: dup is defined for any number: it fails if that is not an open descriptor. The copy is ours alone.
         let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
-        // SAFETY: as above; only a descriptor that dup gave is owned.
+        // SAFETY: as above; only a descriptor returned by dup is owned.
         (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) }).and_then(|fd| Self::new(fd).ok())
     }
 
@@ -67,7 +67,7 @@ impl Writer {
         unsafe { AtomicU64::from_ptr(self.memory.as_ptr().add(at).cast::<u64>()) }
     }
 
-    /// Stores one mark. `nth` is its ordinal among the marks of that name.
+    /// Stores one mark. `nth` is its ordinal among the marks with that name.
     pub fn put(&self, name: &Name, nth: u64, start_ns: u64, end_ns: u64) {
         let place = self.atomic(COUNT_AT).fetch_add(1, Ordering::Relaxed);
         if place >= self.capacity {
@@ -79,7 +79,7 @@ impl Writer {
         for at in (0..RECORD).step_by(8).filter(|at| *at != END_AT) {
             self.atomic(begin + at).store(word(at), Ordering::Relaxed);
         }
-        // Last, since a record without an end is not whole.
+        // Written last, since a record without an end is incomplete.
         self.atomic(begin + END_AT).store(word(END_AT), Ordering::Release);
     }
 }
@@ -91,14 +91,14 @@ impl Drop for Writer {
     }
 }
 
-/// A mark's name and thread, made ready once so that a mark itself costs no formatting and no system call.
+/// A mark's name and thread, prepared once so that a mark itself costs no formatting and no system call.
 #[derive(Debug, Clone)]
 pub struct Name {
     slot: Slot,
 }
 
 impl Name {
-    /// The name (cut at 32 bytes, between characters) for marks of the calling thread.
+    /// Creates the name (truncated to 32 bytes, between characters) for marks of the calling thread.
     pub fn new(text: &str) -> Self {
         // SAFETY: takes no arguments and cannot fail.
         let tid = unsafe { libc::gettid() } as u32;
@@ -106,7 +106,7 @@ impl Name {
     }
 }
 
-/// A series of marks of one name; does nothing but read the clock when nobody records.
+/// A series of marks with one name; only reads the clock if there is no recorder.
 #[derive(Debug)]
 pub struct Series<'a> {
     writer: Option<&'a Writer>,
@@ -115,17 +115,17 @@ pub struct Series<'a> {
 }
 
 impl<'a> Series<'a> {
-    /// A series for the calling thread.
+    /// Creates a series for the calling thread.
     pub fn new(writer: Option<&'a Writer>, name: &str) -> Self {
         Self { writer, name: Name::new(name), nth: 0 }
     }
 
-    /// Whether a recorder listens.
+    /// Whether there is a recorder.
     pub fn is_heard(&self) -> bool {
         self.writer.is_some()
     }
 
-    /// Runs `work` as the next of the series, and returns what it returned, its begin and its end (CLOCK_BOOTTIME).
+    /// Runs `work` as the next of the series; returns its result, start and end (CLOCK_BOOTTIME).
     pub fn around<T>(&mut self, work: impl FnOnce() -> T) -> (T, u64, u64) {
         let start = clock::now_ns();
         let result = work();
@@ -142,7 +142,7 @@ impl<'a> Series<'a> {
 mod tests {
     use super::*;
 
-    /// Memory as a recorder makes it.
+    /// Creates memory as a recorder does.
     fn memory(capacity: u64) -> File {
         // SAFETY: the name is a NUL-terminated literal.
         let fd = unsafe { libc::memfd_create(c"fathom-marks-test".as_ptr(), libc::MFD_CLOEXEC) };

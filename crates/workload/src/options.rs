@@ -1,5 +1,6 @@
-//! Options of a workload: a table of name, default and meaning, from which parsing and help both come. It is small
-//! because a workload's words are written by designs more often than by people; the real argument parser is `cli`'s.
+//! Options of a workload: a table of name, default and meaning, from which both parsing and help are derived. It is
+//! small because a workload's arguments are written by designs more often than by people; the real argument parser is
+//! in `cli`.
 
 use crate::Error;
 use std::collections::BTreeMap;
@@ -10,9 +11,9 @@ use std::str::FromStr;
 pub struct Spec {
     /// Name without dashes.
     pub name: &'static str,
-    /// Its value when it is not given.
+    /// Its default value.
     pub default: &'static str,
-    /// What it means, with its possible values.
+    /// Its meaning, with its possible values.
     pub help: &'static str,
 }
 
@@ -23,7 +24,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads `words` by `specs`.
+    /// Parses `words` according to `specs`.
     pub fn parse(about: &str, specs: &[Spec], words: &[String]) -> Result<Self, Error> {
         let mut values: BTreeMap<&str, String> = specs.iter().map(|s| (s.name, s.default.to_string())).collect();
         let mut words = words.iter();
@@ -49,7 +50,7 @@ impl Options {
         self.values.get(name).map_or("", String::as_str)
     }
 
-    /// The value as a number or the like.
+    /// The value as a number or a similar type.
     pub fn get<T: FromStr>(&self, name: &str) -> Result<T, Error> {
         let text = self.text(name);
         text.parse().map_err(|_| Error::Usage(format!("--{name}: invalid value {text:?}")))
@@ -74,7 +75,7 @@ impl Options {
         })
     }
 
-    /// The value, which must be one of `allowed` in any case of letters.
+    /// The value, which must be one of `allowed`, ignoring case.
     pub fn one_of(&self, name: &str, allowed: &[&'static str]) -> Result<&'static str, Error> {
         let text = self.text(name);
         let found = allowed.iter().find(|a| a.eq_ignore_ascii_case(text));

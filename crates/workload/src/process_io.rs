@@ -1,11 +1,11 @@
-//! What a process read and wrote (`/proc/PID/io`), once it has ended, without root.
+//! What a process read and wrote (`/proc/PID/io`), after it has ended, without root.
 //!
-//! The file of an ended process is root's (`task_dump_owner`: a zombie has no memory whose owner could be asked), but who opened it
-//! before may still read it (`do_io_accounting` compares users only). Opened once the process runs, it would come too late for one that
-//! ends at once. So the process opens its own before it becomes the command, and hands the descriptor over.
+//! The file of an ended process belongs to root (`task_dump_owner`: a zombie has no memory whose owner could be checked), but a process
+//! that opened it earlier may still read it (`do_io_accounting` compares users only). Opening it once the process runs would be too
+//! late for one that ends at once. So the process opens its own file before it becomes the command, and passes the descriptor.
 //!
-//! *Uncertainty*: where the process may not open its own (a program with file capabilities is nobody's), it is opened once the command
-//! runs, and of a command that has ended by then nothing is known but to root.
+//! *Uncertainty*: where the process may not open its own file (a program with file capabilities is not dumpable), the file is opened
+//! once the command runs, and for a command that has ended by then only root can read the counts.
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -18,31 +18,31 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 
-/// Room for one descriptor (CMSG_SPACE).
+/// Space for one descriptor (CMSG_SPACE).
 const SPACE: usize = rustix::cmsg_space!(ScmRights(1));
 
-/// The counts of a process that is about to be started.
+/// The counts of a process about to be started.
 pub(crate) struct Counts {
     socket: Option<OwnedFd>,
     file: Option<File>,
 }
 
 impl Counts {
-    /// Has the process that `command` starts hand over its file, where its counts would be lost otherwise.
+    /// Makes the process that `command` starts pass its file, if its counts would be lost otherwise.
     pub fn of(command: &mut Command) -> Self {
-        // Root may open it afterwards. So its commands are started as ever, by a `vfork`, which costs less.
+        // Root may open it afterwards. So its commands are started as usual, by a `vfork`, which costs less.
         // SAFETY: a call without arguments that cannot fail.
         let root = unsafe { libc::geteuid() } == 0;
         let socket = if root { None } else { hand_over(command) };
         Self { socket, file: None }
     }
 
-    /// The process has been started.
+    /// To be called after the process has been started.
     pub fn started(&mut self, child: &Child) {
         self.file = self.socket.take().and_then(received).or_else(|| open(child));
     }
 
-    /// What it read and wrote, before somebody has waited for it.
+    /// Reads the counts, before the process is waited for.
     pub fn read(self, child: &Child) -> Option<String> {
         let mut text = String::new();
         self.file.or_else(|| open(child))?.read_to_string(&mut text).ok()?;
@@ -57,7 +57,7 @@ fn open(child: &Child) -> Option<File> {
 fn hand_over(command: &mut Command) -> Option<OwnedFd> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
     let send = move || {
-        // Without it, the counts are opened later.
+        // If this fails, the counts are opened later.
         if let Ok(file) = File::open("/proc/self/io") {
             let files = [file.as_fd()];
             let mut space = [MaybeUninit::uninit(); SPACE];
@@ -75,7 +75,7 @@ fn hand_over(command: &mut Command) -> Option<OwnedFd> {
 fn received(socket: OwnedFd) -> Option<File> {
     let (mut byte, mut space) = ([0], [MaybeUninit::uninit(); SPACE]);
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    // It came before the exec, or not at all.
+    // It was sent before the exec, or not at all.
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let got = recvmsg(&socket, &mut [IoSliceMut::new(&mut byte)], &mut control, flags).ok()?;
     if got.flags.contains(ReturnFlags::CTRUNC) {

@@ -1,9 +1,9 @@
-//! A workload on Robolectric: Android's framework classes on a JVM of this host, with Android's own Skia and SQLite compiled for it. It shows
-//! that the Android side of a benchmark works, and what the framework's layers cost beside the native engine; it says nothing about a
-//! device: neither ART nor bionic nor a device's kernel is there.
+//! A workload on Robolectric: Android's framework classes on a JVM of this host, with Android's own Skia and SQLite compiled for it. It
+//! shows that the Android side of a benchmark works, and what the framework's layers cost on top of the native engine; it says nothing
+//! about a device: there is no ART, no bionic and no device's kernel.
 //!
-//! The folder is made by `java/robolectric`. The proof is as for Android's runtime: the process's own memory map, with HotSpot in the place
-//! of ART and Robolectric's native library, which it unpacks into a temporary folder.
+//! The folder is made by `java/robolectric`. The proof is as for Android's runtime: the process's own memory map, with HotSpot instead of
+//! ART and Robolectric's native library, which is unpacked into a temporary folder.
 
 use crate::options::Spec;
 use crate::{Error, Unproven, art, clock, jvm};
@@ -17,14 +17,14 @@ use std::process::Command;
 
 /// Its name among the modes.
 pub const MODE: &str = "robolectric";
-/// Where the folder is.
+/// The path of the folder.
 pub const FOLDER: Spec =
     Spec { name: "robolectric", default: "target/robolectric", help: "what java/robolectric made, for robolectric" };
 const MAIN: &str = "fathom.robolectric.Host";
-/// Variables that hand options to a JVM unseen.
+/// Variables that pass options to a JVM unnoticed.
 const UNSEEN: [&str; 3] = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"];
 
-/// A folder for what it unpacks, some hundred megabytes; removed when dropped, however the process ended.
+/// A folder for its unpacked files, some hundred megabytes; removed when dropped, however the process ended.
 #[derive(Debug)]
 pub struct Unpacked(PathBuf);
 
@@ -34,10 +34,10 @@ impl Drop for Unpacked {
     }
 }
 
-/// The command that runs the workload of `words`, and a folder that is to be kept as long as it runs.
+/// Returns the command that runs the workload of `words`, and a folder to be kept as long as it runs.
 ///
 /// # Errors
-/// Robolectric is not there.
+/// Robolectric is not installed.
 pub fn command(java: &str, folder: &Path, words: &[String]) -> Result<(Command, Unpacked), Error> {
     let jars = folder.join("jars");
     let Ok(entries) = std::fs::read_dir(&jars) else {
@@ -81,12 +81,12 @@ pub fn command(java: &str, folder: &Path, words: &[String]) -> Result<(Command, 
 /// Runs the workload and prints its lines if the mode is proven.
 ///
 /// # Errors
-/// It is not there; it failed; its result is wrong; or the mode is not proven.
+/// It is not installed; it failed; its result is wrong; or the mode is not proven.
 pub fn run(java: &str, folder: &Path, words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     let (mut command, _unpacked) = command(java, folder, words)?;
     let printed = art::machine(&mut command, Path::new(java), context)?;
     let (maps, lines) = art::parse_output(&printed);
-    // What the sandbox itself prints is not ours.
+    // The sandbox's own output is skipped.
     let lines: Vec<&str> = lines.into_iter().filter(|line| line.starts_with('{')).collect();
     if lines.iter().any(|line| line.starts_with("{\"verified\":false")) {
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
@@ -100,10 +100,10 @@ pub fn run(java: &str, folder: &Path, words: &[String], context: &Context, out: 
     Ok(())
 }
 
-/// What a memory map proves.
+/// Judges a memory map.
 ///
 /// # Errors
-/// The native code is not mapped, or it is no JVM.
+/// The native code is not mapped, or it is not a JVM.
 pub fn judge(maps: &str) -> Result<String, Unproven> {
     let mapped = art::executable(maps);
     let executable = |so: &dyn Fn(&str) -> bool| mapped.iter().find(|path| so(path));

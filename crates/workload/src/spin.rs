@@ -1,5 +1,5 @@
-//! Arithmetic and nothing else: no files, no memory to speak of, no system calls while it is timed. What differs between
-//! two processes of it is the machine's doing, so that the method can be tried on it (`fathom bench selftest`).
+//! Arithmetic and nothing else: no files, hardly any memory, no system calls while it is timed. Differences between two
+//! of its processes are caused by the machine, so that the method can be tested with it (`fathom bench selftest`).
 
 use crate::options::{Options, Spec};
 use crate::{Error, clock, sample, uninterrupted};
@@ -32,7 +32,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
         uninterrupted(context)?;
         let start = clock::now_ns();
         for _ in 0..inner {
-            // Hidden from the optimiser, which knows how to leap ahead too.
+            // Hidden from the optimiser, which can leap ahead too.
             state = std::hint::black_box(state.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT));
         }
         times.push((start, clock::now_ns() - start));

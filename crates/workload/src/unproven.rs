@@ -1,6 +1,6 @@
-//! A mode that is not the one that was asked for.
+//! A mode that is not the requested one.
 
-/// What was compiled, or runs, is not what the mode's name says: what was found instead, in the words of the proof.
+/// The compiled or running code does not have the mode of that name: what was found instead, as text of the proof.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unproven(pub String);

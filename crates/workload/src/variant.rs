@@ -1,5 +1,5 @@
-//! What a variant of `fathom fix` needs before its command runs: a fresh copy of the database with the variant's settings in it, and the
-//! machine's settings as the variant wants them. It is the `--prepare` of `command`, so it is in no time that is measured.
+//! Prepares a variant of `fathom fix` before its command runs: a fresh copy of the database with the variant's settings in it, and the
+//! variant's settings of the machine. It is the `--prepare` of `command`, so it is not part of any measured time.
 
 use crate::Error;
 use model::text::ShownPath as _;
@@ -9,13 +9,13 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The object that sets PRAGMAs of a program's connections; empty where there is none for this processor.
+/// The object that sets PRAGMAs on a program's connections; empty if there is none for this processor.
 pub const PRAGMAS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pragmas.so"));
 
 const USAGE: &str = "variant [--database FROM TO] [--pragma SQL]… [--set FILE=VALUE]… [--remount FOLDER=OPTION]…\n\n\
     Makes TO a copy of the database FROM and sets it up by SQL; writes VALUE to FILE; remounts.";
 
-/// Files that SQLite keeps beside a database.
+/// Files that SQLite keeps next to a database.
 const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -24,7 +24,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Makes `to` a copy of the database `from`, on the disk and not only in memory.
+/// Makes `to` a copy of the database `from`, on disk and not only in memory.
 ///
 /// # Errors
 /// A file cannot be read or written.
@@ -66,7 +66,7 @@ pub fn pragma(database: &Path, sql: &str) -> Result<(), Error> {
     let rows = |row: &rusqlite::Row<'_>| row.get::<_, rusqlite::types::Value>(0);
     for statement in sql.split(';').map(str::trim).filter(|statement| !statement.is_empty()) {
         let mut prepared = connection.prepare(statement).map_err(failed)?;
-        // All must be stepped over: VACUUM and the like work as they are stepped.
+        // All rows must be stepped through: VACUUM and similar statements do their work while they are stepped.
         let found: Vec<_> = prepared.query_map([], rows).and_then(Iterator::collect).map_err(failed)?;
         if let (true, Some(rusqlite::types::Value::Text(now))) =
             (statement.to_ascii_lowercase().starts_with("pragma journal_mode"), found.into_iter().next())
@@ -105,7 +105,7 @@ pub fn remount(folder: &Path, option: &str) -> Result<(), Error> {
     Err(Error::Failed(format!("remounting {} with {option}: {said}", folder.shown())))
 }
 
-/// Prepares.
+/// Prepares the variant.
 pub(crate) fn run(words: &[String]) -> Result<(), Error> {
     let mut rest = words.iter();
     let mut database: Option<PathBuf> = None;
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(ask("PRAGMA page_size"), rusqlite::types::Value::Integer(8192));
         assert_eq!(ask("SELECT x FROM t"), rusqlite::types::Value::Integer(7));
         assert_eq!(fs::read(&from).unwrap(), before);
-        // The next arm starts from the original again, whatever the last one left beside its copy.
+        // The next arm starts from the original again, whatever the previous one left next to its copy.
         fs::write(beside(&to, "-wal"), "left over").unwrap();
         run(&words(&["--database", &f, &t])).unwrap();
         assert!(fs::read(&to).unwrap() == before && !beside(&to, "-wal").exists());

@@ -1,5 +1,5 @@
-//! The storage loads on a disk of their own: their reports against the disk's own statistics, and what
-//! they say when it goes bad.
+//! The storage loads on a disk of their own: their reports are compared with the disk's own statistics, and their
+//! messages are tested when it fails.
 
 use lab::kept::Kept;
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
@@ -41,7 +41,7 @@ fn mark<'a>(lines: &'a [Value], name: &str) -> Option<&'a str> {
     lines.iter().find(|l| l["mark"] == name).and_then(|l| l["text"].as_str())
 }
 
-/// A context that does something once, when the load says that it is at `what`, `nth`.
+/// A context that does something once, when the load reports that it is at `what`, `nth`.
 fn at(what: &'static str, nth: u64, act: impl FnOnce() + Send + 'static) -> Context {
     let act = std::sync::Mutex::new(Some(act));
     Context::new(Arc::new(move |said: &str, done, _| {
@@ -54,14 +54,14 @@ fn at(what: &'static str, nth: u64, act: impl FnOnce() + Send + 'static) -> Cont
     }))
 }
 
-/// Files in the root of the disk, but for ext4's own.
+/// Files in the root of the disk, except for ext4's own.
 fn left(disk: &LoopDisk) -> Vec<String> {
     let names = std::fs::read_dir(disk.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
     names.filter(|n| n != "lost+found").collect()
 }
 
-/// Paper 001, section 2.3: a read of less than the file system's block costs a block; and O_DIRECT shows that this is the
-/// page cache's doing, not the disk's.
+/// Paper 001, section 2.3: a read of less than the file system's block costs a block; and O_DIRECT shows that this is due
+/// to the page cache, not the disk.
 #[test]
 #[ignore = "root: makes a loop disk and mounts it"]
 fn one_byte_read_costs_page_unless_direct() {
@@ -103,12 +103,12 @@ fn reported_bytes_match_disk_statistics() {
         let lines = run(&format!("seq --op write --state {words} --count 8 --iterations 3"), disk.path());
         let written = ((disk.stat().unwrap()[WRITE_SECTORS] - before[WRITE_SECTORS]) * 512) as f64;
         let said = value(&lines, "device.written_bytes");
-        // All of the data, and of the rest (journal, tables) no more than the disk saw.
+        // All of the data, and no more of the rest (journal, tables) than the disk saw.
         assert!((24.0 * mib..=written).contains(&said) && said < 26.0 * mib, "{words}: {said} of {written}");
     }
     for op in ["insert", "update", "delete"] {
         let lines = run(&format!("sqlite --op {op} --rows 20 --page-size 4096"), disk.path());
-        // One page of the table and one of the rollback journal at least, and two flushes, each time.
+        // At least one page of the table and one of the rollback journal, and two flushes, each time.
         assert!(
             value(&lines, "device.written_bytes") >= 20.0 * 8192.0 && value(&lines, "device.flushes") >= 40.0,
             "{op}"
@@ -149,7 +149,7 @@ fn removed_storage_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let disk = disk(&Backing::Folder(folder.path().into()));
     let backing = std::fs::read_to_string(disk.sysfs("loop/backing_file")).unwrap().trim().to_owned();
-    // A loop disk whose file was cut to nothing fails every read, as a card that was pulled out does.
+    // A loop disk whose file was truncated to nothing fails every read, like a card that was pulled out.
     let context = at("random", 1, move || {
         std::fs::OpenOptions::new().write(true).open(&backing).unwrap().set_len(0).unwrap();
     });

@@ -1,10 +1,10 @@
-//! The shipped questions on Ballista: a scheduler and two executors, each a process of its own, and who asks them.
+//! Runs the shipped questions on Ballista: a scheduler and two executors, each a process of its own, and a client.
 //!
 //!     ballista-engine FLEET TABLES.json QUESTION.sql...
 //!
-//! Prints a line of JSON a question (its file, names of columns, rows), as tests/programs/questions.py does for DuckDB and Spark, then
-//! one that says how many files of intermediate rows each executor wrote. The texts run as they are: what the engine is told is only
-//! where the tables are. For tests; everything listens on loopback and ends with this process.
+//! Prints a line of JSON per question (its file, names of columns, rows), as tests/programs/questions.py does for DuckDB and Spark,
+//! then one with the number of files of intermediate rows that each executor wrote. The texts run as they are: the engine gets only
+//! the locations of the tables. For tests; everything listens on loopback and ends with this process.
 
 use anyhow::{Context, Result, bail, ensure};
 use ballista::prelude::{SessionConfigExt as _, SessionContextExt as _};
@@ -30,7 +30,7 @@ const STACK: usize = 64 << 20;
 fn main() -> Result<()> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.enable_all().thread_stack_size(STACK).build()?;
-    // On one of its threads, and not on the first one, whose stack is what the system gives.
+    // Runs on one of its threads, and not on the main thread, whose stack size is the system's.
     runtime.block_on(async { tokio::spawn(role()).await? })
 }
 
@@ -47,7 +47,7 @@ async fn role() -> Result<()> {
     }
 }
 
-/// Ends this process when the one that started it is gone, which shows by the end of the input.
+/// Ends this process when its parent is gone, which is detected by the end of the input.
 fn end_with_parent() {
     std::thread::spawn(|| {
         BufReader::new(std::io::stdin()).lines().for_each(drop);

@@ -1,9 +1,10 @@
-//! `make truth`: injected causes beside what `explain` finds, and changes that were made beside what `whatif` predicted.
+//! `make truth`: compares injected causes with the findings of `explain`, and actual changes with the predictions of
+//! `whatif`.
 //!
-//! Trials of all causes, healthy workloads and changes come in random order, so that what changes on the machine meets all of them alike,
-//! and so spread that each part of a run has as many of each: wherever it ends, it has had a bit of everything. Ctrl-C, a SIGTERM or
-//! `--minutes` ends it; the page is made of the trials that are done, says so first, and names what has none. A trial draws by the seed,
-//! its thing's name and its number, so that `--only` repeats it.
+//! Trials of all causes, healthy workloads and changes come in random order, so that changes of the machine affect all of them alike, and
+//! are spread so that each part of a run has as many of each: wherever it ends, it has covered a bit of everything. Ctrl-C, a SIGTERM or
+//! `--minutes` ends it; the page is made from the completed trials, states so first, and names what has none. A trial draws from the
+//! seed, its subject's name and its number, so that `--only` repeats it.
 //!
 //! Usage: truth whatif|causes [--trials N] [--minutes M] [--seed S] [--only TEXT] [--output FILE] [--keep FOLDER]
 
@@ -55,15 +56,15 @@ fn now() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |since| since.as_secs())
 }
 
-/// What came of trials.
+/// The outcome of trials.
 struct Done<R> {
-    /// What each gave, by the thing.
+    /// The results, by subject.
     results: Vec<Vec<R>>,
-    /// What is not in it.
+    /// What is missing.
     missing: Missing,
 }
 
-/// Which thing each trial is of, and its number among those of the thing. The k-th of n lies somewhere in the k-th n-th of the run.
+/// The subject of each trial, and its number among those of the subject. The k-th of n lies somewhere in the k-th n-th of the run.
 fn order(counts: &[usize], random: &mut Random) -> Vec<(usize, usize)> {
     let mut all: Vec<(f64, usize, usize)> = Vec::new();
     for (at, &n) in counts.iter().enumerate() {
@@ -73,14 +74,14 @@ fn order(counts: &[usize], random: &mut Random) -> Vec<(usize, usize)> {
     all.into_iter().map(|(_, at, nth)| (at, nth)).collect()
 }
 
-/// What a trial draws with: the same whatever other trials there are.
+/// The seed of a trial: the same whatever other trials there are.
 fn seed_of(seed: u64, name: &str, nth: usize) -> u64 {
     // FNV-1a.
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     seed.wrapping_add(hash).wrapping_add(nth as u64)
 }
 
-/// Runs so many trials of each thing, until the time is up or somebody ends it.
+/// Runs the trials of each subject, until the time is up or somebody ends it.
 fn trials<R>(
     counts: &[usize],
     name: impl Fn(usize) -> String,

@@ -1,8 +1,8 @@
-//! The device as a virtual machine, of this machine's architecture or arm64: Debian's kernel, an SD card on the MMC layer with /data on it as
-//! f2fs, two more as removable storage, /sdcard behind FUSE (bindfs, which passes each request to a process and back, as Android's media
+//! The device as a virtual machine, of this machine's architecture or arm64: Debian's kernel, an SD card on the MMC layer with /data on it
+//! as f2fs, two more as removable storage, /sdcard behind FUSE (bindfs, which passes each request to a process and back, as Android's media
 //! provider does), and the daemon in a root of its own, reached through a port of this machine.
 //!
-//! Its times are those of an emulated processor. What no kernel of Debian's has: SELinux's policy, vendors' drivers, Android's own FUSE.
+//! Its times are those of an emulated processor. Missing from Debian's kernels: SELinux's policy, vendors' drivers, Android's own FUSE.
 
 use super::userland::{Userland, cache};
 use crate::run;
@@ -18,14 +18,14 @@ use std::time::Duration;
 
 /// Bytes of the card: a power of two, as cards have.
 const CARD: u64 = 512 << 20;
-/// Bytes of each of two further cards, which are removable: FAT, mounted as vold does, and behind FUSE for apps and shells.
+/// Bytes of each of two further cards, which are removable: FAT, mounted as by vold, and behind FUSE for apps and shells.
 const REMOVABLE: u64 = 64 << 20;
 /// The daemon's port there.
 const PORT: u16 = 5555;
-/// How long a step of preparing may take by the guest's clock.
+/// How long a step of preparation may take by the guest's clock.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Makes a device of the machine. The root is an archive; mounts are made before the daemon goes into it.
+/// Makes the machine a device. The root is an archive; mounts are made before the daemon enters it.
 const PREPARE: &str = r#"set -e
 ip link set lo up
 ip link set eth0 up
@@ -69,35 +69,35 @@ if [ -e /phone/system/perfetto ]; then
 fi
 "#;
 
-/// A running one.
+/// A running virtual machine.
 pub struct Machine {
     config: Config,
     guest: Mutex<Option<Guest>>,
     start: String,
-    /// The port of this machine that leads to the daemon.
+    /// The port of this machine that is forwarded to the daemon.
     pub port: u16,
 }
 
-/// What a machine is made of.
+/// The components of a machine.
 pub(super) struct Device<'a> {
     /// The daemon's program.
     pub daemon: &'a str,
     /// Its root.
     pub root: &'a Path,
-    /// What else it is of.
+    /// Its userland.
     pub userland: &'a Userland,
-    /// Of this architecture.
+    /// Its architecture.
     pub arch: Arch,
 }
 
-/// Why there can be none here.
+/// Why a virtual machine is not possible here.
 pub fn possible() -> Result<(), String> {
     super::possible()?;
     ["mkfs.f2fs", "bindfs", "tar"].into_iter().try_for_each(crate::installed)?;
     available(Arch::default()).map_err(|why| why.to_string())
 }
 
-/// The same of another architecture, of which everything is fetched but two programs of ours.
+/// The same for another architecture, for which everything is fetched except two programs of ours.
 pub fn possible_on(arch: Arch) -> Result<(), String> {
     possible()?;
     available(arch).map_err(|why| why.to_string())?;
@@ -145,36 +145,36 @@ impl Machine {
             texts: vec![("prepare".into(), PREPARE.into())],
             device: true,
             forward: vec![Forward { address: Ipv4Addr::LOCALHOST, host: port, guest: PORT }],
-            // All papers' figures take most of an hour on a busy host.
+            // All figures of the papers take most of an hour on a busy host.
             idle: Duration::from_secs(7200),
             keep: Some(folder.to_path_buf()),
             ..Config::default()
         };
         let guest = up(&config, &start)?;
-        // What is on the card stays when it boots again.
+        // The content of the card is kept when it boots again.
         config.mkfs.clear();
         Ok(Self { config, guest: Mutex::new(Some(guest)), start, port })
     }
 
-    /// What a line of the machine's own shell prints, which is not the device's.
+    /// The output of a command in the machine's own shell, which is not the device's.
     pub fn run(&self, line: &str) -> Result<String> {
         let mut guest = self.guest.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
         done(guest.as_mut().context("it is off")?, line)
     }
 
-    /// The daemon ends its connection; what runs goes on.
+    /// Makes the daemon close its connection; processes keep running.
     pub(super) fn cut(&self) -> Result<()> {
         self.run("kill -USR1 $(cat /run/adbd)").map(drop)
     }
 
-    /// Takes the network card's cable out, or puts it in.
+    /// Unplugs the network card's cable, or plugs it in.
     pub fn cable(&self, plugged: bool) -> Result<()> {
         let line =
             if plugged { "ip link set eth0 up; ip route add default via 10.0.2.2" } else { "ip link set eth0 down" };
         self.run(line).map(drop)
     }
 
-    /// Turns it off at once, and on again: what was not written to the card is gone.
+    /// Powers it off abruptly, and on again: anything not yet written to the card is lost.
     pub(super) fn reboot(&self) -> Result<()> {
         let mut guest = self.guest.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
         drop(guest.take());

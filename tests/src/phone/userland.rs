@@ -1,5 +1,5 @@
-//! What a device's root is made of: toybox, mksh and the libraries that they need. Of this machine's architecture they are this machine's
-//! own; of another one they are Debian's, fetched and unpacked, and the daemon is one that was built for it.
+//! The content of a device's root: toybox, mksh and their libraries. For this machine's architecture they are this machine's own; for
+//! another one they are Debian's, fetched and unpacked, with a daemon that was built for it.
 
 use crate::{installed, run};
 use anyhow::{Context, Result};
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where packages are kept.
+/// The folder of packages.
 pub fn cache() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab")
 }
@@ -20,26 +20,26 @@ pub struct Userland {
     pub shell: PathBuf,
     /// The tools.
     pub toybox: PathBuf,
-    /// What passes requests of one folder to another, by FUSE.
+    /// Passes requests for one folder to another, by FUSE.
     pub bindfs: Option<PathBuf>,
-    /// Libraries and their loader: each where it is here, and where it is there.
+    /// Libraries and their loader: path here, and path there.
     pub libraries: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Userland {
-    /// Of this architecture.
+    /// The userland of this architecture.
     pub fn of(arch: Arch) -> Result<Self> {
         if arch.is_own() { own() } else { fetched(arch) }
     }
 }
 
-/// Debian brings mksh linked statically against musl.
+/// Debian ships mksh linked statically against musl.
 fn shell() -> Option<PathBuf> {
     let triple = format!("/usr/lib/{}-linux-musl/bin/mksh", std::env::consts::ARCH);
     [triple.as_str(), "/usr/lib/klibc/bin/mksh"].map(PathBuf::from).into_iter().find(|p| p.is_file())
 }
 
-/// Why there is none of this machine's.
+/// Why there is none for this machine's architecture.
 pub fn possible() -> Result<(), String> {
     ["toybox", "ldd"].into_iter().try_for_each(installed)?;
     shell().map(drop).ok_or_else(|| "mksh is not installed".into())
@@ -79,8 +79,8 @@ fn fetched(arch: Arch) -> Result<Userland> {
     })
 }
 
-/// Puts the real recorder of Android's, Perfetto as Debian's suite `sid` has it, in the place of the fake: client, service and its reader
-/// of ftrace, with their own libraries. Its sockets are where Android has them; the machine starts the services ([`super::machine`]).
+/// Installs the real recorder of Android, Perfetto from Debian's suite `sid`, in place of the fake: client, service and ftrace reader,
+/// with their own libraries. Its sockets are at Android's paths; the machine starts the services ([`super::machine`]).
 pub fn put_perfetto(root: &Path, arch: Arch) -> Result<()> {
     let packages = Packages::of_suite(&cache(), arch.debian(), "sid")?;
     let to = root.join("system/perfetto");

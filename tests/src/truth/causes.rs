@@ -1,7 +1,7 @@
-//! Causes that are injected, and the finding that `fathom explain` must put first; healthy workloads, of which it must find nothing.
+//! Injected causes, and the finding that `fathom explain` must put first; healthy workloads, in which it must find nothing.
 //!
-//! `experiments/causes/causes.toml` lists both. A cause's size has a truth, too: the same workload without it, recorded in the same trial, in
-//! random order. What the first expected finding says is saved at most is held against what is saved.
+//! `experiments/causes/causes.toml` lists both. A cause's size has a truth, too: the same workload without it, recorded in the same trial,
+//! in random order. The largest possible saving in the first expected finding is compared with the actual saving.
 
 use super::whatif::Hogs;
 use super::{Disk, Missing, Place, Prepared, Settings, median, recorded, said, unrecorded};
@@ -18,11 +18,11 @@ use std::process::{Child, Command, Stdio};
 
 /// The list.
 const LIST: &str = include_str!("../../../experiments/causes/causes.toml");
-/// From so much of the program's time without a CPU on, by the kernel's count, scheduling delay is no false finding: half of what `explain`
-/// tells, of the statements' time alone.
+/// From this share of the program's time without a CPU on, by the kernel's count, scheduling delay is not a false finding: half of the
+/// threshold of `explain`, which is relative to the statements' time only.
 const DELAYED: f64 = 0.05;
 
-/// Runs of each side that nobody records; the fastest counts, since others can only make one slower.
+/// Unrecorded runs of each side; the fastest counts, since others can only make one slower.
 const UNRECORDED: usize = 3;
 
 /// Causes and healthy workloads.
@@ -38,18 +38,18 @@ pub struct List {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cause {
-    /// What it is, for people.
+    /// Its name, for people.
     pub name: String,
-    /// Codes of which any names it. The first one's size is compared, or with `sum` that of all.
+    /// Codes of findings, any of which names it. The first one's size is compared, or with `sum` that of all.
     #[serde(default)]
     pub expect: Vec<String>,
-    /// Settings, or what they are drawn from.
+    /// Settings, or the values that they are drawn from.
     pub settings: Map<String, Value>,
-    /// What takes the cause away.
+    /// The settings that remove the cause.
     pub without: Option<Map<String, Value>>,
-    /// What the others are made to do: see [`Injected`].
+    /// What other processes are made to do: see [`Injected`].
     pub inject: Option<String>,
-    /// How much of it.
+    /// The amount of it.
     #[serde(default)]
     pub amount: Value,
     /// How long writes and flushes take, us, where that matters.
@@ -62,13 +62,13 @@ pub struct Cause {
     /// Arguments of mkfs.
     #[serde(default)]
     pub mkfs: Vec<String>,
-    /// Whether the size of the finding has a truth.
+    /// Whether the size of the finding has a truth to compare with.
     #[serde(default = "yes")]
     pub sized: bool,
-    /// Whether the times of the expected findings have nothing in common, so that together they are the cause's.
+    /// Whether the times of the expected findings are disjoint, so that together they are the cause's.
     #[serde(default)]
     pub sum: bool,
-    /// Whether that truth is of runs that nobody records: where the cause makes calls that are costly to record, it would be too large.
+    /// Whether that truth comes from unrecorded runs: if the cause makes calls that are costly to record, it would be too large.
     #[serde(default)]
     pub unrecorded: bool,
 }
@@ -77,15 +77,15 @@ fn yes() -> bool {
     true
 }
 
-/// The list as it stands in the repository.
+/// The list in the repository.
 ///
 /// # Errors
-/// It is no such list.
+/// It cannot be parsed.
 pub fn list() -> Result<List> {
     toml::from_str(LIST).context("experiments/causes/causes.toml")
 }
 
-/// What is alive while the program runs.
+/// What lives while the program runs.
 enum Injected {
     Nothing,
     Hogs { _alive: Hogs },
@@ -110,19 +110,20 @@ impl Drop for Injected {
     }
 }
 
-/// Takes the limit of dirty pages off a disk. A loop device's limit outlives the disk: whoever gets the device next would be throttled.
+/// Removes the limit of dirty pages from a disk. A loop device's limit outlives the disk: the next user of the device would be
+/// throttled.
 fn unlimited(folder: &Path) {
     for (file, value) in [("strict_limit", "0"), ("max_ratio", "100")] {
         let _ = std::fs::write(folder.join(file), value);
     }
 }
 
-/// Where the limits of a disk's dirty pages are.
+/// The path of the limits of a disk's dirty pages.
 fn limits(folder: &Path) -> Result<PathBuf> {
     Ok(Path::new("/sys/class/bdi").join(numbers(folder)?))
 }
 
-/// Syncs a file of its own again and again, from when the program begins.
+/// Syncs a file of its own repeatedly, from when the program begins.
 const WRITER: &str = "
 import os, sys, time
 f = os.open(sys.argv[1] + '.other', os.O_CREAT | os.O_RDWR, 0o644)
@@ -135,8 +136,8 @@ while True:
     os.fsync(f)
 ";
 
-/// Appends to a file of its own, so many KiB at a time, and leaves the writing to whoever syncs. It, too, begins with the program: whose
-/// pages were dirtied before a recording is not known.
+/// Appends to a file of its own, a number of KiB at a time, and leaves the writing to processes that sync. It, too, begins with the
+/// program: the owner of pages dirtied before a recording is unknown.
 const APPENDER: &str = "
 import os, sys, time
 f = os.open(sys.argv[1] + '.other', os.O_CREAT | os.O_RDWR, 0o644)
@@ -152,9 +153,9 @@ while True:
     time.sleep(0.004)
 ";
 
-/// Holds the database's write lock for so many ms, then lets go of it for one. It asks for the lock without a pause, since SQLite's busy
-/// handler, which sleeps longer each time, hardly ever meets the moment between two transactions of a program that does nothing else; and it
-/// has the lock before it says so, so that the program finds it held.
+/// Holds the database's write lock for the given ms, then releases it for one. It requests the lock without a pause, since SQLite's busy
+/// handler, which sleeps longer each time, hardly ever hits the moment between two transactions of a program that does nothing else; and it
+/// has the lock before it reports so, so that the program finds it held.
 const HOLDER: &str = "
 import sqlite3, sys, time
 db = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=0)
@@ -173,7 +174,8 @@ while True:
     time.sleep(0.001)
 ";
 
-/// The program in a cgroup of its own, with a limit: of the hierarchy with one tree its file and text, else those of version 1.
+/// Runs the program in a cgroup of its own, with a limit: file and text for the unified hierarchy, otherwise those of version
+/// 1.
 fn group(
     argv: &mut Vec<String>,
     controller: &str,
@@ -201,9 +203,9 @@ fn numbers(folder: &Path) -> Result<String> {
     Ok(format!("{}:{}", libc::major(dev), libc::minor(dev)))
 }
 
-/// Starts a program that says when it is ready, and waits for that.
+/// Starts a program that reports when it is ready, and waits for that.
 fn ready(program: &str, prepared: &Prepared, amount: u64) -> Result<Injected> {
-    // As urgent as the recorded program: what else this machine does must not keep it from what it is there for.
+    // With the priority of the recorded program: other work on this machine must not keep it from its purpose.
     let mut command = Command::new("chrt");
     command.args(["--rr", "1", "python3", "-c", program]).arg(&prepared.database);
     command.arg(amount.to_string()).arg(&prepared.begun);
@@ -251,7 +253,7 @@ impl Cause {
     }
 }
 
-/// A value as it stands, one of a list, or a number of a range.
+/// A value as it is, one of a list, or a number in a range.
 fn drawn(value: &Value, random: &mut Random) -> Value {
     match value {
         Value::Array(all) if !all.is_empty() => all[random.below(all.len() as u64) as usize].clone(),
@@ -263,18 +265,19 @@ fn drawn(value: &Value, random: &mut Random) -> Value {
     }
 }
 
-/// What a trial of a cause gave.
+/// The result of a trial of a cause.
 #[derive(Debug, Clone, Default)]
 pub struct Trial {
-    /// The codes that were found, T01 aside, in their order.
+    /// The codes that were found, except T01, in order.
     pub codes: Vec<String>,
-    /// Whether the trace called itself unreliable.
+    /// Whether the trace was reported as unreliable.
     pub unreliable: bool,
-    /// What part of the statements' time the expected finding says is saved at most, less what it says without the cause.
+    /// The share of the statements' time that can be saved at most according to the expected finding, less that without
+    /// the cause.
     pub claimed: Option<f64>,
-    /// What part was saved.
+    /// The share that was saved.
     pub saved: Option<f64>,
-    /// What part of its time the program was runnable without a CPU, by the kernel's count.
+    /// The share of its time for which the program was runnable without a CPU, by the kernel's count.
     pub delayed: f64,
 }
 
@@ -284,12 +287,12 @@ impl Trial {
         self.codes.first().is_some_and(|code| cause.expect.contains(code))
     }
 
-    /// Whether any does.
+    /// Whether any finding does.
     pub fn found(&self, cause: &Cause) -> bool {
         self.codes.iter().any(|code| cause.expect.contains(code))
     }
 
-    /// In a line.
+    /// The result in one line.
     pub fn said(&self, cause: &Cause) -> String {
         let codes = if self.codes.is_empty() { "nothing".to_owned() } else { self.codes.join(" ") };
         let right = if cause.expect.is_empty() { self.wrong().is_empty() } else { self.first(cause) };
@@ -303,13 +306,13 @@ impl Trial {
         said + &format!(", delayed {:.0} %", 100.0 * self.delayed)
     }
 
-    /// Of a healthy workload, the findings that are wrong. Scheduling delay that the kernel counted is none of them.
+    /// For a healthy workload, the findings that are wrong. Scheduling delay that the kernel counted is not.
     pub fn wrong(&self) -> Vec<String> {
         self.codes.iter().filter(|code| *code != "G01" || self.delayed < DELAYED).cloned().collect()
     }
 }
 
-/// A recorded run: its findings, and what the program itself and the kernel say of it.
+/// A recorded run: its findings, and the reports of the program itself and the kernel.
 struct Run {
     codes: Vec<String>,
     unreliable: bool,
@@ -323,7 +326,7 @@ fn run_of(cause: &Cause, archive: &Path, report: &Value) -> Result<Run> {
     let explained = said("explain", archive, &[])?;
     let findings = explained["findings"].as_array().context("findings[]")?;
     let code = |finding: &Value| finding["code"].as_str().unwrap_or_default().to_owned();
-    // Of several statements with the finding, all.
+    // All statements with the finding.
     let sizing = if cause.sum { &cause.expect[..] } else { &cause.expect[..cause.expect.len().min(1)] };
     let sized = || findings.iter().filter(|f| sizing.contains(&code(f)));
     let sum = |value: fn(&Value) -> Option<f64>| sized().filter_map(value).sum::<f64>();

@@ -1,7 +1,8 @@
-//! Truth for what `explain` claims and `whatif` predicts: a program with known settings runs on a disk of its own, something is changed that
-//! is known to the last detail, and what Fathom says is held against it.
+//! Truth for the claims of `explain` and the predictions of `whatif`: a program with known settings runs on a disk of its own, something is
+//! changed that is known in every detail, and Fathom's output is compared with it.
 //!
-//! Every workload is drawn anew from a seed, so that nobody tunes rules to it: rows, their size, the page's size, the journal's mode.
+//! Every workload is drawn from a new seed, so that rules cannot be tuned to it: rows, their size, the page's size, the journal's
+//! mode.
 
 pub mod causes;
 pub mod slowdisk;
@@ -22,7 +23,7 @@ use tempfile::TempDir;
 /// The program.
 const WORKLOAD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments/causes/workload.py");
 
-/// Where trials have their files: a temporary folder, or one in which they stay.
+/// Where trials have their files: a temporary folder, or one in which they are kept.
 #[derive(Debug)]
 pub struct Place {
     keep: Option<PathBuf>,
@@ -30,7 +31,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Made; the archives stay in `keep`, if that is given.
+    /// Creates the place; the archives are kept in `keep`, if that is given.
     ///
     /// # Errors
     /// A folder cannot be made.
@@ -47,7 +48,7 @@ impl Place {
         Ok(tempfile::Builder::new().prefix("truth").tempdir_in(self.temporary.path())?)
     }
 
-    /// Keeps what a trial left, if asked to. `said`: what it is, and what came of it.
+    /// Keeps the files of a trial, if requested. `said` describes it and its outcome.
     ///
     /// # Errors
     /// It cannot be moved.
@@ -66,11 +67,11 @@ impl Place {
 pub struct Disk {
     /// How long writes and flushes take, us.
     pub takes_us: (u64, u64),
-    /// Every so many commands, one takes twenty times as long.
+    /// One of this many commands takes twenty times as long.
     pub tail: Option<u64>,
-    /// How many it serves at a time, if more than one.
+    /// How many commands it serves at a time, if more than one.
     pub at_once: Option<u64>,
-    /// How many requests the block layer has at it at most (`nr_requests`).
+    /// The most requests that the block layer has in flight on it (`nr_requests`).
     pub requests: Option<u64>,
     /// Mount options.
     pub mount: String,
@@ -95,7 +96,7 @@ impl Disk {
     }
 }
 
-/// A device drawn anew: writes of 0.1 to 1 ms, flushes of 1 to 8 ms.
+/// Draws a random device: writes of 0.1 to 1 ms, flushes of 1 to 8 ms.
 pub fn device(random: &mut Random) -> (u64, u64) {
     (100 + random.below(900), 1000 + random.below(7000))
 }
@@ -105,7 +106,7 @@ pub fn device(random: &mut Random) -> (u64, u64) {
 pub struct Settings(pub Map<String, Value>);
 
 impl Settings {
-    /// INSERTs, each a transaction of its own, of a size and number that nobody knows before.
+    /// Draws settings for INSERTs, each a transaction of its own, of a random size and number.
     pub fn draw(random: &mut Random) -> Self {
         let mut own = Self::default();
         let between = |random: &mut Random, low: u64, high: u64| low + random.below(high - low + 1);
@@ -117,12 +118,12 @@ impl Settings {
         own
     }
 
-    /// Sets one.
+    /// Sets one setting.
     pub fn set(&mut self, name: &str, value: Value) {
         self.0.insert(name.into(), value);
     }
 
-    /// With these as well.
+    /// These settings with more.
     pub fn with(&self, more: &[(&str, Value)]) -> Self {
         let mut own = self.clone();
         more.iter().for_each(|(name, value)| own.set(name, value.clone()));
@@ -136,19 +137,19 @@ impl Settings {
     }
 }
 
-/// What is known of a recording before it begins.
+/// The state before a recording begins.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The program and what it is run by.
+    /// The program and the wrapper that runs it.
     pub argv: Vec<String>,
     /// Its database.
     pub database: PathBuf,
-    /// A file, elsewhere, that it makes as its statements begin.
+    /// A file, elsewhere, that it creates when its statements begin.
     pub begun: PathBuf,
 }
 
-/// Makes the database on a disk, then records the program there, with the disk as slow as it is meant to be. `around` runs between the
-/// two, and what it returns lives as long as the recording. Returns the archive, and what the program says of itself.
+/// Creates the database on a disk, then records the program there, with the disk as slow as requested. `around` runs between the two,
+/// and its result lives as long as the recording. Returns the archive, and the program's own report.
 pub fn recorded<T>(
     folder: &Path,
     name: &str,
@@ -166,7 +167,7 @@ pub fn recorded<T>(
     Ok((archive, said_of_itself(&report)?))
 }
 
-/// The same without recording it: what the program says of itself.
+/// The same without recording: returns the program's own report.
 ///
 /// # Errors
 /// It failed.
@@ -183,7 +184,7 @@ fn prepare(folder: &Path, name: &str, disk: &SlowDisk, settings: &Settings) -> R
     let setup = settings.argv("setup", &database);
     run(Command::new(&setup[0]).args(&setup[1..]))?;
     disk.slow()?;
-    // Others may use this machine's CPUs; what they take from the program would hide what is asked about.
+    // Others may use this machine's CPUs; the time that they take from the program would hide the effect.
     let mut argv: Vec<String> = ["chrt", "--rr", "1"].map(String::from).to_vec();
     argv.truncate(if settings.0.get("plain").is_some() { 0 } else { 3 });
     argv.extend(settings.argv("run", &database));
@@ -195,7 +196,7 @@ fn said_of_itself(report: &Path) -> Result<Value> {
     Ok(serde_json::from_str(&said)?)
 }
 
-/// What a verb says of an archive, as JSON.
+/// The JSON output of a verb for an archive.
 pub fn said(verb: &str, archive: &Path, arguments: &[String]) -> Result<Value> {
     let output = run(Command::new(fathom()).arg(verb).arg(archive).args(arguments).arg("--json"))?;
     serde_json::from_slice(&output.stdout).with_context(|| format!("fathom {verb} --json"))
@@ -231,7 +232,7 @@ fn waited_us() -> Option<u64> {
 }
 
 impl Machine {
-    /// From now on.
+    /// Starts watching.
     pub fn watch() -> Self {
         Self { load: load(), waited_us: waited_us(), since: Instant::now() }
     }
@@ -251,30 +252,30 @@ impl Machine {
     }
 }
 
-/// What ended trials before all were done.
+/// The reason why trials ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// Ctrl-C, or a SIGTERM.
     Interrupt,
-    /// Their time.
+    /// Their time limit.
     Time(Duration),
 }
 
-/// What a page of results does not have.
+/// What is missing from a page of results.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// Trials that were asked for.
+    /// Trials that were requested.
     pub trials: usize,
-    /// What ended them before that, after how many.
+    /// Why they ended early, and after how many trials.
     pub ended: Option<(End, usize)>,
     /// Trials that failed, with why.
     pub failed: Vec<String>,
-    /// What has no trial.
+    /// Subjects without a trial.
     pub untried: Vec<String>,
 }
 
 impl Missing {
-    /// As paragraphs of a page; nothing if nothing is missing.
+    /// The missing parts as paragraphs of a page; nothing if nothing is missing.
     pub fn said(&self) -> String {
         let mut out = String::new();
         match self.ended {
@@ -308,7 +309,7 @@ impl Missing {
     }
 }
 
-/// Whether Ctrl-C was pressed: what was measured is kept, the trial under way is not.
+/// Whether Ctrl-C was pressed: completed measurements are kept, the current trial is not.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
 /// Ctrl-C, SIGTERM and SIGHUP end the trials from now on.
@@ -328,7 +329,7 @@ pub fn stopped() -> bool {
     STOPPED.load(Ordering::Relaxed)
 }
 
-/// The middle one; of two the upper.
+/// The median; for an even number of values the upper one.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

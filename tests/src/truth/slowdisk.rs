@@ -1,4 +1,5 @@
-//! A disk whose device takes known times, whatever else a machine does: a loop disk on a file of `experiments/causes/slowdisk.py`.
+//! A disk whose device has known service times, whatever else a machine does: a loop disk on a file of
+//! `experiments/causes/slowdisk.py`.
 
 use anyhow::{Context, Result, ensure};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
@@ -9,10 +10,10 @@ use std::sync::Mutex;
 use tempfile::TempDir;
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments/causes/slowdisk.py");
-/// Room for the database and a small journal; it is held in memory.
+/// Space for the database and a small journal; it is held in memory.
 const BYTES: u64 = 64 << 20;
 
-/// The disk, removed when dropped: first the disk, then what serves it.
+/// The disk, removed when dropped: first the disk, then its server.
 #[derive(Debug)]
 pub struct SlowDisk {
     /// The disk.
@@ -36,11 +37,11 @@ impl Drop for Server {
 }
 
 impl SlowDisk {
-    /// A disk whose writes and flushes take so many microseconds once it is [slow](Self::slow); with `tail`, every so many commands one
-    /// takes twenty times as long. It serves `at_once` of them at a time.
+    /// Creates a disk whose writes and flushes take the given microseconds once it is [slow](Self::slow); with `tail`, one of this many
+    /// commands takes twenty times as long. It serves `at_once` of them at a time.
     ///
     /// # Errors
-    /// There is no FUSE, or no right to make disks.
+    /// FUSE is missing, or the privilege to create disks.
     pub fn create(
         folder: &Path,
         (write_us, flush_us): (u64, u64),
@@ -65,7 +66,7 @@ impl SlowDisk {
         let backing = Backing::Folder(server._folder.path().into());
         let mut options = options.clone();
         if at_once > 1 {
-            // Else the loop device's worker waits for each.
+            // Otherwise the loop device's worker waits for each.
             options.losetup.push("--direct-io=on".into());
         }
         options.mkfs.extend(["-J", "size=4"].map(String::from));
@@ -75,10 +76,10 @@ impl SlowDisk {
         Ok(Self { disk: LoopDisk::create(BYTES, FileSystem::Ext4, &backing, &options)?, server })
     }
 
-    /// From now on it takes its times: making the file system and the database did not.
+    /// Switches to the given service times, which do not apply while the file system and the database are made.
     ///
     /// # Errors
-    /// It serves no more.
+    /// It has stopped serving.
     pub fn slow(&self) -> Result<()> {
         let mut stdin = self.server.child.stdin.as_ref().context("its input")?;
         stdin.write_all(b"slow\n").context("slowing slowdisk.py")?;

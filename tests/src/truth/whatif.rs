@@ -1,5 +1,5 @@
-//! Predictions of `fathom whatif` beside the truth: each is made from a recording, then the change is made and recorded. Both run in the
-//! same block, in random order, on disks of their own.
+//! Compares predictions of `fathom whatif` with the truth: each is made from a recording, then the change is made and recorded. Both run
+//! in the same block, in random order, on disks of their own.
 
 use super::{Disk, Missing, Place, Settings, device, latency, median, recorded, said};
 use anyhow::{Context, Result};
@@ -9,25 +9,25 @@ use stats::random::Random;
 /// A change that can be predicted and made.
 #[derive(Debug, Clone, Default)]
 pub struct Change {
-    /// What it is, for people.
+    /// Its name, for people.
     pub name: &'static str,
-    /// What `whatif` is asked.
+    /// The question to `whatif`.
     pub ask: &'static [&'static str],
     /// Settings before.
     pub base: Vec<(&'static str, Value)>,
-    /// Settings after, besides.
+    /// Additional settings after.
     pub after: Vec<(&'static str, Value)>,
     /// Disks before and after.
     pub disks: [Disk; 2],
-    /// Whether `--device` is given a recording of another workload on the disk of after.
+    /// Whether `--device` is given a recording of another workload on the second disk.
     pub device: bool,
-    /// Between which times, us, that of a write is drawn, if not between those of all trials.
+    /// The range from which the time of a write, in us, is drawn, if it differs from that of all trials.
     pub write_us: Option<(u64, u64)>,
-    /// Whether processes that only compute run before, beside a disk that takes no time.
+    /// Number of processes that only compute, running in the first part, with a disk that takes no time.
     pub hogs: usize,
 }
 
-/// How long writes of many programs take, us.
+/// Service times of writes by many programs, us.
 const SLOWLY: Option<(u64, u64)> = Some((4000, 8000));
 
 /// The changes.
@@ -37,11 +37,11 @@ pub fn changes() -> Vec<Change> {
     let normal = || vec![("synchronous", json!("normal"))];
     let barrier = || [Disk::default(), Disk { mount: "nobarrier".into(), ..Disk::default() }];
     let second: &[&str] = &["--without", "second fdatasync rollback journal"];
-    // A TRUNCATE journal is synced once more after it was truncated, with FULL only.
+    // A TRUNCATE journal is synced once more after it was truncated, only with FULL.
     let third: &[&str] = &["--without", "second fdatasync rollback journal,third fdatasync rollback journal"];
     let plain = Change::default();
-    // Programs that write at the same time, past the page cache: as many as a device of that width serves at once, and more. They write so
-    // slowly that what the program that serves them takes for each (0.2 ms) is little, however many it serves at once.
+    // Programs that write at the same time, bypassing the page cache: as many as a device of that width serves at once, and more. They
+    // write so slowly that the overhead of the serving program per write (0.2 ms) is small, however many it serves at once.
     let writers = || vec![("writers", json!(16)), ("writes", json!(40))];
     let queue = |before, after, at_once| {
         [before, after].map(|n| Disk { requests: Some(n), at_once: Some(at_once), ..Disk::default() })
@@ -177,18 +177,18 @@ pub fn changes() -> Vec<Change> {
 pub struct Trial {
     /// The time before, ns.
     pub before: f64,
-    /// The predicted one.
+    /// The predicted time.
     pub predicted: f64,
-    /// The true one.
+    /// The actual time.
     pub after: f64,
-    /// The same of each statement's median execution, predicted and true: a few slow ones of a busy machine are not in it.
+    /// The same for each statement's median execution, predicted and actual: without the few slow ones of a busy machine.
     pub usual: [f64; 2],
-    /// Whether the interval with the model's error held the truth.
+    /// Whether the interval including the model's error contained the truth.
     pub held: Option<bool>,
 }
 
 impl Trial {
-    /// By how much the prediction was wrong, relative to the truth.
+    /// The relative error of the prediction.
     pub fn error(&self) -> f64 {
         self.predicted / self.after - 1.0
     }
@@ -198,7 +198,7 @@ impl Trial {
         self.usual[0] / self.usual[1] - 1.0
     }
 
-    /// The same, relative to the time before: what was predicted to be saved less what was.
+    /// The same, relative to the time before: predicted minus actual saving.
     pub fn error_of_saving(&self) -> f64 {
         (self.predicted - self.after) / self.before
     }
@@ -208,7 +208,7 @@ impl Trial {
 pub struct Hogs(Vec<std::process::Child>);
 
 impl Hogs {
-    /// Starts so many.
+    /// Starts this many.
     pub fn start(count: usize) -> Result<Self> {
         let start = |_| std::process::Command::new("python3").args(["-c", "while True: pass"]).spawn();
         Ok(Self((0..count).map(start).collect::<std::io::Result<_>>()?))
@@ -251,7 +251,7 @@ pub fn trial(place: &Place, change: &Change, random: &mut Random) -> Result<Tria
     let [before, after] = ["before", "after"].map(|name| own.path().join(format!("{name}.fathom")));
     let mut ask: Vec<String> = change.ask.iter().map(ToString::to_string).collect();
     if change.device {
-        // Of another workload, since whoever asks has not run this one there.
+        // A recording of another workload, since a user has not run this one there.
         let other = Settings::draw(random).with(&change.base);
         let other = record("other", &disks[1], &other, 0)?;
         ask.extend(["--device".into(), other.display().to_string()]);
@@ -277,7 +277,7 @@ pub fn trial(place: &Place, change: &Change, random: &mut Random) -> Result<Tria
     Ok(trial)
 }
 
-/// The sum over statements of their median, as often as they were executed.
+/// The sum over statements of their median times their number of executions.
 fn medians(statements: &Value, times: &str) -> Result<f64> {
     let all = statements.as_array().context("statements")?;
     Ok(all.iter().filter_map(|s| Some(s["count"].as_f64()? * s[times]["p50"].as_f64()?)).sum())

@@ -1,7 +1,8 @@
-//! Twenty seeded regressions of the I/O of ten programs: each is found, and named first, with the statement or the file that it is about.
+//! Twenty seeded regressions of the I/O of ten programs: each is found, and named first, with the statement or the file concerned.
 //!
-//! Each is what a change of a program or of its settings really does: a sync more, commits that are no longer shared, an eager loop instead
-//! of a join, small writes instead of large ones, temporary files. Only counts are compared, so that a busy machine cannot hide one.
+//! Each is a realistic effect of a change of a program or of its settings: an additional sync, commits that are no longer shared, an eager
+//! loop instead of a join, small writes instead of large ones, temporary files. Only counts are compared, so a busy machine cannot hide
+//! one.
 
 use super::{check, fails, passes, record, text};
 use anyhow::{Context, Result, ensure};
@@ -9,22 +10,22 @@ use fathom_tests::{installed, root};
 use std::path::Path;
 use std::process::Command;
 
-/// A program that uses files, and what goes wrong with it.
+/// A program that uses files, and its regressions.
 struct Program {
     name: &'static str,
-    /// Programs without which it cannot run.
+    /// Other programs that it needs.
     needs: &'static [&'static str],
     /// Files that it needs.
     files: &'static [(&'static str, &'static str)],
-    /// What comes before each run.
+    /// Command that runs before each run.
     prepare: &'static str,
-    /// The program as it is meant to be.
+    /// The program as intended.
     line: &'static str,
     regressions: &'static [Regression],
 }
 
-/// One thing that goes wrong: the program as it became; what the first difference's statement (none: outside of statements) and count begin
-/// with; what the reason holds, and the differences somewhere.
+/// One regression: the changed program; the prefixes of the first difference's statement (none: outside of statements) and count; the text
+/// of the reason, and that of any difference.
 struct Regression(&'static str, [&'static str; 2], [&'static str; 2]);
 
 const GIT: &str = "git -C r -c user.name=a -c user.email=a@b -c gc.auto=0 -c maintenance.auto=false";
@@ -210,7 +211,7 @@ impl Program {
     }
 }
 
-/// Why a program cannot be tried here.
+/// Why a program cannot be tested here.
 pub fn needs(name: &str) -> Result<(), String> {
     root()?;
     let program = PROGRAMS.iter().find(|p| p.name == name).ok_or("no such program")?;
@@ -222,7 +223,7 @@ pub fn needs(name: &str) -> Result<(), String> {
     }
 }
 
-/// Learns a program's contract, sees that it holds, and that each of its regressions is found and named.
+/// Learns a program's contract, and checks that it holds, and that each regression is found and named.
 pub fn found(name: &str) -> Result<()> {
     let program = PROGRAMS.iter().find(|p| p.name == name).context("no such program")?;
     let folder = tempfile::tempdir()?;
@@ -244,7 +245,7 @@ pub fn found(name: &str) -> Result<()> {
             && outcome["differences"].to_string().contains(somewhere);
         ensure!(named, "{line}: {outcome}");
     }
-    // The contract was not touched by what failed.
+    // The failed checks did not modify the contract.
     let again = check(here, &[], &[])?;
     ensure!(again.status.success(), "{}", String::from_utf8_lossy(&again.stdout));
     Ok(())

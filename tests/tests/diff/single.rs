@@ -1,30 +1,30 @@
-//! Ten pairs of recordings of which exactly one thing differs, each on a disk whose times are known: what `diff` puts first is what was changed.
+//! Ten pairs of recordings that differ in exactly one thing, each on a disk with known service times: `diff` puts the change first.
 //!
-//! On a busy machine the worker of a loop disk waits for a CPU at each command, some ms at a load of 18, of which the recording tells as of
-//! the device's time: 60 commits are off by some 400 ms either way. So what a pair is expected to name either is all that its commits wait
-//! for, or takes seconds.
+//! On a busy machine the worker of a loop disk waits for a CPU at each command, some ms at a load of 18, which the recording shows as the
+//! device's time: 60 commits are off by some 400 ms in either direction. So the change that a pair is expected to show is either all that
+//! its commits wait for, or takes seconds.
 
 use super::diff;
 use anyhow::{Context, Result, ensure};
 use fathom_tests::truth::{Disk, Settings, recorded};
 use serde_json::{Value, json};
 
-/// What differs.
+/// A difference.
 struct Change {
     name: &'static str,
     base: Value,
     after: Value,
-    /// What writes and flushes take on both disks.
+    /// Service times of writes and flushes on both disks.
     takes_us: [(u64, u64); 2],
     mount: &'static str,
-    /// Beginnings of what may come first, as `PHASE / REASON` of the first contribution.
+    /// Prefixes of what may come first, as `PHASE / REASON` of the first contribution.
     first: &'static [&'static str],
 }
 
 const TAKES_US: (u64, u64) = (300, 3000);
-/// Flushes so slow that 60 of them are more than what a busy machine does to as many commits.
+/// Flushes so slow that 60 of them exceed the effect of a busy machine on as many commits.
 const SLOW_FLUSHES_US: (u64, u64) = (300, 40_000);
-/// What a rollback journal needs and others do not.
+/// Calls that a rollback journal needs and others do not.
 const JOURNAL: &[&str] =
     &["fdatasync rollback journal", "fdatasync database", "fdatasync directory", "fdatasync WAL", "unlink rollback"];
 
@@ -37,10 +37,10 @@ fn changes() -> Vec<Change> {
     };
     let selects = json!({"journal_mode": "wal", "index": true, "table_rows": 4000, "bytes": 400, "selects": 60, "cache_size": 10, "rows": 0});
     let wal = inserts("wal", "full");
-    // Rows so far apart that none is in what was read ahead for another.
+    // Rows so far apart that none is in the readahead for another.
     let apart = with(with(selects.clone(), "table_rows", json!(20_000)), "stride", json!(331));
-    // 60 rows of 60,000 bytes are some 1,000 pages of 4 KiB: by default SQLite checkpoints at about the last one. That is a consequence, too,
-    // of nearly the same size, where one thing only is to differ.
+    // 60 rows of 60,000 bytes are some 1,000 pages of 4 KiB: by default SQLite checkpoints at about the last one. That would be another
+    // effect of nearly the same size, where only one thing is to differ.
     let unbounded = with(wal.clone(), "wal_autocheckpoint", json!(100_000));
     vec![
         change("journal_mode DELETE to WAL", inserts("delete", "full"), json!({"journal_mode": "wal"}), JOURNAL),

@@ -1,4 +1,4 @@
-//! Archives for which there is no room, and archives that are damaged, foreign or newer.
+//! Archives for which there is no space, and archives that are damaged, foreign or newer.
 
 use super::{messages, out};
 use anyhow::{Context as _, Result, ensure};
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A tmpfs of its own for the archive; the mount goes before its folder.
+/// A tmpfs of its own for the archive; the mount is removed before its folder.
 struct Small(Tmpfs, #[expect(dead_code, reason = "it is for its end")] tempfile::TempDir);
 
 impl Small {
@@ -33,7 +33,7 @@ fn many(database: &Path, rows: u32) -> String {
 
 pub fn full_disk() -> Result<()> {
     let disk = ext4()?;
-    // A limit that was not reached excuses nothing.
+    // A limit that was not reached is no excuse.
     for (database, limit) in [("t.db", &[][..]), ("u.db", &["--max-size", "1G"])] {
         full_disk_with(&disk.path().join(database), limit).with_context(|| format!("{limit:?}"))?;
     }
@@ -49,10 +49,10 @@ fn full_disk_with(database: &Path, limit: &[&str]) -> Result<()> {
     let output = out(&mut command)?;
     let messages = messages(&output);
     ensure!(messages.contains("full") || messages.contains("No space"), "{messages}");
-    // The command ended well, and the recording did not.
+    // The command succeeded, but the recording did not.
     ensure!(output.status.code() == Some(1), "{}: {messages}", output.status);
     ensure!(messages.contains("is incomplete") && messages.contains("CMD ended with status 0"), "{messages}");
-    // The tables do not fit beside the log; on a disk with more space everything that was kept can be seen.
+    // The tables do not fit next to the log; on a disk with more space everything that was kept can be shown.
     let roomy = tempfile::tempdir()?;
     run(Command::new("cp").arg("-r").arg(&archive).arg(roomy.path()))?;
     let summary = show(&roomy.path().join("t.fathom"))?;
@@ -60,7 +60,7 @@ fn full_disk_with(database: &Path, limit: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The recorder leaves room on its disk, and the command takes that too, to the last byte. What was recorded is known all the same.
+/// The recorder leaves space on its disk, and the command takes that too, to the last byte. The recording is readable nonetheless.
 pub fn filled_disk() -> Result<()> {
     let (small, ext4) = (Small::new("16m")?, ext4()?);
     for disk in [small.path(), ext4.path()] {
@@ -86,14 +86,15 @@ pub fn filled_disk() -> Result<()> {
 
 pub fn no_room_for_tables() -> Result<()> {
     let disk = ext4()?;
-    // What tables take: half of it is left when the log is stored. How long logs are differs too much to say it before.
+    // The space that tables take: half of it is left when the log is stored. The length of logs varies too much to
+    // predict.
     let roomy = tempfile::tempdir()?;
     let whole = record(roomy.path(), &[], &["sh", "-c", &many(&disk.path().join("u.db"), 200)])?;
     let size = |path: &Path| fs::metadata(path).map_or(0, |about| about.len());
     let tables: u64 = fs::read_dir(whole.join("tables"))?.flatten().map(|entry| size(&entry.path())).sum();
     let small = Small::new("64m")?;
     let archive = small.path().join("t.fathom");
-    // It waits at its stdin, which makes no events, until the log is stored and the disk filled.
+    // It waits at its stdin, which causes no events, until the log is stored and the disk is full.
     let done = roomy.path().join("done");
     let script = format!("{}; : > {}; read x; exit 3", many(&disk.path().join("t.db"), 200), done.display());
     let mut command = Command::new(fathom());
@@ -103,7 +104,8 @@ pub fn no_room_for_tables() -> Result<()> {
         ensure!(child.try_wait()?.is_none(), "the recording ended before its command");
         Ok(done.exists())
     })?;
-    // The recorder stores what it has once a second. Others' device commands may still come in; for a few of them there is room.
+    // The recorder stores its events once a second. Device commands of others may still arrive; there is space for a few of
+    // them.
     let (mut stored, mut since) = (0, Instant::now());
     until("a log that grows no more", || {
         let now = size(&archive.join("events.log"));
@@ -169,7 +171,7 @@ pub fn cut_short() -> Result<()> {
         !summary["loss"]["intervals"].as_array().context("intervals")?.is_empty(),
         "the cut is not reported as a loss"
     );
-    // Cut at the edge of a chunk, the log itself shows nothing.
+    // Truncated at the end of a chunk, the log itself shows nothing.
     let all = number(&summary, "/loss/events")?;
     fs::write(&log, [])?;
     run(Command::new(fathom()).arg("reindex").arg(&archive))?;
@@ -194,7 +196,7 @@ pub fn damaged_table() -> Result<()> {
     );
     run(Command::new(fathom()).arg("reindex").arg(&archive))?;
     run(Command::new(fathom()).arg("show").arg(&archive))?;
-    // A single bit must not become a number.
+    // A flipped bit must not become a number.
     let mut bytes = fs::read(&table)?;
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -213,7 +215,7 @@ pub fn newer_archive() -> Result<()> {
     fs::write(&meta, value.to_string())?;
     let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
     ensure!(output.status.code() == Some(1) && messages(&output).contains("999"), "{}", messages(&output));
-    // The name of the maker is untrusted text.
+    // The name of the creator is untrusted text.
     value["made_by"] = "Fathom \u{1b}[31m9".into();
     fs::write(&meta, value.to_string())?;
     let output = out(Command::new(fathom()).arg("show").arg(&archive))?;

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// The program as nobody without any capability runs it, in this folder and from a copy in it.
+/// The program as run by the user nobody without any capability, in this folder and from a copy in it.
 fn unprivileged(folder: &Path) -> Result<Command> {
     let copy = folder.join("fathom");
     fs::copy(fathom(), &copy)?;
@@ -47,7 +47,7 @@ pub fn without_root() -> Result<()> {
     Ok(())
 }
 
-/// Runs `script` in mounts of its own; `$0` is the program, `$1` an empty folder.
+/// Runs `script` in a mount namespace; `$0` is the program, `$1` an empty folder.
 fn with_mounts(script: &str, folder: &Path) -> Result<Output> {
     let empty = folder.join("empty");
     fs::create_dir_all(&empty)?;
@@ -63,7 +63,7 @@ pub fn without_btf() -> Result<()> {
     ensure!(output.status.code() == Some(1), "{:?}: {refused}", output.status);
     ensure!(refused.contains("CONFIG_DEBUG_INFO_BTF") && refused.contains("/sys/kernel/btf/vmlinux"), "{refused}");
     ensure!(!folder.path().join("trace.fathom").exists(), "an archive was left behind");
-    // What is not asked for by name is recorded another way, and the reason is reported.
+    // Without an explicit request another backend is used, and the reason is reported.
     let output = with_mounts("mount --bind $1 /sys/kernel/btf; $0 record -- true", folder.path())?;
     let reported = messages(&output);
     ensure!(output.status.success() && reported.contains("through ftrace"), "{:?}: {reported}", output.status);
@@ -141,7 +141,7 @@ pub fn two_capabilities() -> Result<()> {
         .current_dir(folder.path()))?;
     let messages = messages(&output);
     if messages.contains("not permitted") && !output.status.success() {
-        // This kernel wants root for any probe: it says so, which is the other test's.
+        // This kernel requires root for any probe and reports that, which the other test covers.
         return Ok(());
     }
     ensure!(output.status.success(), "{:?}: {messages}", output.status);
@@ -149,12 +149,12 @@ pub fn two_capabilities() -> Result<()> {
     let blind = summary["blind"].as_array().context("blind[]")?;
     let wholly = blind.iter().any(|b| b["layer"] == "Database" && b["wholly"] == true);
     if fs::read("/sys/kernel/btf/vmlinux")?.windows(22).any(|w| w == b"BPF_TRACE_UPROBE_MULTI") {
-        // From Linux 6.6 on functions of programs are probed by links, which need no more.
+        // From Linux 6.6 on functions of programs are probed by links, which need no further privilege.
         ensure!(!wholly && !messages.contains("the kernel refused"), "{blind:?}: {messages}");
         return near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 2.0);
     }
     ensure!(wholly && messages.contains("the kernel refused"), "{blind:?}: {messages}");
-    // The layers below go on, and the files' names stand for the statements.
+    // The layers below are still recorded, and files' names replace the statements.
     near("transactions", number(shape(&summary, "(WRITE TRANSACTION ON T.DB")?, "/count")?, 3.0)
 }
 
@@ -178,7 +178,7 @@ pub fn without_home() -> Result<()> {
     Ok(())
 }
 
-/// The recorder that fix starts refuses, in its own words; this program's name stands before them once.
+/// The recorder that fix starts refuses, with its own message; this program's name precedes it once.
 pub fn fix_unprivileged() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let output = out(unprivileged(folder.path())?.args(["fix", "--", "true"]))?;

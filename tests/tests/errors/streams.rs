@@ -1,4 +1,4 @@
-//! Standard output and standard error that nobody reads, or that are full.
+//! Standard output and standard error without a reader, or on a full disk.
 
 use super::{messages, out};
 use anyhow::{Result, ensure};
@@ -17,7 +17,7 @@ fn nobody() -> Result<Stdio> {
 pub fn nobody_reads_stderr() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("t.fathom");
-    // The second time there is an old recording to remark on as well.
+    // The second time there is an old recording to report as well.
     for _ in 0..2 {
         let status = Command::new(fathom())
             .args(["record", "-o"])

@@ -12,7 +12,7 @@ type Issued = (u64, u64, u64);
 /// When the first of its bios was queued, and when it was completed.
 type Times = (u64, u64);
 
-/// btt's list of I/Os: each bio with what became of it. Several bios may be in one command.
+/// Parses btt's list of I/Os: each bio with its events. Several bios may be in one command.
 fn told(list: &str) -> Result<BTreeMap<Issued, Times>> {
     let mut commands: BTreeMap<Issued, Times> = BTreeMap::new();
     for io in list.split("\n\n") {
@@ -38,13 +38,13 @@ fn told(list: &str) -> Result<BTreeMap<Issued, Times>> {
     Ok(commands)
 }
 
-/// The same of what was imported.
+/// The same for the imported archive.
 fn imported(archive: &Path) -> Result<BTreeMap<Issued, Times>> {
     let spans = rows(archive, "spans")?;
     let bios = spans.iter().filter(|s| cell(s, "kind") == "bio");
     let mut queued: BTreeMap<String, u64> = bios.map(|s| (cell(s, "id").to_owned(), ns(s, "start_ns"))).collect();
     let links = rows(archive, "links")?;
-    // From bios to requests, and where there is a scheduler from these to commands.
+    // From bios to requests and, if there is a scheduler, from these to commands.
     for _ in 0..2 {
         for link in &links {
             if let Some(&at) = queued.get(cell(link, "parent")) {
@@ -61,7 +61,7 @@ fn imported(archive: &Path) -> Result<BTreeMap<Issued, Times>> {
     Ok(commands.filter_map(command).collect())
 }
 
-/// Imports what blktrace recorded and compares it with what btt makes of the same.
+/// Imports a blktrace recording and compares it with btt's results for the same.
 fn compare(folder: &Path, name: &str, least: usize) -> Result<()> {
     let tool = |program: &str, words: &[&str]| run(Command::new(program).current_dir(folder).args(words));
     tool("blkparse", &["-i", name, "-d", "merged", "-o", "text"])?;
@@ -70,11 +70,13 @@ fn compare(folder: &Path, name: &str, least: usize) -> Result<()> {
     let archive = folder.join(format!("{name}.fathom"));
     run(Command::new(fathom()).arg("import").arg(folder.join(format!("{name}.blktrace.0"))).arg("-o").arg(&archive))?;
     let ours = imported(&archive)?;
-    // btt's times begin with the first event, ours are the kernel's. So its first command tells, by its place, from when on.
+    // btt's times are relative to the first event, ours are the kernel's. The offset is found from its first command, by
+    // sector.
     let first = theirs.keys().min_by_key(|issued| issued.2).context("no command")?;
     let same = ours.keys().filter(|(sector, bytes, _)| (*sector, *bytes) == (first.0, first.1));
     let begun = same.map(|issued| issued.2 - first.2).min().context("btt's first command is not there")?;
-    // A bio's part behind a split has no `Q` of its own: btt has such a command wait since the first bio that was merged behind it.
+    // The second part of a split bio has no `Q` of its own: btt counts such a command's wait from the first bio that was merged
+    // after it.
     let text = std::fs::read_to_string(folder.join("text"))?;
     let splits: BTreeSet<u64> = text
         .lines()
@@ -95,7 +97,7 @@ fn compare(folder: &Path, name: &str, least: usize) -> Result<()> {
         waited = (waited.0 + at - queued, waited.1 + completed - at);
     }
     println!("{name}: {} commands, {} ns of Q2D and {} ns of D2C, as btt has them", theirs.len(), waited.0, waited.1);
-    // btt leaves out flushes, and both parts of a bio that was split.
+    // btt omits flushes, and both parts of a split bio.
     let with_data = ours.keys().filter(|(_, bytes, _)| *bytes > 0).count();
     ensure!(
         theirs.len() >= least && with_data <= theirs.len() + 2 * splits.len(),
@@ -111,12 +113,12 @@ pub fn agrees() -> Result<()> {
     compare(folder.path(), "data", 140)
 }
 
-/// A partition's records name the partition, and places on its disk.
+/// A partition's records name the partition, but sectors of its disk.
 pub fn of_a_partition() -> Result<()> {
     let folder = tempfile::tempdir()?;
     unpack("part", folder.path())?;
     compare(folder.path(), "part", 20)?;
-    // The disk, which was traced next: a command of either is one of the disk's.
+    // The disk, which was traced next: a command of either is a command of the disk.
     unpack("sdb", folder.path())?;
     compare(folder.path(), "sdb", 15)?;
     let (partition, disk) = (((8_u32 << 20) | 18).to_string(), ((8_u32 << 20) | 16).to_string());
@@ -137,7 +139,8 @@ pub fn of_a_partition() -> Result<()> {
     Ok(())
 }
 
-/// Two disks that were traced together: each of the files that a shell's `*` names is read once, and each disk has what it has alone.
+/// Two disks that were traced together: each of the files that a shell's `*` matches is read once, and each disk has the same events
+/// as alone.
 pub fn of_two_disks() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut alone = BTreeMap::new();

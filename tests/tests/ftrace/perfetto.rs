@@ -1,7 +1,7 @@
-//! Traces of Perfetto's own recorder: two stored ones (`tests/traces/README.md`), and one of a run that Fathom records as well.
+//! Traces of Perfetto's own recorder: two stored ones (`tests/traces/README.md`), and one of a run that Fathom also records.
 //!
-//! The oracle is Perfetto's trace processor: it counts events of the same file. The recorder is Debian's, of the suite `sid`, since Debian
-//! 12 has none; it is unpacked with that suite's libraries, and nothing is installed.
+//! The oracle is Perfetto's trace processor: it counts events of the same file. The recorder is Debian's, from the suite `sid`, since
+//! Debian 12 has none; it is unpacked with that suite's libraries, and nothing is installed.
 
 use super::*;
 use fathom_tests::service::Service;
@@ -15,7 +15,7 @@ fn unpacked(name: &str, folder: &Path) -> Result<(PathBuf, PathBuf)> {
     Ok((plain, packed))
 }
 
-/// The archive, and what was said.
+/// Returns the archive, and the messages.
 fn import(file: &Path, folder: &Path) -> Result<(PathBuf, String)> {
     let archive = folder.join("imported.fathom");
     let output = run(Command::new(fathom()).arg("import").arg(file).arg("-o").arg(&archive))?;
@@ -26,8 +26,8 @@ fn counts(of: &[(&str, u64)]) -> (BTreeMap<String, u64>, u64) {
     (of.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect(), of.iter().map(|(_, n)| n).sum())
 }
 
-/// What Android's own perfetto recorded on a phone (tests/traces/README.md says whose): as many events as Perfetto's trace processor counts,
-/// those that mean something here and those that are left out.
+/// A recording of Android's own perfetto on a phone (for its source see tests/traces/README.md): the same number of events as Perfetto's
+/// trace processor counts, both used and ignored ones.
 pub fn of_a_phone() -> Result<()> {
     // `select name, count(*) from ftrace_event group by name`, trace_processor 55.3.
     const USED: [(&str, u64); 3] = [("sched_process_exit", 4), ("sched_switch", 15_267), ("task_newtask", 4)];
@@ -37,13 +37,13 @@ pub fn of_a_phone() -> Result<()> {
     let (plain, packed) = unpacked("android-sched.perfetto-trace", folder.path())?;
     let (used, others) = (counts(&USED), counts(&OTHERS));
     processor_agrees(&plain, &used.0.into_iter().chain(others.0).collect())?;
-    // Perfetto's reader takes it packed, too.
+    // Perfetto's reader accepts it packed, too.
     for file in [&plain, &packed] {
         let (archive, said) = import(file, folder.path())?;
         ensure!(said.contains(&format!(": {} events of a Perfetto trace", used.1)), "{said}");
         ensure!(said.contains(&format!("left out: {} events of {} other kinds", others.1, OTHERS.len())), "{said}");
         ensure!(said.contains("not in the trace: Database, Syscall"), "{said}");
-        // Its trace processor tells of no loss either.
+        // Its trace processor reports no loss either.
         ensure!(!said.contains("lost"), "{said}");
         let fact = show(&archive)?["environment"]["kernel.release"]["value"].clone();
         ensure!(fact == "4.19.113-22067904", "{fact}");
@@ -51,7 +51,8 @@ pub fn of_a_phone() -> Result<()> {
     Ok(())
 }
 
-/// 15 INSERTs on ext4 on a loop disk, recorded by perfetto 56: what the trace processor counts of that disk.
+/// 15 INSERTs on ext4 on a loop disk, recorded by perfetto 56: compared with the trace processor's counts for that
+/// disk.
 pub fn of_inserts() -> Result<()> {
     // `select name, count(*) from ftrace_event group by name`, trace_processor 55.3: all of them are used.
     const ALL: [(&str, u64); 20] = [
@@ -76,7 +77,8 @@ pub fn of_inserts() -> Result<()> {
         ("sys_exit", 773),
         ("task_newtask", 404),
     ];
-    // The same with `join args` where `dev` is 1792, that is 7:0: events; of block_rq_issue those with rwbs FF, and nr_sector of all.
+    // The same with `join args` where `dev` is 1792, that is 7:0: events; for block_rq_issue those with rwbs FF, and nr_sector of
+    // all.
     const DISK: &str = "7340032";
     const BIOS: u64 = 267;
     const COMMITS: u64 = 18;
@@ -122,7 +124,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Its programs; nothing runs yet.
+    /// Fetches its programs; nothing runs yet.
     fn fetch(folder: &Path) -> Result<Self, lab::Error> {
         let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab");
         if std::env::consts::ARCH != "x86_64" {
@@ -143,7 +145,8 @@ impl Recorder {
         Ok(Self { folder: folder.into(), loader, libraries, perfetto, services: Vec::new() })
     }
 
-    /// Starts the services, one once the other serves: who asks earlier fails, as `perfetto` does, or tries again after seconds.
+    /// Starts the services, each once the previous one serves: an earlier client fails, as `perfetto` does, or retries only
+    /// after seconds.
     fn serve(&mut self) -> Result<()> {
         let socket = |folder: &Path, name: &str| UnixStream::connect(folder.join(name)).is_ok();
         let mut traced = self.start("traced")?;
@@ -162,7 +165,7 @@ impl Recorder {
         Service::start(service, &mut self.command(&format!("sbin/{service}")), &self.folder.join(service))
     }
 
-    /// What the services printed.
+    /// The services' output.
     fn printed(&self) -> String {
         self.services.iter().map(Service::printed).collect::<Vec<_>>().join("\n")
     }
@@ -177,7 +180,7 @@ impl Recorder {
     }
 }
 
-/// Perfetto and Fathom record one run. Of the disk under test, each span of ours is one of the imported trace, and at least 99 of 100 links
+/// Perfetto and Fathom record one run. For the disk under test, each of our spans is in the imported trace, and at least 99 of 100 links
 /// between them.
 pub fn beside_ours() -> Result<()> {
     const EVENTS: [&str; 11] = [
@@ -213,11 +216,11 @@ pub fn beside_ours() -> Result<()> {
     );
     fs::write(folder.path().join("config"), config)?;
     let trace = folder.path().join("t.pftrace");
-    // The number of the process that records stands on its output once all sources have begun; that process keeps a pipe open.
+    // The recording process prints its process ID once all sources have started; that process keeps a pipe open.
     let said = folder.path().join("pid");
     let mut start = recorder.command("bin/perfetto");
     start.args(["--txt", "-D", "-c"]).arg(folder.path().join("config")).arg("-o").arg(&trace);
-    // Of a background process that fails it tells no more than that, if nobody reads its messages.
+    // If the background process fails, this is the only message, unless its stderr is read.
     let messages = folder.path().join("messages");
     start.stdin(Stdio::null()).stdout(fs::File::create(&said)?).stderr(fs::File::create(&messages)?);
     let begun = start.status()?;
@@ -270,7 +273,7 @@ pub fn beside_ours() -> Result<()> {
         };
         let (n, m) = (of(&ours_of_disk), of(&theirs_of_disk));
         println!("{layer} {kind}: {n} by Fathom, {m} by Perfetto");
-        // What begins at the window's edge may be within it for one of the two alone.
+        // A span at the window's edge may be within it for only one of the two.
         ensure!(n > 0 && n.abs_diff(m) <= 1, "{layer} {kind}: {n} by Fathom, {m} by Perfetto");
     }
     let missing = ours_of_disk.len() - pairs.len();

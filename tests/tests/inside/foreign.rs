@@ -1,4 +1,4 @@
-//! Programs that look at what the loader loads, and tools that run programs their own way: each ends as it does without Fathom.
+//! Programs that inspect what the loader loads, and tools that run programs their own way: each ends as it does without Fathom.
 
 use super::{number, run, shape, show};
 use anyhow::{Context, Result, ensure};
@@ -46,7 +46,7 @@ fn compare(folder: &Path, argv: &[&str]) -> Result<f64> {
     number(shape(&summary, "SELECT").with_context(|| format!("{argv:?}"))?, "/count")
 }
 
-/// AddressSanitizer and its kin, which want to be loaded first.
+/// AddressSanitizer and similar libraries, which must be loaded first.
 pub fn sanitizers() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let source = folder.path().join("p.c");
@@ -55,7 +55,7 @@ pub fn sanitizers() -> Result<()> {
     let name = program.to_string_lossy();
     let (shared, archive, started) = ("-lsqlite3", "-l:libsqlite3.a", format!("{name}; exit $?"));
     let (alone, by_shell) = ([&*name], ["sh", "-c", &*started]);
-    // ThreadSanitizer ends where the kernel places mappings at random over more than 28 bits.
+    // ThreadSanitizer fails if the kernel randomizes mappings over more than 28 bits.
     let in_order = ["setarch", "-R", &*name];
     let cases: [(&[&str], &str, &[&str]); 7] = [
         (&["-fsanitize=address"], shared, &alone),
@@ -74,7 +74,7 @@ pub fn sanitizers() -> Result<()> {
     Ok(())
 }
 
-/// What starts programs its own way.
+/// Programs that start programs their own way.
 const STARTERS: [&str; 12] = [
     "env -i PATH=$PATH",
     "env LD_PRELOAD=libm.so.6",
@@ -101,12 +101,12 @@ pub fn starters() -> Result<()> {
     Ok(())
 }
 
-/// Functions of libraries that are closed and opened again more often than there is room for at once, by two threads.
+/// Functions of libraries that two threads close and reopen more often than there is room for at once.
 pub fn reopened() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let at = |name: &str| folder.path().join(name).display().to_string();
     let (source, program) = (at("work.c"), super::compile("cc", "reopens.c", folder.path())?);
-    // What it does first makes room on the stack, which can be undone.
+    // It first allocates stack space, which can be undone.
     let work =
         "#include <unistd.h>\n__attribute__((noinline)) int work(int n) { volatile int s = n; getppid(); return s; }\n";
     fs::write(&source, work)?;

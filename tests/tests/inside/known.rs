@@ -1,8 +1,8 @@
-//! Programs that people use, recorded both ways: interpreters, a version control system, a JVM, a program in Go, a browser. Each does the
-//! same work each time; what it printed is compared too, so that a difference is the recording's and not the program's.
+//! Well-known programs, recorded both ways: interpreters, a version control system, a JVM, a program in Go, a browser. Each does the same
+//! work each time; its output is compared too, so that a difference is due to the recording and not to the program.
 //!
-//! Firefox does not do the same each time: how often it executes what depends on when its threads get to run. Its own log of statements,
-//! written by SQLite's trace callback in the same run, is what it is compared with.
+//! Firefox does not do the same each time: how often it executes a statement depends on when its threads get to run. It is compared with
+//! its own log of statements, written by SQLite's trace callback in the same run.
 
 use super::{facts, hooked_by_name, hooked_in, own_links, same_operations_after};
 use anyhow::{Context, Result, ensure};
@@ -30,7 +30,7 @@ while ($found->fetchArray()) $rows++;
 echo "$rows rows\n";
 "#;
 
-/// Removes a database, if it is there.
+/// Removes a database, if it exists.
 fn remove(database: &Path) -> Result<()> {
     for end in ["", "-wal", "-shm", "-journal"] {
         let file = PathBuf::from(format!("{}{end}", database.display()));
@@ -49,13 +49,13 @@ pub fn php() -> Result<()> {
     let (summary, printed) = same_operations_after(|| remove(&database), &argv, 12)?;
     ensure!(printed == "23 rows\n", "{printed}");
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 40.0)?;
-    // Its query() makes a first step, and begins anew when rows are fetched.
+    // Its query() performs a first step, and restarts when rows are fetched.
     near("rows of a function of PHP's", number(shape(&summary, "SELECT TWICE")?, "/rows")?, 5.0)?;
     hooked_by_name(&summary, "libsqlite3.so", "1 process")
 }
 
 /// Its working copy has a database, its repository has files that it syncs. A statement that it resets after a row ends before the next
-/// call of the kernel, also by uprobes.
+/// system call, also with uprobes.
 pub fn svn() -> Result<()> {
     let disk = ext4()?;
     let folder = disk.path().display().to_string();
@@ -95,7 +95,7 @@ public class Load {
         Class.forName("org.sqlite.JDBC");
         int rows = 0;
         try (Connection c = DriverManager.getConnection("jdbc:sqlite:" + a[0]); Statement s = c.createStatement()) {
-            // A fixed wait: by uprobes, what runs between the mapping of a library and the probes on it is not seen.
+            // A fixed wait: with uprobes, what runs between the mapping of a library and its probing is not seen.
             Thread.sleep(1000);
             s.executeUpdate("CREATE TABLE t (i INTEGER)");
             try (PreparedStatement p = c.prepareStatement("INSERT INTO t VALUES (?)")) {
@@ -110,7 +110,7 @@ public class Load {
 
 pub const DRIVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/jars/sqlite-jdbc-3.7.2.jar");
 
-/// The driver unpacks its library, whose name is another one each time, and the JVM loads it.
+/// The driver unpacks its library under a different name each time, and the JVM loads it.
 pub fn jvm() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let source = folder.path().join("Load.java");
@@ -126,8 +126,8 @@ pub fn jvm() -> Result<()> {
     hooked_by_name(&summary, "libsqlitejdbc", "1 process")
 }
 
-/// A static program of musl's, in a root of its own that has nothing but it: the object is not there, so it has uprobes either way. It is
-/// the very file that the command names, whose uprobes are there from the start.
+/// A static musl program, in a root that contains nothing else: the object is not there, so it has uprobes either way. It is the same
+/// file that the command names, whose uprobes exist from the start.
 pub fn musl_in_chroot() -> Result<()> {
     let disk = ext4()?;
     let (program, root) = (disk.path().join("program"), disk.path().join("root"));
@@ -157,7 +157,7 @@ pub fn musl_in_chroot() -> Result<()> {
     Ok(())
 }
 
-/// What the browser's own tables are called, which other libraries' statements do not name.
+/// The prefix of the browser's own tables, which other libraries' statements do not name.
 const OWN_TABLES: &str = "moz_";
 const PREFERENCES: &str = r#"user_pref("browser.shell.checkDefaultBrowser", false);
 user_pref("datareporting.policy.dataSubmissionEnabled", false);
@@ -165,16 +165,17 @@ user_pref("browser.aboutwelcome.enabled", false);
 user_pref("network.captive-portal-service.enabled", false);
 "#;
 
-/// What is counted: the trace callback is not called for all that ANALYZE and the like run by themselves.
+/// The verbs that are counted: the trace callback is not called for everything that ANALYZE and similar statements run
+/// internally.
 const VERBS: [&str; 5] = ["CREATE", "INSERT", "UPDATE", "DELETE", "SELECT"];
 
-/// How many executions of statements of each verb the browser's log has, of those on its own tables.
+/// How many executions of statements of each verb on its own tables are in the browser's log.
 fn logged(log: &str) -> BTreeMap<String, f64> {
     let mut counts = BTreeMap::new();
     // A statement may have several lines; each entry begins with the process in brackets.
     for entry in log.split("\n[").filter_map(|entry| entry.split_once("TRACE_STMT on ")) {
         let Some((_, statement)) = entry.1.split_once(": '") else { continue };
-        // What triggers execute is commented.
+        // Statements executed by triggers are commented out.
         if !statement.starts_with("--") && statement.contains(OWN_TABLES) {
             *counts.entry(verb(statement)).or_default() += 1.0;
         }
@@ -188,7 +189,7 @@ fn verb(statement: &str) -> String {
     words.map(str::to_uppercase).next().unwrap_or_default()
 }
 
-/// The same of a recording, with the executions that did not end.
+/// The same for a recording, including executions that did not end.
 fn executed(summary: &Value) -> Result<BTreeMap<String, f64>> {
     let mut counts = BTreeMap::new();
     for operation in
@@ -203,7 +204,8 @@ fn executed(summary: &Value) -> Result<BTreeMap<String, f64>> {
     Ok(counts)
 }
 
-/// Its SQLite is a library of its own, in processes of its own making, of which some ask for filters of system calls and some install one.
+/// Its SQLite is a library of its own, in processes that it starts itself, some of which request system call filters and some of which
+/// install one.
 pub fn browser() -> Result<()> {
     for way in ["inside", "uprobe"] {
         let folder = tempfile::tempdir()?;
@@ -226,7 +228,8 @@ pub fn browser() -> Result<()> {
         let truth = logged(&fs::read_to_string(log.with_extension("moz_log"))?);
         let ours = executed(&summary)?;
         ensure!(truth.values().sum::<f64>() > 100.0, "its log has only {truth:?}");
-        // By uprobes the library is found when it is mapped; what ran before is missing, and the coverage says so.
+        // With uprobes the library is found when it is mapped; earlier statements are missing, and the coverage reports
+        // that.
         let says =
             |what: &str| summary["coverage"].as_array().is_some_and(|rows| rows.iter().any(|row| row["how"] == what));
         let late = says(

@@ -1,5 +1,5 @@
-//! Processes that run already are probed inside too, if that is asked for: the same operations as by uprobes, and nothing of it is left
-//! when the recording ends, or is killed.
+//! Running processes are probed inside too, on request: the same operations as with uprobes, and nothing of it is left when the
+//! recording ends, or is killed.
 
 use super::{hooked_by_name, own_links, same_statements};
 use anyhow::{Context, Result, bail, ensure};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// A program that takes lines and answers each by one. Killed when this is dropped.
+/// A program that reads lines and answers each with one. Killed when this is dropped.
 struct Running {
     child: Child,
     answers: BufReader<ChildStdout>,
@@ -42,7 +42,7 @@ impl Running {
         Ok(line.trim_end().to_owned())
     }
 
-    /// What it prints at its end, which is to be a success.
+    /// Its output at its end, which must be a success.
     fn finish(mut self) -> Result<String> {
         drop(self.child.stdin.take());
         let mut rest = String::new();
@@ -60,7 +60,7 @@ impl Drop for Running {
     }
 }
 
-/// A recording of a process that runs.
+/// A recording of a running process.
 struct Recording {
     child: Child,
     control: File,
@@ -86,7 +86,7 @@ impl Recording {
         Ok((command.stderr(Stdio::piped()).spawn()?, archive, control))
     }
 
-    /// When this returns, the process is recorded.
+    /// Starts a recording; when this returns, the process is recorded.
     fn begin(folder: &Path, way: &str, pids: &[u32]) -> Result<Self> {
         let (child, archive, control) = Self::spawn(folder, way, pids)?;
         let open = |path: &Path| OpenOptions::new().read(true).write(true).open(path);
@@ -114,12 +114,12 @@ impl Recording {
     }
 }
 
-/// What is mapped in a process, and the code of a library as it is there.
+/// The mappings of a process.
 fn maps(pid: u32) -> Result<String> {
     Ok(fs::read_to_string(format!("/proc/{pid}/maps"))?)
 }
 
-/// Pages of code that the process has of its own, as they differ from their files.
+/// Private pages of code of the process, where they differ from their files.
 fn changed_code(pid: u32) -> Result<Vec<String>> {
     let memory = File::open(format!("/proc/{pid}/mem"))?;
     let mut changed = Vec::new();
@@ -146,14 +146,14 @@ fn hex(text: &str) -> Result<u64> {
     Ok(u64::from_str_radix(text, 16)?)
 }
 
-/// That a process is as it was: no changed byte of code, no mapping of the object's or in its folder.
+/// Checks that a process is as before: no changed byte of code, no mapping of the object or in its folder.
 fn is_as_before(pid: u32, mappings: usize) -> Result<()> {
-    // Uprobes are taken off behind the recorder's back.
+    // Uprobes are removed asynchronously.
     until("its code to be as in its files", || Ok(changed_code(pid)?.is_empty()))
         .with_context(|| format!("{:?}", changed_code(pid).unwrap_or_default()))?;
     let now = maps(pid)?;
     ensure!(!now.contains("fathom-inside"), "{now}");
-    // Those around the object may have been merged or split by what the program maps itself.
+    // Mappings around the object may have been merged or split by the program's own mappings.
     ensure!(now.lines().count() <= mappings + 2, "{mappings} mappings before, now:\n{now}");
     Ok(())
 }
@@ -162,7 +162,7 @@ fn compile(folder: &Path) -> Result<PathBuf> {
     super::compile("cc", "running.c", folder)
 }
 
-/// The same work in one process, recorded both ways: what a line of `work` starts ends with an answer.
+/// The same work in one process, recorded both ways: the work that a line of `work` starts ends with an answer.
 fn same_both_ways(mut program: Running, work: &str, least: usize, on_disk: bool) -> Result<(Value, Running)> {
     let folder = tempfile::tempdir()?;
     let (mut both, mut answers, mut links) = (Vec::new(), Vec::new(), Vec::new());
@@ -181,7 +181,7 @@ fn same_both_ways(mut program: Running, work: &str, least: usize, on_disk: bool)
         ensure!(records_lost(&summary)? == 0.0, "{way}: {}", summary["loss"]);
         let probes = summary["environment"]["sqlite.probes"]["value"].as_str().unwrap_or_default();
         ensure!(probes.starts_with(way), "asked for {way}: {probes}: {:#?}", summary["coverage"]);
-        // Without a system call there is no such table; and threads that wait for a processor are linked as chance has it.
+        // Without a system call there is no such table; and links of threads that wait for a processor depend on chance.
         links.push(if on_disk { own_links(&archive)? } else { BTreeMap::new() });
         both.push(summary);
         is_as_before(program.pid(), before)?;
@@ -212,7 +212,7 @@ pub fn python() -> Result<()> {
     let disk = fathom_tests::ext4()?;
     let database = disk.path().join("t.db");
     let mut program = Running::start(Command::new("python3").args(["-c", PYTHON]).arg(&database))?;
-    // Once, so that the first recording is not of what is done once only.
+    // Run once, so that the first recording does not include one-time work.
     program.tell("go\n")?;
     ensure!(program.answer()? == "19", "it has begun otherwise");
     let (summary, program) = same_both_ways(program, "go\n", 6, true)?;
@@ -259,7 +259,7 @@ pub fn reopening() -> Result<()> {
     program.finish().map(drop)
 }
 
-/// Eight threads that work and eight that wait, none of which may notice.
+/// Eight working and eight waiting threads, none of which may notice.
 pub fn threads() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut program = Running::start(Command::new(compile(folder.path())?).args(["8", "500", "8", "0"]))?;
@@ -272,7 +272,7 @@ pub fn threads() -> Result<()> {
     Ok(())
 }
 
-/// Threads work, wait, come and go while it is attached to and taken out, again and again.
+/// Threads work, wait, start and end while it is attached to and detached from, repeatedly.
 pub fn busy(rounds: usize) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut program = Running::start(Command::new(compile(folder.path())?).args(["4", "0", "4", "2"]))?;
@@ -286,7 +286,7 @@ pub fn busy(rounds: usize) -> Result<()> {
         let archive = recording.archive.clone();
         let summary = recording.end()?;
         let fact = summary["environment"]["sqlite.probes"]["value"].as_str().unwrap_or_default().to_owned();
-        // Threads that come and go may keep it from being attached to; then the reason is told.
+        // Threads that start and end may prevent attaching; then the reason is reported.
         ensure!(fact == "inside" || fact.starts_with("uprobes: "), "{fact}");
         inside += usize::from(fact == "inside");
         if fact == "inside" {
@@ -303,35 +303,36 @@ pub fn busy(rounds: usize) -> Result<()> {
     Ok(())
 }
 
-/// The recorder is killed at any moment: the program goes on, and the next recording takes out what is left.
+/// The recorder is killed at a random moment: the program continues, and the next recording removes the leftovers.
 pub fn killed(rounds: u64) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut program = Running::start(Command::new(compile(folder.path())?).args(["4", "0", "4", "1"]))?;
     ensure!(program.answer()? == "ready", "it has begun otherwise");
     program.tell("spin\n")?;
     let (mut drawn, mut within) = (1u64, 0);
-    // From when it began to look for the process to when it was attached to.
+    // Between when it began to search for the process and when it was attached to.
     for round in 0..rounds {
         let (mut recorder, archive, _) = Recording::spawn(folder.path(), "inside", &[program.pid()])?;
         drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let before = maps(program.pid())?.contains("fathom-inside");
-        // Every third from when the object is there: before, it would seldom be in the middle of something.
+        // In two thirds of the rounds, once the object is loaded: earlier, it would seldom be in the middle of
+        // something.
         if round % 3 > 0 {
             until("it to be attached to, or the recorder to be done", || {
                 Ok(maps(program.pid())?.contains(&format!("fathom-inside-{}-", recorder.id()))
                     || recorder.try_wait()?.is_some())
             })?;
-            // A fixed wait: up to a moment that is drawn.
+            // A fixed wait: up to a random moment.
             std::thread::sleep(Duration::from_micros((drawn >> 33) % 4000));
         } else {
-            // A fixed wait: up to a moment that is drawn.
+            // A fixed wait: up to a random moment.
             std::thread::sleep(Duration::from_micros((drawn >> 33) % 1_200_000));
         }
         if round % 6 == 5 {
-            // While it takes out what it brought in.
+            // Interrupted first, so that it is killed while it removes its object.
             // SAFETY: a signal to this test's own child.
             unsafe { libc::kill(recorder.id().cast_signed(), libc::SIGINT) };
-            // A fixed wait: up to a moment that is drawn.
+            // A fixed wait: up to a random moment.
             std::thread::sleep(Duration::from_micros((drawn >> 20) % 300_000));
         }
         recorder.kill()?;
@@ -342,7 +343,7 @@ pub fn killed(rounds: u64) -> Result<()> {
     }
     program.tell("halt\n")?;
     program.answer()?;
-    // The next one takes it out.
+    // The next one removes it.
     let pid = program.pid();
     Recording::begin(folder.path(), "inside", &[pid])?.end()?;
     is_as_before(pid, usize::MAX - 2)?;
@@ -352,7 +353,7 @@ pub fn killed(rounds: u64) -> Result<()> {
     Ok(())
 }
 
-/// What is left alone has uprobes, and the coverage says why.
+/// Processes that are left alone have uprobes, and the coverage gives the reason.
 pub fn reasons() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let says = |program: &mut Command, reason: &str| -> Result<()> {
@@ -392,7 +393,7 @@ pub fn reasons() -> Result<()> {
         p = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', 1, ctypes.addressof(code)))\nassert libc.prctl(22, 2, p, 0, 0) == 0";
     says(&mut python(filter), "a filter of system calls")?;
     says(&mut python("assert libc.mlockall(1) == 0"), "it locks its memory")?;
-    // In a namespace of process numbers, of which the test sees the outer one's child only.
+    // In a PID namespace, of which the test sees only the outer process's child.
     let mut program = Running::start(Command::new(&program).args(words))?;
     program.answer()?;
     let pid = program.pid();
@@ -412,7 +413,7 @@ pub fn reasons() -> Result<()> {
     program.finish().map(drop)
 }
 
-/// A second recording of the same process, one that is traced, and one that executes another program, forks or ends meanwhile.
+/// A second recording of the same process, a traced process, and one that executes another program, forks or ends meanwhile.
 pub fn others() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = compile(folder.path())?;

@@ -1,4 +1,4 @@
-//! Guests that end otherwise: what `fathom lab` says, what it leaves, and that no QEMU stays.
+//! Guests that end abnormally: the output of `fathom lab`, its leftovers, and that no QEMU stays.
 
 use super::scenario::{lab, messages};
 use anyhow::{Context, Result, ensure};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// INSERTs, until so much of them is stored as events; then what comes next.
+/// INSERTs, until that much of them is stored as events; then the rest of the command.
 const BUSY: &str = "while [ $(stat -c %s /share/trace.fathom/events.log) -lt 60000 ]; do \
                     fathom workload sqlite --op insert --rows 20 --samples none --dir {dir}; rm -f {dir}/*.db*; done";
 
@@ -18,7 +18,8 @@ fn words<'a>(setting: &'a str, silence: &'a str) -> [&'a str; 9] {
     ["run", "virtio-ext4", "-o", "out", "--json", "--set", setting, "--set", silence]
 }
 
-/// Waits until `so` holds. A guest that boots on a slow machine takes its time: the limit is for one that never comes.
+/// Waits until `so` holds. A guest that boots on a slow machine takes its time: the limit is only for one that never
+/// comes up.
 fn until(what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
     let begun = Instant::now();
     while !so()? {
@@ -28,7 +29,7 @@ fn until(what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
     Ok(())
 }
 
-/// A run in that folder whose workload goes on for ever.
+/// A run in that folder whose workload never ends.
 struct Running {
     fathom: Child,
     qemu: u32,
@@ -58,7 +59,7 @@ impl Running {
         Ok(())
     }
 
-    /// Waits for its end: its exit status and what it printed. No QEMU is left.
+    /// Waits for its end: returns its exit status and its output. No QEMU is left.
     fn end(&mut self) -> Result<(Option<i32>, String, PathBuf)> {
         let mut line = String::new();
         self.fathom.stdout.take().context("its output")?.read_to_string(&mut line)?;
@@ -77,7 +78,7 @@ impl Drop for Running {
     }
 }
 
-/// What was recorded before the end can be shown.
+/// Checks that what was recorded before the end can be shown.
 fn show_json(out: &Path) -> Result<()> {
     let summary = show(&out.join("trace.fathom"))?;
     ensure!(summary["trace"]["complete"] == false, "{:#}", summary["trace"]);
@@ -103,7 +104,7 @@ pub fn crash() -> Result<()> {
 pub fn hang() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut running = Running::start(folder.path(), "machine.silence=20s")?;
-    // It stands still as a whole, as a guest with all its processors in a loop does.
+    // It is stopped completely, like a guest with all its processors in a loop.
     Running::signal(running.qemu, "STOP")?;
     let (status, line, out) = running.end()?;
     ensure!(status == Some(1) && line.contains("\"ending\":\"hung\""), "{status:?}: {line}");
@@ -128,7 +129,7 @@ pub fn killed() -> Result<()> {
     show_json(&out)
 }
 
-/// What is left in a folder for temporary files.
+/// The files left in a folder for temporary files.
 fn left_in(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?)
 }
@@ -139,8 +140,8 @@ fn children(pid: u32) -> Vec<u32> {
     said.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Starts a run, sends Ctrl-C once `phase` holds of its process and the folder of its temporary files, and has its end: exit status 130,
-/// no process and no file left.
+/// Starts a run, sends Ctrl-C once `phase` holds for its process and the folder of its temporary files, and checks its end: exit status
+/// 130, no process and no file left.
 fn ctrl_c_in(folder: &Path, mut command: Command, phase: impl Fn(u32, &Path) -> bool) -> Result<String> {
     let temporary = folder.join("tmp");
     std::fs::create_dir_all(&temporary)?;
@@ -165,7 +166,7 @@ fn ctrl_c_in(folder: &Path, mut command: Command, phase: impl Fn(u32, &Path) -> 
     Ok(messages)
 }
 
-/// While a kernel is fetched, or another process's fetching is waited for: neither needs a guest.
+/// While a kernel is fetched, or while waiting for another process that fetches: neither needs a guest.
 pub fn fetching_is_interrupted() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let bin = folder.path().join("bin");
@@ -191,7 +192,7 @@ pub fn fetching_is_interrupted() -> Result<()> {
         until("the end of apt", || Ok(!Path::new(&format!("/proc/{pid}/exe")).exists()))?;
     }
     ensure!(!folder.path().join("out").exists(), "an empty result is left");
-    // Another process has the lock. Nothing tells when a run begins to wait for it, but that it has opened it.
+    // Another process has the lock. The only sign that a run waits for it is that it has opened it.
     let lock = std::fs::File::create(folder.path().join("cache/lock"))?;
     lock.lock()?;
     let open = std::fs::canonicalize(folder.path().join("cache/lock"))?;
@@ -222,7 +223,7 @@ pub fn each_phase_is_interrupted() -> Result<()> {
     println!("collecting");
     let folder = tempfile::tempdir()?;
     let log = folder.path().join("out/kernel.log");
-    // Unmounting takes until all of this is on the disk.
+    // Unmounting takes until all of this is on disk.
     let busy = "workload.commands=['fathom workload sqlite --op insert --rows 20 --dir {dir}', 'dd if=/dev/zero of={dir}/big bs=1M count=200']";
     let command = lab(folder.path(), &["run", "virtio-ext4", "-o", "out", "--set", busy]);
     ctrl_c_in(folder.path(), command, |_, _| log.exists())?;

@@ -1,13 +1,14 @@
-//! A pool as a disk of Debian's kernel: `pool attach` with the kernel's own NBD client, then what one does with a disk.
+//! A pool as a disk of Debian's kernel: `pool attach` with the kernel's own NBD client, followed by typical uses of a
+//! disk.
 //!
-//! The kernel here may have no NBD client, and a disk over FUSE is another thing: this one is asked by a kernel's block layer, with its
+//! The kernel here may have no NBD client, and a disk over FUSE is different: this one is used by a kernel's block layer, with its
 //! merges, its flushes and its discards of the whole disk.
 
 use anyhow::{Context, Result, ensure};
 use lab::guest::Guest;
 use std::time::Duration;
 
-/// What the test runs in the guest.
+/// The programs that the test runs in the guest.
 pub const PROGRAMS: [&str; 10] = [
     "nbd-client",
     "blkdiscard",
@@ -21,7 +22,7 @@ pub const PROGRAMS: [&str; 10] = [
     "nohup",
 ];
 
-/// Bytes of each of the two nodes; xfs takes no disk under 300 MB.
+/// Bytes of each of the two nodes; xfs requires at least 300 MB.
 const NODE: &str = "200M";
 
 /// How each file system is made and checked.
@@ -31,7 +32,7 @@ const FILE_SYSTEMS: [(&str, &str, &str); 3] = [
     ("btrfs", "mkfs.btrfs -q -f", "btrfs check"),
 ];
 
-/// Emulated in software, on a machine that may do other things: long, and no more than a limit.
+/// Emulated in software, on a machine that may be doing other work: long, and only a limit.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 fn sh(guest: &mut Guest, command: &str) -> Result<String> {
@@ -40,7 +41,7 @@ fn sh(guest: &mut Guest, command: &str) -> Result<String> {
     Ok(output.stdout)
 }
 
-/// Starts the coordinator and waits until it says where it is.
+/// Starts the coordinator and waits until it prints its address.
 fn serve(guest: &mut Guest) -> Result<()> {
     let nodes = "--node 127.0.0.1:7001 --node 127.0.0.1:7002 --insecure";
     let start = format!(
@@ -50,7 +51,7 @@ fn serve(guest: &mut Guest) -> Result<()> {
     Ok(())
 }
 
-/// Waits, up to a minute, for what a test of the shell says.
+/// Waits, up to a minute, for a shell condition.
 fn until(test: &str, log: &str) -> String {
     format!("for i in $(seq 300); do {test} && exit 0; sleep 0.2; done; cat {log} >&2; exit 1")
 }
@@ -72,7 +73,7 @@ fn attached(guest: &mut Guest, file_systems: &[(&str, &str, &str)]) -> Result<()
         sh(guest, &format!("nohup {node} >/run/{port}.out 2>/run/{port}.err & {ready}"))?;
     }
     serve(guest)?;
-    // By nbd-client, which leaves all to the kernel, and detached by the command that was printed.
+    // With nbd-client, which leaves everything to the kernel; detached with the printed command.
     let by_client = "/fathom pool attach --with nbd-client";
     sh(guest, &format!("{by_client} unix:/run/p.sock"))?;
     let bytes: u64 = sh(guest, "cat /sys/block/nbd0/size")?.trim().parse::<u64>()? * 512;
@@ -83,7 +84,7 @@ fn attached(guest: &mut Guest, file_systems: &[(&str, &str, &str)]) -> Result<()
     sh(guest, detach.trim()).context("detaching")?;
     sh(guest, GONE).context("it is still there")?;
 
-    // By the program itself, which stays.
+    // By the program itself, which keeps running.
     let start = "nohup /fathom pool attach --with kernel unix:/run/p.sock >/run/attach 2>/run/attach.err & echo $! >/run/attach.pid";
     sh(guest, &format!("{start}; {}", until("[ -s /run/attach ]", "/run/attach.err")))?;
     for &(name, make, check) in file_systems {
@@ -98,10 +99,10 @@ fn attached(guest: &mut Guest, file_systems: &[(&str, &str, &str)]) -> Result<()
     Ok(())
 }
 
-/// Waits until the device is no disk any more.
+/// Waits until the device has no disk any more.
 const GONE: &str = "for i in $(seq 300); do [ $(cat /sys/block/nbd0/size) = 0 ] && exit 0; sleep 0.2; done; cat /run/attach.err; exit 1";
 
-/// Makes a file system, uses it, checks it, finds everything again, and gives back what it does not use.
+/// Makes a file system, uses it, checks it, verifies its content, and discards unused space.
 fn used(guest: &mut Guest, name: &str, make: &str, check: &str) -> Result<()> {
     let fill = "mkdir /mnt/d && for i in $(seq 20); do head -c ${i}0000 /dev/urandom >/mnt/d/$i; done";
     let sums = "(cd /mnt/d && sha256sum * >/run/sums)";
@@ -110,7 +111,7 @@ fn used(guest: &mut Guest, name: &str, make: &str, check: &str) -> Result<()> {
         &format!("{make} /dev/nbd0 >/dev/null && mount -t {name} /dev/nbd0 /mnt && {fill} && {sums} && umount /mnt"),
     )?;
     sh(guest, &format!("{check} /dev/nbd0 >/run/check 2>&1 || {{ cat /run/check >&2; exit 1; }}"))?;
-    // What the kernel kept of the disk is gone, so that it is read again.
+    // The kernel's cached content of the disk is dropped, so that it is read again.
     sh(guest, "echo 3 >/proc/sys/vm/drop_caches")?;
     let again = "(cd /mnt/d && sha256sum -c -s /run/sums) && rm -r /mnt/d && fstrim /mnt";
     sh(guest, &format!("mount -t {name} /dev/nbd0 /mnt && {again} && umount /mnt"))?;
@@ -118,8 +119,8 @@ fn used(guest: &mut Guest, name: &str, make: &str, check: &str) -> Result<()> {
     Ok(())
 }
 
-/// The coordinator is killed under a mounted file system that is written to, and started anew: the disk waits for it. What was under way
-/// is asked for again when the kernel's limit for it is over (`pool::kernel`), so this takes a while.
+/// The coordinator is killed under a mounted file system that is being written to, and restarted: the disk waits for it. Requests in
+/// flight are repeated after the kernel's timeout (`pool::kernel`), so this takes a while.
 fn restarted(guest: &mut Guest) -> Result<()> {
     sh(guest, "mkfs.ext4 -q -F /dev/nbd0 && mount -t ext4 /dev/nbd0 /mnt")?;
     let write =
@@ -129,7 +130,7 @@ fn restarted(guest: &mut Guest) -> Result<()> {
         &format!("rm -f /run/sums /run/wrote; nohup sh -c '{write} && echo done >/run/wrote' >/run/write.log 2>&1 &"),
     )?;
     sh(guest, &until("[ -s /run/sums ]", "/run/write.log"))?;
-    // A fixed wait: that the writer does not go on has no event.
+    // A fixed wait: no event shows that the writer does not continue.
     sh(guest, "kill -9 $(cat /run/pid); sleep 1; [ ! -e /run/wrote ]").context("it wrote all before the kill")?;
     serve(guest)?;
     let written = guest.run("for i in $(seq 600); do [ -s /run/wrote ] && exit 0; sleep 0.5; done; cat /run/write.log; cat /run/attach.err /run/serve.err; dmesg | tail -20; exit 1", PATIENCE)?;
@@ -142,7 +143,7 @@ fn restarted(guest: &mut Guest) -> Result<()> {
     Ok(())
 }
 
-/// One discard for the whole disk; the stores give their space back, and all reads as zeroes.
+/// One discard for the whole disk; the stores release their space, and everything reads as zeroes.
 fn trimmed(guest: &mut Guest) -> Result<()> {
     let taken = |guest: &mut Guest| -> Result<u64> {
         Ok(sh(guest, "du -k /run/7001 /run/7002 | awk '{ n += $1 } END { print n }'")?.trim().parse()?)

@@ -1,5 +1,5 @@
-//! Both backends in one guest: the one that goes through eBPF starts the one that goes through ftrace, which starts the program. On the
-//! drivers that this machine's own kernel does not have, what they say must be the same.
+//! Both backends in one guest: the eBPF recording starts the ftrace recording, which starts the program. On the drivers that this
+//! machine's own kernel does not have, their results must be the same.
 
 use super::sh;
 use anyhow::{Context, Result, ensure};
@@ -26,15 +26,15 @@ fn of_disk(row: &Row) -> bool {
     matches!(cell(row, "layer"), "Block" | "IoScheduler" | "Driver")
 }
 
-/// The time that both recorded, by the stamps of each: both probes of an event run one after the other, and how long the second waits
-/// for the first is the machine's business (the first event of a recording is translated by the emulator meanwhile).
+/// The time that both recorded, by the time stamps of each: both probes of an event run one after the other, and how long the second
+/// waits for the first depends on the machine (the emulator translates the first event of a recording meanwhile).
 struct Windows {
     ebpf: (u64, u64),
     ftrace: (u64, u64),
 }
 
 impl Windows {
-    /// From the first to the last span of a disk that ftrace has, which are looked for in what eBPF has.
+    /// From the first to the last of ftrace's spans of a disk, which are searched for among eBPF's.
     fn of(spans: &[Row], others: &[Row]) -> Result<Self> {
         let start = |row: &&Row| ns(row, "start_ns");
         let first = others.iter().filter(|row| of_disk(row)).min_by_key(start).context("nothing")?;
@@ -42,7 +42,7 @@ impl Windows {
         let same = |of: &Row| -> Result<u64> {
             let key = |row: &Row| ["layer", "kind", "disk", "sector", "bytes"].map(|c| cell(row, c).to_owned());
             let equals = spans.iter().filter(|row| key(row) == key(of)).map(|row| ns(row, "start_ns"));
-            // The same blocks are written again and again.
+            // The same blocks are written repeatedly.
             equals.min_by_key(|at| at.abs_diff(ns(of, "start_ns"))).with_context(|| format!("eBPF has no {of:?}"))
         };
         let ebpf = (same(first)?, same(last)?);
@@ -65,7 +65,7 @@ fn counted(all: &[Row], window: (u64, u64), columns: &[&str]) -> BTreeMap<Vec<St
     counts
 }
 
-/// What one has and the other has not.
+/// Rows that only one of them has.
 fn differences(a: &BTreeMap<Vec<String>, i64>, b: &BTreeMap<Vec<String>, i64>) -> Vec<String> {
     let keys: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
     let of = |map: &BTreeMap<Vec<String>, i64>, key: &Vec<String>| map.get(key).copied().unwrap_or(0);
@@ -73,7 +73,7 @@ fn differences(a: &BTreeMap<Vec<String>, i64>, b: &BTreeMap<Vec<String>, i64>) -
     differs.map(|key| format!("{} against {} times {key:?}", of(a, key), of(b, key))).collect()
 }
 
-/// Tables of one run, as eBPF and as ftrace saw it.
+/// Tables of one run, as seen by eBPF and by ftrace.
 struct Both {
     commands: (Vec<Row>, Vec<Row>),
     spans: (Vec<Row>, Vec<Row>),
@@ -98,15 +98,15 @@ impl Both {
     }
 }
 
-/// Medium errors, commands that the device never answers, and what the kernel does about them (it tries again, asks for sense, resets): both
-/// say the same, command by command.
+/// Medium errors, commands that the device never answers, and the kernel's reaction to them (it retries, requests sense, resets): both
+/// report the same, command by command.
 pub fn errors() -> Result<()> {
     let modules = vec!["scsi_debug".into()];
     let config = Config { modules, files: vec![(fathom(), "/fathom".into())], ..Config::default() };
     let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
     let find = "for d in /sys/block/sd*; do grep -q scsi_debug $d/device/model && basename $d; done";
     let name = sh(&mut guest, find)?.trim().to_string();
-    // Bad is block 4660 of 512 bytes; from then on every third command is not answered, within the second that the kernel waits.
+    // Block 4660 of 512 bytes is bad; from then on every third command is not answered within the second that the kernel waits.
     let options = "/sys/bus/pseudo/drivers/scsi_debug";
     let read = |skip: u32| format!("dd if=/dev/{name} of=/dev/null bs=4096 iflag=direct count=4 skip={skip}");
     let script = format!(
@@ -121,7 +121,7 @@ pub fn errors() -> Result<()> {
     let Both { commands: (commands, other), spans: (spans, others), .. } = Both::recorded(&mut guest, "sh /errors.sh")?;
     let seen = Windows::of(&spans, &others)?;
     let columns = ["protocol", "name", "lba", "blocks", "bytes", "error", "timed_out"];
-    // The event of this kernel, 6.1, has the SCSI status and no sense data; eBPF reads those in the command.
+    // This kernel's event, 6.1, has the SCSI status but no sense data; eBPF reads that from the command.
     let status = |row: &Row| -> Row {
         let sense = cell(row, "error").ends_with(')');
         let error = if sense { "CHECK CONDITION" } else { cell(row, "error") }.to_owned();
@@ -136,7 +136,7 @@ pub fn errors() -> Result<()> {
     ensure!(wrong.is_empty(), "eBPF against ftrace: {wrong:#?}");
     let of = |is: &dyn Fn(&Row) -> bool| other.iter().filter(|row| is(row)).count();
     let (bad, late) = (of(&|row| cell(row, "error") == "CHECK CONDITION"), of(&|row| cell(row, "timed_out") == "true"));
-    // What was tried again: the same blocks in two commands.
+    // Retries: the same blocks in two commands.
     let again = ours.iter().filter(|(key, _)| !key[2].is_empty()).count();
     println!("{} commands, {bad} medium errors, {late} not answered in time, {again} different", other.len());
     ensure!(bad > 0 && late > 0, "{bad} errors and {late} timeouts: {ours:#?}");
@@ -146,11 +146,11 @@ pub fn errors() -> Result<()> {
 /// How many errors are forced.
 const ERRORS: usize = 200;
 
-/// Errors of these commands, each with its word in both, and what else the driver sent meanwhile: the same.
+/// Errors of these commands, each with its text in both, and the other commands of the driver meanwhile: the same.
 fn same_errors(both: &Both, name: &str, error: &str) -> Result<()> {
     let seen = Windows::of(&both.spans.0, &both.spans.1)?;
     let columns = ["protocol", "name", "lba", "blocks", "bytes", "error"];
-    // NVMe's event has no size, which only a request of the block layer tells: commands of the admin queue have none.
+    // NVMe's event has no size, which only a request of the block layer gives: commands of the admin queue have none.
     let sized = |rows: &[Row]| -> Vec<Row> {
         let of_request = |row: &Row| !cell(row, "lba").is_empty();
         let without = |row: &Row| row.clone().into_iter().chain([("bytes".to_owned(), String::new())]).collect();
@@ -179,11 +179,11 @@ pub fn nvme_errors() -> Result<()> {
     let bad = BTreeMap::from([("data".to_string(), vec![4660])]);
     let config = Config { disks: vec![disk], bad, files: vec![(fathom(), "/fathom".into())], ..Config::default() };
     let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
-    // The kernel would try each one again.
+    // Otherwise the kernel would retry each one.
     sh(&mut guest, "echo 0 >/sys/module/nvme_core/parameters/max_retries")?;
     let read =
         |skip: u32| format!("dd if=/dev/disk/data of=/dev/null bs=4096 iflag=direct count=1 skip={skip} 2>/dev/null");
-    // Block 582 of 4096 bytes holds the bad one of 512.
+    // Block 582 of 4096 bytes contains the bad block of 512.
     let script = format!(
         "{good}\ni=0 failed=0\nwhile [ $i -lt {ERRORS} ]; do\n  {bad} || failed=$((failed + 1))\n  i=$((i + 1))\ndone\n\
          echo $failed >/failed\necho 1 >/sys/class/nvme/nvme0/reset_controller\n{good}\n",
@@ -202,15 +202,15 @@ pub fn nvme_errors() -> Result<()> {
     Ok(())
 }
 
-/// Writes that a disk does not answer in time: the driver aborts some and then resets the controller. No event tells of the time that is over;
-/// what the driver does about it shows in its own commands. QEMU's disk ends what is on its way before it is reset, so that no write fails.
+/// Writes that a disk does not answer in time: the driver aborts some and then resets the controller. No event reports the timeout; the
+/// driver's reaction shows in its own commands. QEMU's disk completes requests in flight before it is reset, so no write fails.
 pub fn nvme_timeouts() -> Result<()> {
     const WRITERS: usize = 8;
     let disk = Disk { name: "data".into(), bus: Bus::Nvme, bytes: 128 << 20, ext4: false };
     let slow = BTreeMap::from([("data".to_string(), 1024)]);
     let config = Config { disks: vec![disk], slow, files: vec![(fathom(), "/fathom".into())], ..Config::default() };
     let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
-    // The disk takes a write every four seconds, so that one that was aborted is still there when its time is over again. None is tried again.
+    // The disk accepts a write every four seconds, so that an aborted one is still there when its time is over again. None is retried.
     sh(
         &mut guest,
         "echo 0 >/sys/module/nvme_core/parameters/max_retries; echo 3000 >/sys/block/nvme0n1/queue/io_timeout",
@@ -248,8 +248,8 @@ pub fn nvme_timeouts() -> Result<()> {
     Ok(())
 }
 
-/// Commands that the SD card does not know, and so never answers; reads beyond its end, which its status tells; and its controller's driver
-/// bound anew, which sets the card up from the start.
+/// Commands that the SD card does not know, and so never answers; reads beyond its end, which its status reports; and rebinding its
+/// controller's driver, which sets the card up from the start.
 pub fn mmc_errors() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = folder.path().join("mmc_errors");
@@ -287,7 +287,8 @@ fn agree(bus: Bus) -> Result<()> {
     sh(&mut guest, "mount -t ext4 /dev/disk/data /mnt && sync")?;
     let both = Both::recorded(&mut guest, "/fathom workload sqlite --op insert --rows 25 --dir /mnt")?;
     let Both { commands: (commands, other), spans: (spans, others), links: (links, others_links) } = both;
-    // eBPF began before ftrace did, and ended after it: compared is what both saw, from ftrace's first to its last of a disk.
+    // eBPF started before ftrace, and ended after it: the comparison covers what both saw, from ftrace's first to its last
+    // span of a disk.
     let seen = Windows::of(&spans, &others)?;
     let wrong = differences(
         &counted(&commands, seen.ebpf, &["protocol", "name", "lba", "blocks", "bytes", "error"]),
@@ -310,7 +311,7 @@ fn agree(bus: Bus) -> Result<()> {
     let wrong =
         differences(&counted(&disks(&spans), seen.ebpf, &columns), &counted(&disks(&others), seen.ftrace, &columns));
     ensure!(wrong.is_empty(), "bios, requests and commands: {wrong:#?}");
-    // Links between them, by what they join: as many as eBPF's, all but one in a hundred.
+    // Links between them, by what they join: the same number as eBPF's, except for one in a hundred.
     let joins = |spans: &[Row], links: &[Row], window| -> BTreeMap<Vec<String>, i64> {
         let by_id: BTreeMap<&str, &Row> = spans.iter().map(|row| (cell(row, "id"), row)).collect();
         let mut counts = BTreeMap::new();

@@ -1,13 +1,13 @@
-//! Our congestion controls beside the kernel's modules of the same names, in Debian's stock kernel.
+//! Our congestion controls compared with the kernel's modules of the same names, in Debian's stock kernel.
 //!
 //! Both run over the same emulated link, one after the other, and their windows are compared cycle by cycle: a cycle is the
-//! growth from one reduction to the next. Why cycles and not the whole curves: the guest is emulated in software, and a host
-//! that is busy for 50 ms drops a packet more or less; from there two curves of the very same code are out of step and
-//! their difference says nothing. What an algorithm decides is what it leaves after a loss and how the window grows from
-//! there until the next. The sender looks every 10 ms of the guest's own clock: where it did not for [`STALL`], the guest stood
-//! still, and the cycle is not counted, whatever it was like. Where that leaves too few, or two flows differ by more than they
-//! may, another pair is sent and the cycles of all are judged together, by the same bounds: chance shrinks with more cycles, a
-//! difference of the algorithms does not.
+//! growth from one reduction to the next. Cycles are compared instead of whole curves because the guest is emulated in
+//! software, and a host that is busy for 50 ms causes one packet drop more or less; from there two curves of the very same code
+//! are out of step and their difference is meaningless. An algorithm decides how much of the window remains after a loss and
+//! how it grows from there until the next. The sender samples every 10 ms of the guest's own clock: where it did not for
+//! [`STALL`], the guest stalled, and the cycle is not counted, whatever it was like. If that leaves too few, or two flows
+//! differ by more than allowed, another pair is sent and the cycles of all are judged together, by the same bounds: chance
+//! shrinks with more cycles, a difference of the algorithms does not.
 
 use super::{program, sh};
 use anyhow::{Context, Result, ensure};
@@ -18,8 +18,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// Three hosts in a row: a sends; r is the bottleneck (4 Mb/s, a queue of 40 packets that drops what does not fit); b receives,
-/// and its acknowledgements wait 60 ms in r. So slow that an emulated machine keeps up: 345 segments a second, 21 of them
-/// under way before the queue. Segments stay single, as a queue that counts packets needs.
+/// and its acknowledgements wait 60 ms in r. So slow that an emulated machine keeps up: 345 segments a second, 21 of them in
+/// flight before the queue. Segments are not aggregated, as required by a queue that counts packets.
 const LINK: &str = "
 for n in a r b; do ip netns add $n; ip -n $n link set dev lo up; done
 ip link add name ar netns a type veth peer name ra netns r
@@ -38,38 +38,38 @@ ip netns exec b /bulk receive 5001 >/dev/null 2>&1 &
 const MODULES: [&str; 5] = ["veth", "sch_netem", "tcp_bic", "tcp_htcp", "tcp_westwood"];
 /// A westwood cycle takes five seconds here.
 const SECONDS: u32 = 35;
-/// Cycles that are shorter, milliseconds, are the kernel's recovery in parts, not growth.
+/// Shorter cycles, in milliseconds, are parts of the kernel's recovery, not growth.
 const SHORTEST: u32 = 500;
-/// Between two readings, milliseconds: a guest that stood still for so long has dropped a packet more or less.
+/// Milliseconds between two samples: a guest that stalled for this long has dropped a packet more or less.
 const STALL: u32 = 50;
-/// Fewer cycles than this tell nothing.
+/// Fewer cycles than this prove nothing.
 const FEWEST: usize = 3;
-/// So many pairs of flows are sent at most.
+/// The most pairs of flows that are sent.
 const TRIES: usize = 3;
 /// Points of a mean cycle.
 const POINTS: usize = 50;
 
-/// A cycle counts if its first and its last window are within this share of the flow's median ones: the others are the kernel's
-/// recovery in parts, or were cut short by a loss of its own.
+/// A cycle counts if its first and its last window are within this share of the flow's median ones. The other cycles are
+/// partial recoveries of the kernel, or were cut short by a loss of its own.
 const ALIKE: f64 = 0.2;
 
 /// How far above its start a window still counts as just begun, segments.
 const BEGUN: f64 = 6.0;
 
 /// How far ours may be from the module's. In five guests, on a host with more than twenty busy processes for its two cores, two
-/// flows of the same module differed by up to 0.06 in area (0.02 for htcp and westwood), by up to 1.01 in segments, and bic's
-/// pace by up to 1.2.
+/// flows of the same module differed by up to 0.06 in area (0.02 for htcp and westwood), by a factor of up to 1.01 in segments,
+/// and bic's pace by a factor of up to 1.2.
 struct Bound {
     name: &'static str,
-    /// What a loss leaves of the window, difference.
+    /// Share of the window that remains after a loss: difference.
     left: f64,
     /// Area between the mean cycles, as a share of the area under the module's.
     area: f64,
     /// Segments delivered in a cycle, ratio either way.
     segments: f64,
-    /// Segments delivered for one by which the window grew, in the beginning of cycles, ratio either way. It tells more of bic,
-    /// whose window hardly moves for most of a cycle and leaps in the end; how far it leaps before the queue's drops are
-    /// noticed is chance, so `segments` is not looked at there.
+    /// Segments delivered per segment of window growth at the beginning of cycles, ratio either way. More meaningful for bic,
+    /// whose window hardly moves for most of a cycle and leaps at the end; how far it leaps before the queue's drops are
+    /// noticed is chance, so `segments` is not compared there.
     pace: f64,
 }
 
@@ -85,7 +85,7 @@ pub fn trajectories() -> Result<()> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/bulk.c");
     run(Command::new("cc").args(["-O2", "-static", "-o"]).arg(&bulk).arg(source))?;
     let (ip, tc) = (program("ip")?, program("tc")?);
-    // The guest's shell has an ip of its own, which knows no namespaces.
+    // The guest's shell has a built-in ip that does not support namespaces.
     let prelude = format!("set -e\nip() {{ {} \"$@\"; }}\ntc() {{ {} \"$@\"; }}\n", ip.display(), tc.display());
     let config = Config {
         modules: MODULES.iter().map(ToString::to_string).collect(),
@@ -129,7 +129,7 @@ pub fn trajectories() -> Result<()> {
         }
     }
     ensure!(wrong.is_empty(), "{wrong}");
-    // What the module was is not ours, and what was ours is gone.
+    // The kernel's own module is still there, and ours is gone.
     let left = sh(&mut guest, "cat /proc/sys/net/ipv4/tcp_available_congestion_control")?;
     ensure!(left.contains("westwood") && !left.contains("fathom"), "{left}");
     Ok(())
@@ -149,7 +149,7 @@ impl Bound {
     }
 }
 
-/// What the sender's TCP said at one moment.
+/// State of the sender's TCP at one moment.
 struct Sample {
     ms: u32,
     window: f64,
@@ -167,7 +167,7 @@ fn samples(text: &str) -> Result<Vec<Sample>> {
     text.lines().map(|l| line(l).with_context(|| format!("no sample: {l}"))).collect()
 }
 
-/// Puts a flow behind others. The gap between two counts as a stall, so that no cycle begins in one and ends in the next.
+/// Appends a flow to others. The gap between two counts as a stall, so that no cycle begins in one and ends in the next.
 fn append(flows: &mut Vec<Sample>, flow: Vec<Sample>) {
     let after = flows.last().map_or(0, |last| last.ms + 10 * STALL);
     flows.extend(flow.into_iter().map(|s| Sample { ms: s.ms + after, ..s }));
@@ -178,22 +178,22 @@ fn append(flows: &mut Vec<Sample>, flow: Vec<Sample>) {
 struct TooFew {
     /// Cycles that count.
     left: usize,
-    /// Cycles in which the guest stood still.
+    /// Cycles during which the guest stalled.
     spoiled: usize,
 }
 
 /// A flow's cycles.
 struct Cycles {
-    /// What a loss left of the window, median.
+    /// Share of the window that remained after a loss, median.
     left: f64,
-    /// Segments delivered for a segment by which the window grew.
+    /// Segments delivered per segment of window growth.
     segments: f64,
-    /// The same until the window is [`BEGUN`] above its start, over the cycles that came so far step by step.
+    /// The same until the window is [`BEGUN`] above its start, over the cycles that reach that step by step.
     pace: f64,
     /// The window through a cycle, median over the cycles at each point.
     mean: Vec<f64>,
     count: usize,
-    /// Those that are not counted, since the guest stood still.
+    /// Cycles that are not counted because the guest stalled.
     spoiled: usize,
 }
 
@@ -223,7 +223,7 @@ impl Cycles {
                     cycles.extend(from.take().map(|from| &samples[from..=n]));
                 }
                 (false, true) => {
-                    // A reduction that the kernel found to be a mistake and took back is none.
+                    // A reduction that the kernel undid as spurious does not count.
                     let reduced = before.take().filter(|_| !stalled(pair));
                     left.extend(reduced.map(|b| pair[1].window / b).filter(|l| *l < 1.0));
                     from = Some(n + 1);
@@ -266,14 +266,15 @@ impl Cycles {
     }
 }
 
-/// The part of a cycle in which the window is not yet [`BEGUN`] above its start; `None` if it is all of it, or a leap.
+/// The part of a cycle in which the window is not yet [`BEGUN`] above its start; `None` if that is the whole cycle, or
+/// if the window leaps.
 fn beginning(cycle: &[Sample]) -> Option<&[Sample]> {
     let end = cycle.iter().position(|s| s.window > cycle[0].window + BEGUN)?;
     let begun = &cycle[..end];
     (begun[end - 1].window >= cycle[0].window + BEGUN / 2.0).then_some(begun)
 }
 
-/// Segments delivered for one by which the window grew, over all of these parts.
+/// Segments delivered per segment of window growth, over all of these parts.
 fn per_growth(parts: &[&[Sample]]) -> f64 {
     let sum = |of: fn(&Sample) -> f64| -> f64 { parts.iter().map(|p| of(&p[p.len() - 1]) - of(&p[0])).sum() };
     sum(|s| s.delivered) / sum(|s| s.window)
@@ -286,7 +287,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some(if values.len() % 2 == 1 { upper } else { f64::midpoint(values[middle - 1], upper) })
 }
 
-/// A flow whose window grows from 20 segments to 40 in two seconds, again and again; it is not read for 100 ms from each stall on.
+/// A flow whose window grows from 20 segments to 40 in two seconds, again and again; no samples for 100 ms from each stall on.
 fn sawtooth(stalls: &[u32]) -> Vec<Sample> {
     let ms = (0..30_000).step_by(10).filter(|ms| !stalls.iter().any(|at| (*at..at + 100).contains(ms)));
     ms.map(|ms| {
@@ -298,7 +299,7 @@ fn sawtooth(stalls: &[u32]) -> Vec<Sample> {
     .collect()
 }
 
-/// Without a guest: cycles with a stall do not count, and what is too little says why.
+/// Without a guest: cycles with a stall do not count, and too few cycles are reported with the reason.
 pub fn stalls_are_left_out() -> Result<()> {
     let clean = Cycles::new(&sawtooth(&[])).map_err(|few| anyhow::anyhow!("{few:?}"))?;
     ensure!(clean.spoiled == 0 && clean.count >= 12, "{clean}");

@@ -1,4 +1,4 @@
-//! A guest as a device: booted for what is done on it, and gone with it.
+//! A guest as a device: booted for one command, and shut down after it.
 
 use super::scenario::messages;
 use anyhow::{Context, Result, ensure};
@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-/// Fathom in that folder, whose user keeps kernels where the tests do.
+/// Runs Fathom in that folder, with a kernel cache that contains the tests' kernels.
 fn run(folder: &Path, words: &[&str]) -> Result<Output> {
     let kernels = folder.join("cache/fathom");
     if !kernels.exists() {
@@ -23,14 +23,14 @@ fn run(folder: &Path, words: &[&str]) -> Result<Output> {
     Ok(command.current_dir(folder).env("XDG_CACHE_HOME", folder.join("cache")).args(words).output()?)
 }
 
-/// What it prints, if it ends well.
+/// Returns what it prints to stdout if it succeeds.
 fn well(folder: &Path, words: &[&str]) -> Result<String> {
     let output = run(folder, words)?;
     ensure!(output.status.success(), "{words:?}: {}: {}", output.status, messages(&output));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A recording on it is here, with the guest's facts.
+/// A recording on the guest is stored here, with the guest's facts.
 pub fn recorded() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let load = ["fathom", "workload", "sqlite", "--op", "insert", "--rows", "10", "--dir", "/mnt"];
@@ -46,7 +46,7 @@ pub fn recorded() -> Result<()> {
     Ok(())
 }
 
-/// A benchmark runs on its disk, a network run in it, and a command with its streams and status.
+/// A benchmark runs on the guest's disk, a network run in it, and a command with its streams and status.
 pub fn measured() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let device = ["--device", "lab:virtio-ext4"];
@@ -74,7 +74,7 @@ pub fn measured() -> Result<()> {
     Ok(())
 }
 
-/// A guest is the server, for this machine and for another guest; the settings behind its name are in force.
+/// A guest is the server, for this machine and for another guest; the settings that its name implies are in force.
 pub fn server() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let bits = |words: &[&str]| -> Result<f64> {
@@ -91,7 +91,7 @@ pub fn server() -> Result<()> {
     Ok(())
 }
 
-/// `fathom net serve` on a free port, which ends with this.
+/// `fathom net serve` on a free port; killed when dropped.
 struct Serve(Child);
 
 impl Serve {
@@ -103,7 +103,7 @@ impl Serve {
 
 impl Drop for Serve {
     fn drop(&mut self) {
-        // Both fail only if it has ended.
+        // Both fail only if it has already exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

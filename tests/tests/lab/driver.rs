@@ -1,5 +1,5 @@
-//! Commands of drivers, beside what the kernel's own trace events say of them. Both clocks are CLOCK_BOOTTIME, so that the
-//! events of just the recording's window are taken.
+//! Driver commands compared with the kernel's own trace events. Both clocks are CLOCK_BOOTTIME, so that only the events of
+//! the recording's window are compared.
 
 use super::sh;
 use anyhow::{Context, Result, ensure};
@@ -12,11 +12,11 @@ use std::path::Path;
 const ROWS: u32 = 20;
 const TRACING: &str = "/sys/kernel/tracing";
 
-/// Times of each command, by what tells one from the other.
+/// Number of commands by key.
 type Counts = BTreeMap<String, u64>;
 
-/// Lets the kernel trace these events while a program is recorded: `show --json`, the archive's commands, and the events
-/// of the window, each as its name and what follows it.
+/// Has the kernel trace these events while a program is recorded. Returns `show --json`, the archive's commands, and the
+/// events of the window, each as its name and the text after it.
 fn both(guest: &mut Guest, events: &[&str], program: &str) -> Result<Recorded> {
     sh(guest, &format!("mount -t tracefs none {TRACING} 2>/dev/null; echo boot > {TRACING}/trace_clock"))?;
     sh(guest, &format!("echo > {TRACING}/trace; echo 4096 > {TRACING}/buffer_size_kb; sync"))?;
@@ -51,7 +51,7 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// The kernel's events of that name, counted by what `key` reads in them.
+    /// Counts the kernel's events of that name by the key that `key` parses from them.
     fn kernel(&self, event: &str, key: impl Fn(&str) -> String) -> Counts {
         let mut counts = Counts::new();
         let own = self.events.iter().filter(|(name, _)| name == event);
@@ -65,7 +65,7 @@ impl Recorded {
         counts
     }
 
-    /// Every command is some recorded request's, and ended.
+    /// Every command belongs to a recorded request, and completed.
     fn all_linked(&self) -> Result<()> {
         let loose = self.commands.iter().find(|row| row["command"].is_empty() || row["end_ns"].is_empty());
         ensure!(loose.is_none(), "{loose:?}\n{}", self.text);
@@ -75,17 +75,17 @@ impl Recorded {
     }
 }
 
-/// The word behind `name=`.
+/// Returns the word after `name=`.
 fn word<'a>(text: &'a str, name: &str) -> &'a str {
     let from = text.find(&format!("{name}=")).map_or(text.len(), |at| at + name.len() + 1);
     text[from..].split([' ', ')']).next().unwrap_or_default()
 }
 
-/// `cmnd=(WRITE_10 lba=2048 txlen=8 … raw=2a 00 …)` as `WRITE(10) 2048 + 8`.
+/// Formats `cmnd=(WRITE_10 lba=2048 txlen=8 … raw=2a 00 …)` as `WRITE(10) 2048 + 8`.
 fn scsi(text: &str) -> String {
     let Some((_, command)) = text.split_once("cmnd=(") else { return text.into() };
     let name = command.split(' ').next().unwrap_or_default();
-    // The kernel has no length in the name of SYNCHRONIZE CACHE(10).
+    // The kernel's name of SYNCHRONIZE CACHE(10) has no length.
     let name = match name {
         "SYNCHRONIZE_CACHE" => "SYNCHRONIZE CACHE(10)".into(),
         _ => match name.rsplit_once('_') {
@@ -127,7 +127,7 @@ fn scsi_matches(guest: &mut Guest) -> Result<()> {
     let syncs = kernel.get("SYNCHRONIZE CACHE(10)").copied().unwrap_or(0);
     ensure!(syncs > u64::from(ROWS), "{kernel:#?}");
     ensure!(recorded.text.contains("\nDriver commands\n"), "{}", recorded.text);
-    // What was sent for the requests is what was issued: none twice, none without a command.
+    // The commands sent for the requests are the requests issued: none twice, none without a command.
     let total = number(&recorded.summary, "/device_commands/total")?;
     near("commands", total, recorded.commands.len() as f64)?;
     errors(guest)?;
@@ -135,7 +135,7 @@ fn scsi_matches(guest: &mut Guest) -> Result<()> {
     Ok(())
 }
 
-/// scsi_debug's medium errors, in ten blocks from its block 4660, and commands that it never answers.
+/// scsi_debug's medium errors, in ten blocks from its block 4660, and commands that it never completes.
 fn errors(guest: &mut Guest) -> Result<()> {
     let disk = "for d in /sys/block/sd*; do grep -q scsi_debug $d/device/model && basename $d; done";
     let name = sh(guest, disk)?.trim().to_string();
@@ -159,7 +159,7 @@ fn errors(guest: &mut Guest) -> Result<()> {
     ensure!(ours == expected, "ours {ours:#?}\nthe kernel's {failed:#?}\n{}", recorded.text);
     ensure!(recorded.text.contains("x MEDIUM ERROR (11/00)"), "{}", recorded.text);
 
-    // Every third command is never answered.
+    // Every third command is never completed.
     options(guest, "echo 4 > opts; echo 3 > every_nth")?;
     let recorded = both(guest, &SCSI, &read(0, 6))?;
     options(guest, "echo 0 > every_nth; echo 0 > opts")?;
@@ -170,7 +170,8 @@ fn errors(guest: &mut Guest) -> Result<()> {
     Ok(())
 }
 
-/// Reads of bad blocks, each of which fails. Every error is there, and the SCSI device's own counts of commands and errors are ours.
+/// Reads of bad blocks, each of which fails. Every error is recorded, and the SCSI device's own counts of commands and errors equal
+/// ours.
 pub fn every_disk_error_appears() -> Result<()> {
     const ERRORS: u32 = 200;
     const COUNTERS: [&str; 3] = ["iorequest_cnt", "iodone_cnt", "ioerr_cnt"];
@@ -180,7 +181,7 @@ pub fn every_disk_error_appears() -> Result<()> {
     let disk = "for d in /sys/block/sd*; do grep -q scsi_debug $d/device/model && basename $d; done";
     let name = sh(&mut guest, disk)?.trim().to_string();
     sh(&mut guest, "echo 2 > /sys/bus/pseudo/drivers/scsi_debug/opts")?;
-    // Block 582 of 4096 bytes holds the first bad one of 512.
+    // Block 582 of 4096 bytes contains the first bad block of 512.
     let counters = COUNTERS.map(|counter| format!("/sys/block/{name}/device/{counter}")).join(" ");
     let script = format!(
         "#!/bin/sh\ncat {counters} > /before\ni=0 failed=0\nwhile [ $i -lt {ERRORS} ]; do\n  \
@@ -210,7 +211,7 @@ pub fn every_disk_error_appears() -> Result<()> {
         "{failed} reads failed, {errors} errors are recorded of {} commands; the device counts {counted:?}",
         own.len()
     );
-    // The kernel may try one again, which fails again.
+    // The kernel may retry a read, which fails again.
     ensure!(errors >= ERRORS.into(), "{errors} of {ERRORS} errors are recorded\n{text}");
     ensure!(own.iter().all(|row| !row["error"].is_empty() && !row["end_ns"].is_empty()), "{text}");
     let ours = own.len() as u64;
@@ -219,7 +220,7 @@ pub fn every_disk_error_appears() -> Result<()> {
     Ok(())
 }
 
-/// `cmd=(nvme_cmd_write slba=2048, len=7, …)` as `Write 2048 + 8`.
+/// Formats `cmd=(nvme_cmd_write slba=2048, len=7, …)` as `Write 2048 + 8`.
 fn nvme(text: &str) -> String {
     let Some((_, command)) = text.split_once("cmd=(") else { return text.into() };
     let (slba, len) = (word(command, "slba"), word(command, "len").trim_end_matches(','));
@@ -256,7 +257,7 @@ pub fn nvme_matches_the_kernel() -> Result<()> {
     Ok(())
 }
 
-/// `mmc0: start struct mmc_request[…]: cmd_opcode=25 … blocks=8 block_size=512 blk_addr=2048 …` as `CMD25 2048 + 8`.
+/// Formats `mmc0: start struct mmc_request[…]: cmd_opcode=25 … blocks=8 block_size=512 blk_addr=2048 …` as `CMD25 2048 + 8`.
 fn mmc(text: &str) -> String {
     match word(text, "cmd_opcode") {
         code @ ("17" | "18" | "24" | "25") => {
@@ -291,7 +292,7 @@ pub fn mmc_matches_the_kernel() -> Result<()> {
     ensure!(ours == kernel, "ours {ours:#?}\nthe kernel's {kernel:#?}\n{}", recorded.text);
     ensure!(recorded.summary["completeness"]["state"] == "checked", "{:#}", recorded.summary["completeness"]);
     near("INSERTs", number(shape(&recorded.summary, "INSERT")?, "/count")?, ROWS.into())?;
-    // What moves data is a request's, each one's once; what the core sends by itself is none's.
+    // Each command that moves data belongs to one request; commands that the core sends by itself belong to none.
     let (data, own): (Vec<_>, Vec<_>) = recorded.commands.iter().partition(|row| !row["blocks"].is_empty());
     let loose =
         data.iter().find(|row| row["command"].is_empty() || row["confidence"] != "exact" || row["disk"].is_empty());
@@ -307,8 +308,8 @@ pub fn mmc_matches_the_kernel() -> Result<()> {
     card_got_the_same(&recorded, &std::fs::read_to_string(&log)?)
 }
 
-/// What the card itself got, in its order: CMD12, which ends a transfer, and CMD55, which precedes another, belong to a command of the
-/// driver's and are none.
+/// Compares with the commands that the card itself received, in order: CMD12, which ends a transfer, and CMD55, which precedes another
+/// command, are part of a command of the driver's and do not count.
 fn card_got_the_same(recorded: &Recorded, log: &str) -> Result<()> {
     // `sdcard_normal_command SD WRITE_MULTIPLE_BLOCK/ CMD25 arg 0x00012c00 (mode transfer, state transfer)`
     let command = |line: &str| -> Option<(u8, u64)> {
@@ -317,14 +318,14 @@ fn card_got_the_same(recorded: &Recorded, log: &str) -> Result<()> {
         Some((code.trim().parse().ok()?, u64::from_str_radix(rest.split(' ').next()?, 16).ok()?))
     };
     let data = |code: u8| [17, 18, 24, 25].contains(&code);
-    // Of an argument that is no address this looks at none.
+    // An argument that is not an address is ignored.
     let plain = |(code, argument): (u8, u64)| (code, if data(code) { argument } else { 0 });
     let card: Vec<_> = log.lines().filter_map(command).map(plain).filter(|(c, _)| ![12, 55].contains(c)).collect();
     let mut rows: Vec<_> = recorded.commands.iter().collect();
     rows.sort_by_key(|row| row["start_ns"].parse::<u64>().unwrap_or(0));
     let ours = rows.iter().map(|row| -> Result<(u8, u64)> {
         let code = row["name"].split(' ').next().unwrap_or_default().trim_start_matches("CMD").parse()?;
-        // A card of this size counts bytes.
+        // A card of this size is addressed in bytes.
         Ok((code, row["lba"].parse::<u64>().map_or(0, |lba| lba * 512)))
     });
     let ours = ours.collect::<Result<Vec<_>>>()?;

@@ -1,5 +1,5 @@
-//! The emulated link beside the kernel's own, netem, in one guest: the same delays, rate and loss, asked of both by the same
-//! program. The guest is emulated in software, so that its times say what happens and nothing about speed.
+//! The emulated link compared with the kernel's netem, in one guest: the same delays, rate and loss, measured over both by
+//! the same program. The guest is emulated in software, so that its times show behavior and not speed.
 
 use super::guest;
 use anyhow::{Context, Result, bail, ensure};
@@ -7,10 +7,11 @@ use lab::guest::Guest;
 use serde_json::Value;
 
 const DELAYS_MS: [u32; 6] = [0, 2, 4, 8, 16, 32];
-/// The other end over netem, on the loopback device.
+/// A run to the other end over netem, on the loopback device.
 const NETEM: &str = "/fathom net run 127.0.0.1:7100 --lines";
 
-/// A command of the guest. Its shell prefers busybox's own `tc`, whatever the path; programs that it starts go by the path.
+/// Runs a command in the guest. Its shell prefers busybox's own `tc`, whatever the path; programs that it starts use the
+/// path.
 fn sh(guest: &mut Guest, command: &str) -> Result<String> {
     let tc = super::program("tc")?;
     let command = match command.strip_prefix("tc ") {
@@ -20,19 +21,20 @@ fn sh(guest: &mut Guest, command: &str) -> Result<String> {
     super::sh(guest, &format!("export PATH=/usr/sbin:/sbin:$PATH; {command}"))
 }
 
-/// One metric of the lines of a run.
+/// Returns one metric from the lines of a run.
 fn metric(lines: &str, name: &str) -> Result<f64> {
     let mut values = lines.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
     let found = values.find(|v| v["metric"] == name).with_context(|| format!("no {name} in {lines}"))?;
     found["v"].as_f64().with_context(|| format!("{name} is no number"))
 }
 
-/// netem's options; every packet on the loopback device passes it once, so a round trip passes it twice.
+/// Runs over netem with these options; every packet on the loopback device passes it once, so a round trip passes it
+/// twice.
 fn over_netem(guest: &mut Guest, netem: &str, words: &str) -> Result<String> {
     Ok(over_netem_counted(guest, netem, words)?.0)
 }
 
-/// The lines, and what netem counted: bytes and packets of both directions.
+/// Returns the lines, and netem's counters: bytes and packets of both directions.
 fn over_netem_counted(guest: &mut Guest, netem: &str, words: &str) -> Result<(String, f64, f64)> {
     sh(guest, &format!("tc qdisc replace dev lo root netem limit 100000 {netem}"))?;
     let lines = sh(guest, &format!("{NETEM} {words}"));
@@ -44,19 +46,20 @@ fn over_netem_counted(guest: &mut Guest, netem: &str, words: &str) -> Result<(St
     Ok((lines?, bytes, packets))
 }
 
-/// The lines of a trial over ours. In a guest it may be late: it then fails, and its lines say what was measured all the same.
+/// Returns the lines of a trial over our link. In a guest the link may be late: the trial then fails, but its lines still
+/// contain the measurement.
 fn over_ours(guest: &mut Guest, words: &str) -> Result<String> {
     sh(guest, &format!("/fathom net trial {words} || true"))
 }
 
-/// Mb/s of payload over 10 Mb/s, netem's and ours, against arithmetic. A packet of 1,500 bytes carries 1,448 of payload (IPv4 20, TCP 20,
-/// timestamps 12). Ours counts its 1,500 bytes, in each direction for itself; netem counts 1,514, with the Ethernet header, and on the
-/// loopback device both directions share its rate: for every other packet an acknowledgement of 66 bytes. That this is so, netem's own
-/// counters say.
+/// Mb/s of payload over 10 Mb/s, netem's and ours, compared with arithmetic. A packet of 1,500 bytes carries 1,448 of payload (IPv4 20,
+/// TCP 20, timestamps 12). Our link counts its 1,500 bytes, separately for each direction; netem counts 1,514, with the Ethernet header,
+/// and on the loopback device both directions share its rate: for every other packet an acknowledgement of 66 bytes. netem's own counters
+/// confirm this.
 ///
 /// Both have a round trip of 16 ms, in which 10 Mb/s are 14 packets: slow start, from 10 on, takes fewer than ten, 2 % of 8 s. Nothing may
-/// be faster than arithmetic but for what was on its way when the clock began, two tenths of a second's worth at most. A busy host and an
-/// emulated clock only take away: the best of three trials counts.
+/// be faster than arithmetic except for what was in flight when the clock started, at most two tenths of a second's worth. A busy host and
+/// an emulated clock only lower the result: the best of three trials counts.
 fn at_10_mbit(guest: &mut Guest) -> Result<(f64, f64)> {
     const PAYLOAD: f64 = 1448.0;
     const DATA: f64 = 1514.0;
@@ -114,7 +117,7 @@ pub fn agrees() -> Result<()> {
     let (netem, ours) = at_10_mbit(&mut guest)?;
     println!("\n10 Mb/s, 8 ms: {:.2} Mb/s of payload over netem, {:.2} over ours", netem / 1e6, ours / 1e6);
 
-    // 5 % of 2,000 packets: 100, and five standard deviations are 49.
+    // 5 % of 2,000 packets is 100, and five standard deviations are 49.
     let words = "--udp --rate 2M --packet 1000 --duration 8";
     let netem = metric(&over_netem(&mut guest, "loss 5%", words)?, "loss.up")?;
     let lines = over_ours(&mut guest, "--loss 5%/0 --direction up --udp 2M --duration 8")?;

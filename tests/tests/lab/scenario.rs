@@ -1,4 +1,4 @@
-//! `fathom lab` through the program: what it lists, what a run brings back, and what it says where it cannot run.
+//! `fathom lab` through the program: what it lists, what a run returns, and its messages where it cannot run.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::contracts::hold;
@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// `fathom lab` with these words, in that folder, with the tests' kernels.
+/// Returns `fathom lab` with these arguments, in that folder, with the tests' kernels.
 pub fn lab(folder: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(fathom());
     command.current_dir(folder).arg("lab").args(words);
@@ -27,7 +27,7 @@ pub fn messages(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Runs it with `--json`: its exit status, and what it printed.
+/// Runs it with `--json`; returns its exit status and its output.
 fn result(folder: &Path, words: &[&str]) -> Result<(Option<i32>, Value)> {
     let output = lab(folder, words).arg("--json").output()?;
     let line = serde_json::from_slice(&output.stdout).with_context(|| messages(&output))?;
@@ -35,8 +35,8 @@ fn result(folder: &Path, words: &[&str]) -> Result<(Option<i32>, Value)> {
     Ok((output.status.code(), line))
 }
 
-/// 25 INSERTs in the guest are 25 here, each with its way down to the disk of that driver. QEMU's SD card has no cache, so that none is
-/// flushed.
+/// 25 INSERTs in the guest are 25 in the recording, each traced down to the disk of that driver. QEMU's SD card has no cache, so that
+/// nothing is flushed.
 pub fn insert(scenario: &str, disk: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let way = if scenario == "scsi-ext4" { "inside" } else { "uprobe" };
@@ -66,7 +66,7 @@ pub fn scsi() -> Result<()> {
     insert("scsi-ext4", "sda")
 }
 
-/// That the load's process, which a static shell started, was probed that way.
+/// Checks that the load's process, which a static shell started, was probed that way.
 fn probed(summary: &Value, way: &str) -> Result<()> {
     let fact = summary["environment"]["sqlite.probes"]["value"].as_str().unwrap_or_default();
     ensure!(fact == way || way == "uprobe" && fact.starts_with("uprobes"), "{fact}: {:#}", summary["coverage"]);
@@ -77,14 +77,14 @@ fn probed(summary: &Value, way: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether there is what an arm64 guest needs: its QEMU, and Fathom's program for it (`make aarch64`).
+/// Whether the prerequisites of an arm64 guest are installed: QEMU, and Fathom's program for arm64 (`make aarch64`).
 pub fn aarch64() -> Result<(), String> {
     installed("qemu-system-aarch64")?;
     Arch::Aarch64.program(&fathom()).map(drop).map_err(|why| why.to_string())
 }
 
-/// 25 INSERTs on an arm64 kernel, recorded by the program for aarch64: each of them, and as many bytes as the guest's own kernel counts for its
-/// disk from before them to after (Documentation/admin-guide/iostats.rst: sectors of 512 bytes).
+/// 25 INSERTs on an arm64 kernel, recorded by the program for aarch64: each of them, and as many bytes as the guest's own kernel counts for
+/// its disk between before and after them (Documentation/admin-guide/iostats.rst: sectors of 512 bytes).
 fn arm64_on(scenario: &str, disk: &str, probes: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let counters = |to: &str| format!("sync; cat /sys/block/{disk}/stat >/share/{to}; uname -m >/share/machine");
@@ -97,7 +97,7 @@ fn arm64_on(scenario: &str, disk: &str, probes: &str) -> Result<()> {
     let made = folder.path().join("out");
     let text = |name: &str| std::fs::read_to_string(made.join(name)).with_context(|| name.to_string());
     ensure!(text("machine")?.trim() == "aarch64", "{line:#}");
-    // A probe that this kernel's verifier refuses, and other processors' do not.
+    // A probe may be rejected by this architecture's verifier and accepted by others'.
     ensure!(line["recording"]["blind"] == json!([]), "{line:#}");
     let sectors = |name: &str| -> Result<[f64; 2]> {
         let counts: Vec<f64> = text(name)?.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
@@ -112,7 +112,7 @@ fn arm64_on(scenario: &str, disk: &str, probes: &str) -> Result<()> {
         let theirs = (after[i] - before[i]) * 512.0;
         let ours = number(&summary, &format!("/device_commands/by_disk/{disk}/{name}"))?;
         println!("{name}: {ours} are recorded, {theirs} the guest's kernel counts");
-        // What was written before the first look is recorded too: a commit of the journal may come by then.
+        // Writes before the first sample of the counters are recorded too: a commit of the journal may happen by then.
         ensure!((0.0..65536.0).contains(&(ours - theirs)), "{name}: {ours}, the guest's kernel counts {theirs}");
     }
     ensure!(after[1] > before[1], "nothing was written: {before:?}, {after:?}");
@@ -131,7 +131,7 @@ pub fn mmc() -> Result<()> {
     insert("mmc-f2fs", "mmcblk0")
 }
 
-/// Each ends as it expects, with a recording of its program's statements.
+/// Each scenario ends as it expects, with a recording of its program's statements.
 pub fn every_shipped() -> Result<()> {
     let list = lab(Path::new("."), &["list", "--json"]).output()?;
     let list: Value = serde_json::from_slice(&list.stdout)?;
@@ -157,7 +157,7 @@ pub fn every_shipped() -> Result<()> {
     Ok(())
 }
 
-/// A disk whose writes fail: the program gets the error, and the recording has it.
+/// A disk whose writes fail: the program gets the error, and the recording contains it.
 pub fn errors_of_the_disk() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (status, line) = result(folder.path(), &["run", "dm-flakey-errors", "-o", "out"])?;
@@ -175,7 +175,7 @@ pub fn virtio() -> Result<()> {
     insert("virtio-ext4", "vda")
 }
 
-/// Settings arrive; a workload that fails is reported with its status, and the recording is there all the same.
+/// Settings are applied; a workload that fails is reported with its status, and the recording is still made.
 pub fn failing_workload() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let commands = "workload.commands=['echo {journal_mode} {page_size}', 'mount | grep /mnt', 'exit 3', 'echo never']";
@@ -188,7 +188,7 @@ pub fn failing_workload() -> Result<()> {
     ensure!(log.contains("wal 4096\n") && log.contains("noatime") && !log.contains("never"), "{log}");
     let coverage = show(&folder.path().join("out/trace.fathom"))?["coverage"].to_string();
     ensure!(coverage.contains("ftrace"), "{coverage}");
-    // The disk stays: ext4's magic number is at 0x438.
+    // The disk is kept: ext4's magic number is at 0x438.
     let mut magic = [0; 2];
     std::fs::File::open(folder.path().join("out/guest/data"))?.read_exact_at(&mut magic, 0x438)?;
     ensure!(magic == [0x53, 0xef], "{magic:?}");
@@ -197,7 +197,7 @@ pub fn failing_workload() -> Result<()> {
     Ok(())
 }
 
-/// What is typed is run there, and what it prints comes back.
+/// Typed commands run in the guest, and their output is returned.
 pub fn shell() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let typed = "grep /mnt /proc/mounts\nls -l /dev/disk/disk1\ntty\nfathom --version >/share/version\nexit\n";
@@ -213,7 +213,7 @@ pub fn shell() -> Result<()> {
     Ok(())
 }
 
-/// What cannot run says why, and what to do; nothing is left behind.
+/// A scenario that cannot run is reported with the reason and a remedy; nothing is left behind.
 pub fn errors() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let fails = |words: &[&str], path: Option<&str>, code: i32, parts: &[&str]| -> Result<()> {
@@ -241,7 +241,7 @@ pub fn errors() -> Result<()> {
     fails(&["run", "scsi-ext4,forward=7100"], None, 2, &["machine.forward", "lab exec"])?;
     fails(&["run", "scsi-ext4,commit=60"], None, 2, &["no setting \"commit\"", "is quoted"])?;
     fails(&["run", "scsi-ext4"], Some("/nowhere"), 1, &["qemu-system-x86_64 is not installed", "apt-get install"])?;
-    // A guest as a device: the same, before anything boots, and with one name before it.
+    // A guest as a device: the same message, before anything boots, prefixed with one name only.
     let record = |device: &str, path: Option<&str>| -> Result<(Option<i32>, String)> {
         let mut command = Command::new(fathom());
         command.current_dir(folder.path()).args(["record", "-o", "t.fathom", "--device", device, "--", "true"]);
@@ -262,7 +262,7 @@ pub fn errors() -> Result<()> {
     );
     let list = messages(&lab(folder.path(), &["list"]).output()?);
     ensure!(list.lines().any(|l| l.starts_with("scsi-ext4 ") && l.contains("SCSI")), "{list}");
-    // What is printed as a file is one.
+    // The printed scenario is valid as a file.
     let file = messages(&lab(folder.path(), &["list", "nvme-ext4"]).output()?);
     std::fs::write(folder.path().join("mine.toml"), file)?;
     fails(&["run", "mine.toml"], Some("/nowhere"), 1, &["qemu-system-x86_64 is not installed"])?;

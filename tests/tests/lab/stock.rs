@@ -1,5 +1,5 @@
-//! One guest for the cases that need nothing of their own: booting is most of what a small one takes. A case leaves it as it found it;
-//! one that fails ends it, and the next boots another.
+//! One guest shared by the cases that need no special one: booting is most of the time of a small case. A case leaves the guest as it
+//! found it; a case that fails ends it, and the next one boots another.
 
 use super::program;
 use anyhow::Result;
@@ -11,14 +11,14 @@ use std::time::Duration;
 
 static STOCK: Mutex<Option<Guest>> = Mutex::new(None);
 
-/// Modules of the disks and file systems that cases make in it.
+/// Modules of the disks and file systems that cases create in the guest.
 const MODULES: [&str; 7] = ["scsi_debug", "nbd", "xfs", "btrfs", "crc32_generic", "xxhash_generic", "blake2b_generic"];
 
-/// A case may do for as long on the host without asking the guest anything.
+/// How long a case may work on the host without sending a command to the guest.
 const IDLE: Duration = Duration::from_secs(900);
 
-/// Runs it in the guest, which has `/fathom`, the programs of the case of `attach.rs` as far as they are installed, and two empty disks with
-/// ext4, `virtio` and `data` (SCSI). The cases run one after the other, on one thread, with which QEMU ends.
+/// Runs the case in the guest, which has `/fathom`, the programs of the case of `attach.rs` if they are installed, and two empty disks with
+/// ext4, `virtio` and `data` (SCSI). The cases run one after the other, on one thread; QEMU ends with that thread.
 pub fn with(case: impl FnOnce(&mut Guest) -> Result<()>) -> Result<()> {
     let kept = STOCK.lock().map_or(None, |mut stock| stock.take());
     let mut guest = kept.map_or_else(boot, Ok)?;

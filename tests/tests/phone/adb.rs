@@ -1,4 +1,4 @@
-//! Ports and files by adb's protocol: ours and the real client's.
+//! Ports and files over adb's protocol: with our client and the real one.
 
 use super::{DAEMON, phone};
 use anyhow::{Context, Result, ensure};
@@ -27,7 +27,7 @@ pub fn forwarded() -> Result<()> {
     Ok(())
 }
 
-/// A port of the device that leads here: ours and the real client's `adb reverse`.
+/// A port of the device that is forwarded to here: with our client and the real one's `adb reverse`.
 pub fn reversed() -> Result<()> {
     let phone = phone()?;
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
@@ -40,7 +40,7 @@ pub fn reversed() -> Result<()> {
         }
         Ok(())
     });
-    // A port that is free there, which is here: the stand-in has this host's network.
+    // A port that is free on the device, which means here: the stand-in shares this host's network.
     let free = || -> Result<u16> { Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port()) };
     let through = |there: u16| -> Result<()> {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", there))?;
@@ -48,7 +48,7 @@ pub fn reversed() -> Result<()> {
         let mut into = stream.try_clone()?;
         let sent = bytes.clone();
         let sender = std::thread::spawn(move || std::io::Write::write_all(&mut into, &sent));
-        // adb closes a stream as a whole: nobody says that half of it ends.
+        // adb closes a stream as a whole: there is no half-close.
         let mut back = vec![0; bytes.len()];
         std::io::Read::read_exact(&mut stream, &mut back)?;
         let _ = sender.join();
@@ -65,7 +65,7 @@ pub fn reversed() -> Result<()> {
     ensure!(std::net::TcpStream::connect(("127.0.0.1", there)).is_err(), "it still listens");
     let twice = server.end_reverse(&phone.serial, there);
     ensure!(twice.as_ref().is_err_and(|e| e.to_string().contains("not found")), "{twice:?}");
-    // The real client, and a cut link, which ends it.
+    // The real client, and a broken link, which ends the forwarding.
     let there = free()?;
     run(phone.adb().args(["-s", &phone.serial, "reverse", &format!("tcp:{there}"), &format!("tcp:{here}")]))?;
     through(there)?;
@@ -96,7 +96,7 @@ pub fn files() -> Result<()> {
         let mut sync = AdbSync::open(&AdbServer::at(format!("127.0.0.1:{}", phone.port)), &phone.serial)?;
         let refused = sync.push(&mut &bytes[..], "/system/file", 0o600).unwrap_err().to_string();
         ensure!(refused.contains("ermission denied"), "{refused}");
-        // And the other way round: what the real client makes of it.
+        // And the reverse: how the real client handles it.
         run(phone.adb().args(["-s", &phone.serial, "pull", path]).current_dir(tempfile::tempdir()?.path()))?;
     }
     Ok(())

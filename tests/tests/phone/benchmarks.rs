@@ -1,4 +1,4 @@
-//! Benchmarks on a device, which come back as archives whatever becomes of the link, the host or the device.
+//! Benchmarks on a device, which return archives whatever happens to the link, the host or the device.
 
 use super::{QUICK, bench, clean, json, phone, processes, told};
 use anyhow::{Context, Result, ensure};
@@ -20,7 +20,7 @@ pub fn benchmark() -> Result<()> {
     ensure!(facts.iter().any(|f| f["name"] == "device.model" && f["value"] == "Example 7"), "{facts:?}");
     ensure!(processes(&archive)? > 0, "no process");
     ensure!(fs::read_dir(folder.path())?.count() == 1, "something else was left here");
-    // It compares with one of this machine.
+    // It can be compared with one of this machine.
     let here = folder.path().join("here.fathom");
     run(Command::new(fathom())
         .args(QUICK)
@@ -36,7 +36,7 @@ pub fn two_devices() -> Result<()> {
     let phone = phone()?;
     let folder = tempfile::tempdir()?;
     let archives = folder.path().join("all");
-    // The same device by its name and by `all` is one.
+    // A device selected both by its name and by `all` is run once.
     let mut command = phone.fathom();
     command
         .args(QUICK)
@@ -82,7 +82,7 @@ pub fn bytecode() -> Result<()> {
     clean(&phone)
 }
 
-/// Starts a long benchmark and waits until a process of it was measured there.
+/// Starts a long benchmark and waits until one of its processes was measured there.
 pub fn under_way(phone: &Phone, archive: &Path, reconnect: &str) -> Result<std::process::Child> {
     let mut command = phone.fathom();
     command
@@ -125,14 +125,14 @@ pub fn cut() -> Result<()> {
     ensure!(processes(&archive)? > 0, "nothing was kept");
     phone.connect()?;
     phone.ready()?;
-    // The agent ends, with its command and its folder, when its input does.
+    // The agent exits, with its command and its folder, at the end of its input.
     clean(&phone)
 }
 
-/// Blocks of a run whose link is cut at random points; replicates of each cell that there should be.
+/// Blocks of a run whose link is cut at random points; also the expected replicates of each cell.
 const BLOCKS: usize = 40;
 
-/// How often, as long as it runs.
+/// Maximum number of cuts while it runs.
 const CUTS: usize = 4;
 
 pub fn cuts() -> Result<()> {
@@ -144,7 +144,7 @@ pub fn cuts() -> Result<()> {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let lines = BufReader::new(child.stderr.take().context("stderr")?).lines();
     until("a run there", || {
-        // What it printed is shown below.
+        // Its output is printed below.
         Ok(child.try_wait()?.is_some() || phone.left()?.iter().any(|name| name.starts_with("detached-")))
     })?;
     let mut seed = u64::from(std::process::id());
@@ -190,7 +190,7 @@ pub fn fetched() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("b.fathom");
     let mut child = under_way(&phone, &archive, "5m")?;
-    // Its host is killed: nobody undoes anything.
+    // Its host is killed, so that nothing is undone.
     child.kill()?;
     child.wait()?;
     let list =
@@ -199,7 +199,7 @@ pub fn fetched() -> Result<()> {
     let left = &value["left"][0];
     let name = left["name"].as_str().context("a name")?.to_owned();
     ensure!(left["kind"] == "run" && left["state"] == "running" && left["action"] == "listed", "{value}");
-    // A run that nobody fetched is ended, and kept.
+    // A run that nobody fetched is stopped, and kept.
     let value = list(&[])?;
     ensure!(value["left"][0]["action"] == "kept", "{value}");
     let fetched = folder.path().join("fetched.fathom");
@@ -241,7 +241,7 @@ pub fn fixed_performance() -> Result<()> {
     ensure!(output.status.success(), "{}", told(&output));
     ensure!(told_device()? == [&*on, &*off].concat(), "{:?}", told_device());
     clean(&phone)?;
-    // Everything of it there is killed: nobody can reset it, until somebody comes.
+    // All of its processes there are killed: nothing resets the mode until the next command.
     let mut command = phone.fathom();
     command.args(QUICK).args(["--fixed-performance", "--blocks", "500", "--device", &phone.name(), "-o"]).arg(&archive);
     command.stderr(Stdio::null()).stdout(Stdio::null());

@@ -1,4 +1,4 @@
-//! Host and device beside each other: by settings, by traces, and by the claims of the papers.
+//! Host and device compared: by settings, by traces, and by the claims of the papers.
 
 use super::{DAEMON, clean, json, phone, told};
 use anyhow::{Context, Result, ensure};
@@ -30,13 +30,13 @@ pub fn compared() -> Result<()> {
     let value = json(&command.output()?)?;
     let settings = &value["settings"];
     ensure!(settings[0]["a"] == "delete" && settings[0]["b"] == "wal", "{settings}");
-    // The framework's, since nobody said otherwise.
+    // The framework's default, since none was given.
     ensure!(settings[1]["b"] == "full", "{settings}");
     let part = &value["apart"][0];
     let number = |value: &Value| value.as_f64().with_context(|| part.to_string());
     ensure!(part["steps"][0]["factor"] == "journal_mode" && part["steps"][1]["factor"].is_null(), "{part}");
     let steps = number(&part["steps"][0]["ratio"])? * number(&part["steps"][1]["ratio"])?;
-    // Medians do not multiply exactly; they are of the same size.
+    // Medians do not multiply exactly; they are of the same magnitude.
     ensure!((number(&part["ratio"])? / steps).ln().abs() < 2.0, "{part}");
     ensure!(folder.path().join("compare/local.fathom").is_dir(), "no archive");
     for words in [&["host", "host"][..], &["host", "b.fathom"], &["a.fathom", "b.fathom", "--quick"]] {
@@ -46,7 +46,7 @@ pub fn compared() -> Result<()> {
     clean(&phone)
 }
 
-/// Counts are arithmetic: SQLite writes alike on both, but for what the journal mode adds.
+/// Counts are arithmetic: SQLite writes the same on both, except for what the journal mode adds.
 pub fn compared_traces() -> Result<()> {
     let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
     let folder = tempfile::tempdir()?;
@@ -69,7 +69,7 @@ pub fn compared_traces() -> Result<()> {
     ensure!((b - a - 1.0).abs() < 0.1, "the journal: {a} on the host, {b} on the device");
     let (a, b) = (count(0, "of these to the database")?, count(1, "of these to the database")?);
     ensure!((a - b).abs() < 0.1, "the database: {a} and {b}");
-    // The stand-in's files are in memory: that is no disk without commands.
+    // The stand-in's files are in memory: that is reported as no disk, not as a disk without commands.
     let commands = row(1, "device commands per INSERT")?;
     ensure!(commands["ours"].is_null() && commands["note"].as_str().is_some_and(|n| n.contains("disk")), "{commands}");
     ensure!(count(0, "device commands per INSERT")? > 0.0, "none on the host");
@@ -105,7 +105,7 @@ pub fn papers() -> Result<()> {
     ensure!(value["version"] == 1 && of("000/9").len() == 1 && of("000/1").is_empty(), "{value}");
     // Two blocks are too few for a verdict, and the stand-in has no disk.
     ensure!(of("000/12")[0]["outcome"] == "cannot_be_tested", "{:?}", of("000/12"));
-    // In AOSP's journal mode and in SQLite's own, an INSERT is as many writes, on this machine or that.
+    // In AOSP's journal mode and in SQLite's own, an INSERT makes the same number of writes on either machine.
     let writes = of("004/2-4");
     ensure!(writes.len() == 4 && writes[0]["outcome"] == "not_confirmed", "{writes:?}");
     let text = fs::read_to_string(&page)?;
@@ -122,7 +122,7 @@ pub fn papers() -> Result<()> {
     clean(&phone)
 }
 
-/// `fathom papers` of these figures, with the page that it wrote.
+/// Runs `fathom papers` for these figures; returns its claims and the page that it wrote.
 fn papers_of(phone: &Phone, folder: &Path, words: &[&str]) -> Result<(Value, String)> {
     let page = folder.join("page.md");
     let mut command = phone.fathom();
@@ -140,7 +140,7 @@ fn papers_of(phone: &Phone, folder: &Path, words: &[&str]) -> Result<(Value, Str
     Ok((value, fs::read_to_string(&page)?))
 }
 
-/// The stand-in's runtime is a fake: what is tested is which cells meet, not what they scored.
+/// The stand-in's runtime is a fake: the test checks which cells are paired, not their results.
 pub fn papers_bytecode() -> Result<()> {
     let phone = phone()?;
     let folder = tempfile::tempdir()?;
@@ -159,7 +159,7 @@ pub fn papers_bytecode() -> Result<()> {
     let of_java =
         claims.iter().filter(|c| c["claim"].as_str().is_some_and(|t| t.contains("Java") || t.contains("bytecode")));
     let reasons: Vec<&str> = of_java.filter_map(|c| c["because"].as_str()).collect();
-    // Two blocks are too few for a verdict; but the cells met.
+    // Two blocks are too few for a verdict; but the cells were paired.
     ensure!(
         !reasons.is_empty() && reasons.iter().any(|why| !why.contains("not measured") && !why.contains("--dex-jar")),
         "{claims:?}"
@@ -201,7 +201,8 @@ pub fn papers_folders() -> Result<()> {
     clean(&phone)
 }
 
-/// The stand-in's network is this machine's loopback: what is tested is that the figures and the claims are made of the device's cells.
+/// The stand-in's network is this machine's loopback: the test checks that the figures and the claims are built from the device's
+/// cells.
 pub fn papers_networks() -> Result<()> {
     let phone = phone()?;
     let folder = tempfile::tempdir()?;
@@ -216,7 +217,7 @@ pub fn papers_networks() -> Result<()> {
         "cluster-devices.io=flash",
         "cluster-devices.threads=1,32",
         "cluster-devices.batch=1",
-        // Threads that share a busy machine's processors with the node wait for their first answer.
+        // Threads that share a busy machine's processors with the node wait for their first response.
         "cluster-devices.seconds=4",
         "net-wlan.link=wifi_g",
         "net-wlan.traffic=tcp",
@@ -232,7 +233,7 @@ pub fn papers_networks() -> Result<()> {
         let of_figure = claims.iter().filter(|c| c["figure"] == figure);
         of_figure.filter_map(|c| c["because"].as_str()).collect()
     };
-    // Two processes have no interval: the cells are there.
+    // Two processes give no interval, but the cells exist.
     ensure!(why("001/7")[0].contains("too few processes") && why("002/ch4")[0].contains("too few"), "{claims:?}");
     ensure!(why("001/8")[0].contains("no cell of cluster-devices with"), "{claims:?}");
     let name = phone.name();
@@ -247,7 +248,7 @@ pub fn papers_networks() -> Result<()> {
     clean(&phone)
 }
 
-/// All five papers in one go, with values as small as they can be: each figure that is measured stands on the page.
+/// All five papers in one run, with the smallest possible values: each measured figure is on the page.
 pub fn papers_whole() -> Result<()> {
     let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
     let folder = tempfile::tempdir()?;
@@ -302,7 +303,7 @@ pub fn papers_whole() -> Result<()> {
     clean(&phone)
 }
 
-/// As a page has it.
+/// Escapes a path as on a page.
 fn analysis_escaped(path: &Path) -> String {
     path.display().to_string().replace('_', "\\_")
 }

@@ -1,4 +1,4 @@
-//! A device is left as it was found, whatever verb worked on it and however that ended: files, processes, settings and ports before and
+//! A device is left as it was found, whatever verb ran on it and however that ended: files, processes, settings and ports before and
 //! after, as a table of verbs by ends.
 
 use super::perfetto::write_requests;
@@ -11,13 +11,13 @@ use std::process::{Command, Stdio};
 /// A verb that works on a device.
 struct Verb {
     name: &'static str,
-    /// As this user there.
+    /// User on the device.
     uid: u32,
-    /// Its words; DEVICE and OUT stand for names.
+    /// Its arguments; DEVICE and OUT are placeholders.
     words: &'static str,
-    /// What runs there when it is at work.
+    /// The process that runs there while it works.
     at_work: &'static str,
-    /// What it starts outlives this side, until `fathom device stop` is asked.
+    /// Whether what it starts outlives this side, until `fathom device stop`.
     outlives: bool,
 }
 
@@ -95,15 +95,15 @@ const VERBS: &[Verb] = &[
     },
 ];
 
-/// How it ends: by a signal to this side, by a cable that is pulled, or by an adb server that is killed.
+/// How it ends: by a signal to this side, by an unplugged cable, or by a killed adb server.
 const ENDS: [&str; 5] = ["-INT", "-KILL", "-HUP", "cable", "server"];
 
-/// Every file with its size and permissions, every process, the ports of adb, and the mode that `cmd` set last. Without the program's own
-/// folder, and what the fake `cmd` notes.
+/// Returns every file with its size and permissions, every process, the ports of adb, and the mode that `cmd` set last. Without the
+/// program's own folder, and the fake `cmd`'s notes.
 fn snapshot(phone: &Phone) -> Result<String> {
     let files = "find / -xdev \\( -path /proc -o -path /sys -o -path /dev -o -path /data/local/tmp/fathom \
                  -o -path /data/misc/perfetto-traces/cmd \\) -prune -o -exec stat -c '%n %A %s %u' {} + | sort";
-    // What asks is not what is asked for; what ended stays in brackets here, since the stand-in's first process waits for nobody.
+    // The query's own processes do not count; exited processes remain in brackets here, since the stand-in's init does not reap.
     let processes = phone.shell("ps -A -o ARGS")?;
     let mut processes: Vec<&str> = processes.lines().filter(|l| !l.contains("ps -A") && !l.starts_with('[')).collect();
     processes.sort_unstable();
@@ -113,14 +113,14 @@ fn snapshot(phone: &Phone) -> Result<String> {
     });
     let set = phone.shell("tail -n 1 /data/misc/perfetto-traces/cmd 2>/dev/null; true")?;
     let mode = if set.trim().ends_with("true") { "fixed performance: on" } else { "fixed performance: off" };
-    // A folder's size grows with what was in it.
+    // A folder's size grows with its contents.
     let files: Vec<String> =
         phone.shell(files)?.lines().filter(|l| !l.starts_with("/data/misc/perfetto-traces ")).map(Into::into).collect();
     let [forward, reverse] = ports;
     Ok([files.join("\n"), processes.join("\n"), forward?, reverse?, mode.into()].join("\n"))
 }
 
-/// Lines that only one of the two has.
+/// Lines that only one of the two contains.
 fn differing(a: &str, b: &str) -> String {
     let only = |own: &str, other: &str, sign: &str| -> Vec<String> {
         own.lines().filter(|line| !other.lines().any(|l| l == *line)).map(|line| format!("{sign}{line}")).collect()
@@ -146,12 +146,12 @@ fn ends(phone: &Phone, before: &str, verb: &Verb, end: &str) -> Result<()> {
     let mut command = phone.fathom();
     command.args(words).current_dir(folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn()?;
-    // A short one may be over before it is seen.
+    // A short command may be over before it is seen.
     until("a process there", || {
         Ok(phone.shell("ps -A -o ARGS")?.contains(verb.at_work) || child.try_wait()?.is_some())
     })?;
     let signal = |name: &str| -> Result<()> {
-        // It may have ended meanwhile.
+        // The process may have exited meanwhile.
         let _ = run(Command::new("kill").args([name, &child.id().to_string()]));
         Ok(())
     };
@@ -165,7 +165,7 @@ fn ends(phone: &Phone, before: &str, verb: &Verb, end: &str) -> Result<()> {
                 phone.connect()?;
                 Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
             })?;
-            // It waits for the device, or goes on.
+            // The command waits for the device, or continues.
             if verb.outlives {
                 signal("-INT")?;
             }
@@ -178,7 +178,7 @@ fn ends(phone: &Phone, before: &str, verb: &Verb, end: &str) -> Result<()> {
         ensure!(output.status.success(), "{}", told(&output));
     }
     clean(phone)?;
-    // What is reset comes last.
+    // The mode is reset last.
     let as_before = || Ok(snapshot(phone)? == before);
     until("a device as it was", as_before)
         .with_context(|| snapshot(phone).map_or_else(|e| e.to_string(), |after| differing(before, &after)))
@@ -200,7 +200,7 @@ fn table(verbs: &[&Verb], ends_of: impl Fn(usize) -> &'static [&'static str]) ->
     Ok(())
 }
 
-/// Those that need no root, each with one end.
+/// The verbs that need no root, each with one end.
 pub fn some() -> Result<()> {
     let verbs: Vec<&Verb> = VERBS.iter().filter(|verb| verb.uid != 0).collect();
     table(&verbs, |at| &ENDS[at % ENDS.len()..][..1])

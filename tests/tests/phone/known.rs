@@ -1,5 +1,5 @@
-//! Which devices there are, and what is known of them: through the list of adb, over its errors, and from tools of the device, whose
-//! output nobody vouches for.
+//! Which devices exist, and the facts known about them: from adb's list, despite its errors, and from tools of the device, whose
+//! output is untrusted.
 
 use super::{DAEMON, clean, json, phone, told};
 use anyhow::{Context, Result, ensure};
@@ -33,7 +33,7 @@ pub fn listed() -> Result<()> {
         device["device"] == phone.name() && device["usable"] == true && device["model"] == "Private_Root",
         "{value}"
     );
-    // The list is printed again when the device is gone.
+    // The list is printed again when the device disappears.
     let mut watch = phone.fathom();
     watch.args(["device", "list", "--watch", "--json"]).stdout(Stdio::piped());
     let mut watch = watch.spawn()?;
@@ -68,7 +68,7 @@ pub fn facts() -> Result<()> {
     let value = json(&phone.fathom().args(["device", "info", &phone.name(), "--json"]).output()?)?;
     let fact = |name: &str| value["facts"][name]["value"].as_str().unwrap_or_default().to_owned();
     ensure!(value["version"] == 1 && value["device"] == phone.name(), "{value}");
-    // Replayed; the kernel's is this machine's own, and the user is the device's.
+    // Properties are replayed; the kernel is this machine's own, and the user is the device's.
     ensure!(fact("os.sdk") == "34" && fact("device.model") == "Example 7", "{value}");
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     ensure!(fact("kernel.release") == release.trim() && fact("access.uid") == "2000", "{value}");
@@ -82,7 +82,7 @@ pub fn facts() -> Result<()> {
     clean(&phone)
 }
 
-/// Those that answer are shown, each by itself, and one that does not is reported.
+/// Devices that answer are shown, each separately, and one that does not is reported.
 pub fn several() -> Result<()> {
     let open = Shape { open: true, ..Shape::default() };
     let (a, b) = (Phone::start(DAEMON, &Shape::default())?, Phone::start(DAEMON, &open)?);
@@ -101,7 +101,7 @@ pub fn several() -> Result<()> {
             lines(&output)?.iter().filter_map(|d| d["device"].as_str().map(Into::into)).collect();
         found.sort();
         ensure!(output.status.success() && found == names, "{verb}: {}", told(&output));
-        // In the order in which they were named, with an empty line between.
+        // In the order of the command line, separated by an empty line.
         let output = ask(&[verb, &format!("{},local,{}", b.name(), a.name())])?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let heads: Vec<&str> = text.split("\n\n").filter_map(|block| block.lines().next()).collect();
@@ -112,7 +112,7 @@ pub fn several() -> Result<()> {
         ensure!(output.status.code() == Some(1) && lines(&output)?.len() == 2, "{verb}: {}", told(&output));
         ensure!(told(&output).contains("adb:R58M1: adb lists no device of that name"), "{verb}: {}", told(&output));
     }
-    // By two names it is one.
+    // A device with two names is one device.
     for phone in [&a, &b] {
         phone.replay("getprop ro.serialno", b"R5CT\n")?;
     }
@@ -121,7 +121,7 @@ pub fn several() -> Result<()> {
     clean(&a)
 }
 
-/// What its tools print is theirs: too much, orders to a terminal, no text at all, nothing ever.
+/// The output of its tools is untrusted: too long, terminal escape sequences, binary, never ending.
 pub fn hostile() -> Result<()> {
     let phone = phone()?;
     let info = |more: &[&str]| -> Result<Output> {
@@ -143,7 +143,7 @@ pub fn hostile() -> Result<()> {
             told(&output)
         );
     }
-    // A gigabyte, of a file that takes no room.
+    // A gigabyte, from a sparse file.
     let path = phone.replayed("getprop");
     fs::File::create(&path)?.set_len(1 << 30)?;
     let value = json(&info(&["--json"])?)?;
@@ -158,7 +158,7 @@ pub fn same_model() -> Result<()> {
     let value = json(&a.fathom().args(["device", "list", "--json"]).output()?)?;
     let models: Vec<_> = value["devices"].as_array().context("devices")?.iter().map(|d| &d["model"]).collect();
     ensure!(models.iter().filter(|m| **m == "Private_Root").count() == 2, "{value}");
-    // One of two is nobody's choice, and a name that is no device's is nobody.
+    // Of two devices none is chosen, and a name of no device matches none.
     for (device, why) in [("adb", a.name()), ("adb", b.name()), ("adb:R58M1", b.name())] {
         let output = a.fathom().args(["device", "info", device]).output()?;
         ensure!(output.status.code() == Some(1) && told(&output).contains(&why), "{device}: {}", told(&output));
@@ -177,7 +177,7 @@ pub fn same_model() -> Result<()> {
         );
         ensure!(fs::read_dir(folder.path())?.next().is_none(), "{words:?}: something was left here");
     }
-    // A port that listens and says nothing is offline, or is not listed; it is not waited for.
+    // A port that listens and sends nothing is offline, or is not listed; it is not waited for.
     let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
     let serial = format!("127.0.0.1:{}", silent.local_addr()?.port());
     let mut connecting = a.adb().args(["connect", &serial]).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;

@@ -1,4 +1,4 @@
-//! What goes wrong around the real adb: one phone under two names, a server that is killed, names of any bytes, clocks, variables.
+//! Failures around the real adb: one phone with two names, a server that is killed, names of any bytes, clocks, variables.
 
 use super::benchmarks::under_way;
 use super::{DAEMON, QUICK, clean, json, phone, processes, told};
@@ -22,7 +22,7 @@ fn archive(phone: &Phone) -> String {
     format!("adb-{}.fathom", phone.serial.replace(':', "-"))
 }
 
-/// Both have this machine's boot; with one serial number they are one phone, on USB and on Wi-Fi.
+/// Both have this machine's boot ID; with the same serial number they are one phone, on USB and on Wi-Fi.
 pub fn two_names() -> Result<()> {
     let (a, b) = two()?;
     let folder = tempfile::tempdir()?;
@@ -43,7 +43,7 @@ pub fn two_names() -> Result<()> {
     clean(&a)
 }
 
-/// What they measured, by this machine's clock, which is theirs.
+/// Their measurements in turn, by this machine's clock, which they share.
 pub fn in_turn() -> Result<()> {
     let (a, b) = two()?;
     let folder = tempfile::tempdir()?;
@@ -65,7 +65,8 @@ pub fn in_turn() -> Result<()> {
     clean(&a)
 }
 
-/// As `adb kill-server` does, or an `adb` of another version. Fathom starts another server, and goes on.
+/// The adb server is killed, as by `adb kill-server` or an `adb` of another version. Fathom starts another server, and
+/// continues.
 pub fn killed_server() -> Result<()> {
     let phone = phone()?;
     let folder = tempfile::tempdir()?;
@@ -84,12 +85,12 @@ pub fn killed_server() -> Result<()> {
     lines.map_while(Result::ok).for_each(|line| said += &line);
     ensure!(child.wait()?.code() == Some(130) && processes(&archive)? > 0, "{said}");
     let done = clean(&phone);
-    // The one that fathom started is nobody's child.
+    // The server that fathom started is not a child of the test.
     run(phone.adb().arg("kill-server"))?;
     done
 }
 
-/// The disk here becomes full in mid-run: what came is kept, and what runs on there is named.
+/// The local disk fills up during a run: what was received is kept, and what still runs on the device is named.
 pub fn full_here() -> Result<()> {
     let phone = phone()?;
     let folder = tempfile::tempdir()?;
@@ -104,7 +105,7 @@ pub fn full_here() -> Result<()> {
     ensure!(said.contains("fathom device fetch") && said.contains("until then is in"), "{said}");
     fs::remove_file(small.join("fill"))?;
     ensure!(processes(&archive)? > 0, "nothing was kept: {said}");
-    // Whole, from the device, once there is room.
+    // The complete archive can be fetched from the device, once there is room.
     let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--json"]).output()?)?;
     let name = value["left"][0]["name"].as_str().with_context(|| value.to_string())?.to_owned();
     let whole = folder.path().join("whole.fathom");
@@ -113,8 +114,8 @@ pub fn full_here() -> Result<()> {
     clean(&phone)
 }
 
-/// What can have no place here is refused before anything runs there, by every verb that brings something; and what is wrong is named, not
-/// what failed for it.
+/// An output that cannot be stored here is refused before anything runs on the device, by every verb that fetches something; and the
+/// message names the cause, not the operation that failed because of it.
 pub fn refused_early() -> Result<()> {
     let phone = phone()?;
     let folder = tempfile::tempdir()?;
@@ -140,7 +141,7 @@ pub fn refused_early() -> Result<()> {
     let said = told(&output);
     ensure!(output.status.code() == Some(1) && said.contains("no such detached command: `nosuch`"), "{said}");
     ensure!(!said.contains("facts") && said.matches("fathom: ").count() == 1, "{said}");
-    // Of several, only what was made is called next.
+    // Of several devices, the next command shown names only the archives that were made.
     let shelf = folder.path().join("shelf");
     let both = format!("{},adb:R58M1", phone.name());
     let output = phone.fathom().args(QUICK).args(["--blocks", "2", "--device", &both, "-o"]).arg(&shelf).output()?;
@@ -148,7 +149,7 @@ pub fn refused_early() -> Result<()> {
     ensure!(output.status.code() == Some(1) && said.contains("adb:R58M1 has no result"), "{said}");
     let next = said.lines().find(|line| line.starts_with("next: ")).with_context(|| said.clone())?;
     ensure!(next.contains(&archive(&phone)) && !next.contains("R58M1"), "{next}");
-    // A tool that is missing is named, and not taken for another system.
+    // A missing tool is named, and not mistaken for another operating system.
     fs::rename(phone.replayed("../system/bin/uname"), phone.replayed("uname"))?;
     let output = phone.fathom().args(["device", "info", &phone.name()]).output()?;
     ensure!(output.status.code() == Some(1) && told(&output).contains("uname"), "{}", told(&output));
@@ -156,8 +157,8 @@ pub fn refused_early() -> Result<()> {
     clean(&phone)
 }
 
-/// The cable is pulled while it looks, copies, starts, runs and fetches. What can be resumed is; what cannot leaves nothing but the part of
-/// a program, which is removed by the next copy.
+/// The cable is pulled during detection, copy, start, run and fetch. What can be resumed is; what cannot leaves only the part of a program,
+/// which the next copy removes.
 pub fn cut_phases() -> Result<()> {
     let size = fs::metadata(fathom())?.len();
     // The copy alone takes some seconds.
@@ -169,13 +170,13 @@ pub fn cut_phases() -> Result<()> {
         let mut command = phone.fathom();
         command.args(QUICK).args(["--blocks", "2", "--reconnect", reconnect, "--device", &phone.name(), "-o"]);
         let child = command.arg(&archive).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-        // A fixed wait: the phases follow each other, and are met wherever they are.
+        // A fixed wait: the phases follow each other, and the cut hits any of them.
         std::thread::sleep(std::time::Duration::from_millis(u64::from(phase * phase) * 60));
         phone.cut()?;
         let output = child.wait_with_output()?;
         let said = told(&output);
         ensure!(matches!(output.status.code(), Some(0 | 1)) && !said.contains("panicked"), "phase {phase}: {said}");
-        // A failure has a sentence, and says what to do.
+        // A failure prints a message, with a remedy.
         ensure!(output.status.success() || said.contains("fathom: "), "phase {phase}: {said}");
         until("a device after its cut", || {
             phone.connect()?;
@@ -194,7 +195,7 @@ pub fn cut_phases() -> Result<()> {
     Ok(())
 }
 
-/// Two hosts in containers have the same process number; the device has one folder for both.
+/// Two hosts in containers have the same process number; both use the same folder on the device.
 pub fn same_process_number() -> Result<()> {
     let phone = phone()?;
     let folder = tempfile::tempdir()?;
@@ -217,7 +218,7 @@ pub fn same_process_number() -> Result<()> {
     clean(&phone)
 }
 
-/// Blanks, quotes and dollars are the user's; what is no text is refused, not changed.
+/// Blanks, quotes and dollars are passed literally; a name that is not UTF-8 is refused, not changed.
 pub fn names() -> Result<()> {
     let phone = phone()?;
     let folder = tempfile::tempdir()?;
@@ -228,12 +229,12 @@ pub fn names() -> Result<()> {
     command.args(QUICK).args(["--blocks", "2", "--dir", odd, "--device", &phone.name(), "-o"]).arg(&archive);
     let output = command.output()?;
     ensure!(output.status.success() && processes(&archive)? > 0, "{}", told(&output));
-    // Here, names may have any bytes.
+    // Local names may contain any bytes.
     let bytes = folder.path().join(OsStr::from_bytes(b"x\xff.fathom"));
     let output =
         phone.fathom().args(QUICK).args(["--blocks", "2", "--device", &phone.name(), "-o"]).arg(&bytes).output()?;
     ensure!(output.status.success() && bytes.join("meta.json").exists(), "{}", told(&output));
-    // There, a command's word that would arrive as another is refused before anything is done.
+    // An argument that would arrive changed on the device is refused before anything is done.
     let word = OsStr::from_bytes(b"x\xff");
     for words in [&["record", "--device"][..], &["pool", "node", "--insecure", "--listen", "127.0.0.1:0", "--device"]] {
         let mut command = phone.fathom();
@@ -249,12 +250,12 @@ pub fn names() -> Result<()> {
     clean(&phone)
 }
 
-/// What is copied has this machine's time, and the device's clock is thirty years ahead: its own copy is not an old one.
+/// Copied files have this machine's time, and the device's clock is thirty years ahead: its own copy is not an old one.
 pub fn clock() -> Result<()> {
     let phone = Phone::start(DAEMON, &Shape { ahead_s: 30 * 365 * 86_400, ..Shape::default() })?;
     phone.shell("mkdir /data/local/tmp/fathom; touch -t 200001010000 /data/local/tmp/fathom/part-1")?;
     json(&phone.fathom().args(["device", "info", &phone.name(), "--json"]).output()?)?;
-    // One that another host left is an old one.
+    // A part that another host left is old.
     ensure!(!phone.left()?.iter().any(|name| name.starts_with("part-")), "{:?}", phone.left()?);
     clean(&phone)
 }
@@ -266,13 +267,13 @@ pub fn variables() -> Result<()> {
     ensure!(value["device"] == b.name(), "{}", value["device"]);
     let output = with("ANDROID_SERIAL", "R58M1")?;
     ensure!(output.status.code() == Some(1) && told(&output).contains(&b.name()), "{}", told(&output));
-    // A server elsewhere is not looked for here.
+    // A server elsewhere is not replaced by a local one.
     let output = with("ADB_SERVER_SOCKET", "localfilesystem:/tmp/adb.socket")?;
     ensure!(output.status.code() == Some(1) && told(&output).contains("ADB_SERVER_SOCKET"), "{}", told(&output));
     clean(&a)
 }
 
-/// While it looks, copies, starts, runs and fetches: 130, and nothing is left, here or there.
+/// Interrupted during detection, copy, start, run and fetch: status 130, and nothing is left, here or on the device.
 pub fn interrupted_phases() -> Result<()> {
     let size = fs::metadata(fathom())?.len();
     // The copy alone takes some seconds.
@@ -283,11 +284,11 @@ pub fn interrupted_phases() -> Result<()> {
         let mut command = phone.fathom();
         command.args(QUICK).args(["--blocks", "2", "--reconnect", "0", "--device", &phone.name(), "-o"]).arg(&archive);
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-        // A fixed wait: the phases follow each other, and are met wherever they are.
+        // A fixed wait: the phases follow each other, and the signal hits any of them.
         std::thread::sleep(std::time::Duration::from_millis(u64::from(phase * phase) * 60));
         let _ = run(Command::new("kill").args(["-INT", &child.id().to_string()]));
         let output = child.wait_with_output()?;
-        // One that had ended is done; before its handlers are there a signal ends it as any program.
+        // A run may already have succeeded; before its handlers are installed, a signal kills it like any program.
         let by_signal = output.status.code().is_none() && phase == 0;
         ensure!(by_signal || matches!(output.status.code(), Some(0 | 130)), "phase {phase}: {}", told(&output));
         ensure!(!told(&output).contains("panicked"), "{}", told(&output));

@@ -1,4 +1,4 @@
-//! The device's own Perfetto as a source, for those without root.
+//! The device's own Perfetto as a source, for devices without root.
 
 use super::{DAEMON, phone, told};
 use anyhow::{Context as _, Result, ensure};
@@ -15,12 +15,12 @@ pub fn via_perfetto() -> Result<()> {
     let mut command = phone.fathom();
     command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", "0.3", "-o"]).arg(&archive);
     let output = command.output()?;
-    // The fake's file is no trace, and is kept for whoever wants to see it.
+    // The fake's file is not a trace, and is kept for inspection.
     let said = told(&output);
     let trace = folder.path().join("t.fathom.pftrace");
     ensure!(output.status.code() == Some(1) && said.contains("was kept as"), "{said}");
     ensure!(fs::read_to_string(&trace)? == "no trace\n", "{said}");
-    // One that is: a write that was sent to disk 8:0, twice.
+    // A valid trace: a write that was sent to disk 8:0, twice.
     phone.replay("trace", &write_requests(2))?;
     let mut command = phone.fathom();
     command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", "0.3", "-o"]).arg(&archive);
@@ -28,7 +28,7 @@ pub fn via_perfetto() -> Result<()> {
     ensure!(output.status.success() && told(&output).contains("2 events"), "{}", told(&output));
     ensure!(archive.join("meta.json").exists() && fs::read(&trace)? == write_requests(2), "{}", told(&output));
     ensure!(phone.shell("ls /data/misc/perfetto-traces")?.trim().is_empty(), "the trace was left there");
-    // What real ones wrote, Android's and Linux's, comes as it is, and means what `fathom import` makes of it.
+    // Real traces, Android's and Linux's, are fetched unchanged, and give the same results as `fathom import`.
     for name in ["android-sched", "linux-insert"] {
         let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("traces/{name}.perfetto-trace.gz"));
         let bytes = run(Command::new("gunzip").arg("-c").arg(&packed))?.stdout;
@@ -50,7 +50,7 @@ pub fn via_perfetto() -> Result<()> {
     Ok(())
 }
 
-/// All at once, each into an archive of its own beside its trace, on this machine's clock.
+/// All at once, each into an archive of its own next to its trace, on this machine's clock.
 pub fn several() -> Result<()> {
     let open = Shape { open: true, ..Shape::default() };
     let (a, b) = (phone()?, Phone::start(DAEMON, &open)?);
@@ -71,7 +71,7 @@ pub fn several() -> Result<()> {
     for phone in [&a, &b] {
         let archive = folder.path().join("all").join(format!("adb-{}.fathom", phone.serial.replace(':', "-")));
         ensure!(archive.with_extension("fathom.pftrace").is_file(), "no trace beside {}", archive.display());
-        // Both have this machine's clock, so that the offset is known: none.
+        // Both have this machine's clock, so that the offset is known: zero.
         let facts = fathom_tests::rows(&archive, "facts")?;
         let number = |name: &str| -> Result<f64> {
             let row = facts.iter().find(|f| f["name"] == name).with_context(|| name.to_string())?;
@@ -84,7 +84,7 @@ pub fn several() -> Result<()> {
         let left = run(a.adb().args(["-s", &phone.serial, "shell", "ls /data/misc/perfetto-traces"]))?;
         ensure!(left.stdout.trim_ascii().is_empty(), "the trace was left there: {left:?}");
     }
-    // One that cannot is told, and has no archive; the other is not kept from it.
+    // A device that cannot record is reported, and has no archive; the other is recorded anyway.
     b.replay("perfetto fails", b"Permission denied\n")?;
     let output = record("all", "some")?;
     let said = told(&output);
@@ -95,7 +95,7 @@ pub fn several() -> Result<()> {
     Ok(())
 }
 
-/// The fake fails as Android's does: by its words, and its exit status.
+/// The fake fails as Android's does: with its message, and its exit status.
 pub fn perfetto_refused() -> Result<()> {
     let phone = phone()?;
     let folder = tempfile::tempdir()?;
@@ -117,18 +117,18 @@ pub fn perfetto_refused() -> Result<()> {
     phone.replay("getprop init.svc.traced", b"running\n")?;
     phone.replay("perfetto fails", b"Failed to open /data/misc/perfetto-traces/x (errno: 13, Permission denied)\n")?;
     refused("Permission denied")?;
-    // More than a pipe holds on both outputs, and escape codes.
+    // More than a pipe holds on stdout and stderr, and escape codes.
     let flood = [b"\x1b[2J".as_slice(), &[b'x'; 300_000], b"\nno room: No space left on device\n"].concat();
     phone.replay("perfetto fails", &flood)?;
     let output = record("0.3")?;
     ensure!(output.status.code() == Some(1) && !output.stderr.contains(&0x1b), "{}", told(&output));
     fs::remove_file(phone.replayed("perfetto fails"))?;
-    // A trace that ends in the midst of a packet: what is whole in it is taken.
+    // A trace that ends within a packet: its complete packets are used.
     let trace = write_requests(2);
     phone.replay("trace", &[write_requests(3), trace[..trace.len() - 3].to_vec()].concat())?;
     let output = record("0.3")?;
     ensure!(told(&output).contains("3 events") && told(&output).contains("blind: "), "{}", told(&output));
-    // No room here: what was recorded stays on the device, and it is said how to get it.
+    // No room here: the recording stays on the device, and the message says how to fetch it.
     let full = folder.path().join("full");
     let _small = fathom_tests::tmpfs::Tmpfs::new(full.clone(), "4k")?;
     phone.replay("trace", &[0; 64 << 10])?;
@@ -139,7 +139,7 @@ pub fn perfetto_refused() -> Result<()> {
     let there = phone.shell("ls /data/misc/perfetto-traces")?;
     ensure!(told(&output).contains("adb -s") && told(&output).contains(there.trim()), "{there}: {}", told(&output));
     ensure!(fs::read_dir(&full)?.next().is_none(), "half of it was left here");
-    // One that has none.
+    // A device without Perfetto.
     phone.shell("rm /data/misc/perfetto-traces/*")?;
     fs::remove_file(phone.replayed("../system/bin/perfetto"))?;
     let output = record("0.3")?;
@@ -147,7 +147,7 @@ pub fn perfetto_refused() -> Result<()> {
     Ok(())
 }
 
-/// Its trace goes, too: nobody would fetch it. With Ctrl-C it is fetched before.
+/// Its trace is removed, too: nobody would fetch it. With Ctrl-C it is fetched first.
 pub fn perfetto_left() -> Result<()> {
     let phone = phone()?;
     let folder = tempfile::tempdir()?;
@@ -185,8 +185,8 @@ pub fn perfetto_left() -> Result<()> {
     nothing()
 }
 
-/// A trace of Perfetto's: a packet with a bundle of events of CPU 0 (trace_packet.proto 1, ftrace_event_bundle.proto 1 and 2), which are
-/// requests that were issued (ftrace_event.proto 1: time, 2: thread, 119; block.proto: disk, sector, sectors, kind).
+/// A Perfetto trace: a packet with a bundle of events of CPU 0 (trace_packet.proto 1, ftrace_event_bundle.proto 1 and 2), which are
+/// issued requests (ftrace_event.proto 1: time, 2: thread, 119; block.proto: disk, sector, sectors, kind).
 pub fn write_requests(count: u64) -> Vec<u8> {
     fn varint(mut value: u64) -> Vec<u8> {
         let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! The program on its way to the device: once, whole or not at all, over slow and broken links.
+//! Copying the program to the device: once, completely or not at all, over slow and broken links.
 
 use super::{DAEMON, clean, json, phone, told};
 use anyhow::{Result, ensure};
@@ -12,7 +12,7 @@ pub fn pushed_once() -> Result<()> {
     let look = || -> Result<String> { Ok(told(&phone.fathom().args(["device", "check", &phone.name()]).output()?)) };
     ensure!(look()?.contains("copying Fathom"), "it was not there");
     ensure!(!look()?.contains("copying Fathom"), "it was there already");
-    // Another file under its name is not run.
+    // Another file of that name is not run.
     phone.shell("for f in /data/local/tmp/fathom/fathom-*; do echo 'echo no' >$f; done")?;
     ensure!(look()?.contains("copying Fathom"), "another program was taken for it");
     let sums = phone.shell("sha256sum /data/local/tmp/fathom/fathom-*")?;
@@ -37,7 +37,7 @@ pub fn full() -> Result<()> {
 }
 
 pub fn slow() -> Result<()> {
-    // USB 1 has 1 MB/s; the program was copied before at full speed by no one, so that it takes its time here.
+    // USB 1 has 1 MB/s; the program is not on the device yet, so that the copy takes its time here.
     let size = fs::metadata(fathom())?.len();
     let phone = Phone::start(DAEMON, &Shape { rate: Some(size / 4), ..Shape::default() })?;
     let value = json(&phone.fathom().args(["device", "info", &phone.name(), "--json"]).output()?)?;
@@ -45,7 +45,7 @@ pub fn slow() -> Result<()> {
     clean(&phone)
 }
 
-/// A device to which the program is being copied, which alone would take a minute.
+/// A device to which the program is being copied; the copy alone would take a minute.
 fn copying() -> Result<(Phone, Child)> {
     let rate = fs::metadata(fathom())?.len() / 60;
     let phone = Phone::start(DAEMON, &Shape { rate: Some(rate), ..Shape::default() })?;
@@ -73,13 +73,13 @@ pub fn cut_copy() -> Result<()> {
         phone.connect()?;
         Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
     })?;
-    // What is there of it is no program, and nothing runs it.
+    // A partial copy is not executable under the program's name, and nothing runs it.
     let all = phone.shell("ls /data/local/tmp/fathom")?;
     ensure!(!all.contains("fathom-"), "half a program: {all}");
     Ok(())
 }
 
-/// A copy that was cut is no reason to stay: it is nobody's.
+/// The part of an interrupted copy is removed: nobody uses it.
 pub fn part_left() -> Result<()> {
     let phone = phone()?;
     phone.shell("mkdir -p /data/local/tmp/fathom; echo half >/data/local/tmp/fathom/part-0123abcd-1")?;

@@ -1,4 +1,4 @@
-//! Recordings on a device, linked here, over links that break.
+//! Recordings on a device, received here, over links that break.
 
 use super::{DAEMON, clean, json, phone, told};
 use anyhow::{Context, Result, ensure};
@@ -38,11 +38,11 @@ pub fn recorded() -> Result<()> {
     clean(&phone)
 }
 
-/// A command that makes one line after the other; the lines that are printed here.
+/// A command that prints one line after the other.
 const LINES: &str =
     "i=0; while [ $i -lt 60 ]; do echo line $i; echo $i >>/data/local/tmp/lines; sleep 0.1; i=$((i+1)); done";
 
-/// Starts a recording of them, and waits until the first line is here.
+/// Starts a recording of that command, and waits until the first line arrives here.
 fn recording(phone: &Phone, archive: &Path, more: &[&str]) -> Result<(std::process::Child, Lines)> {
     let mut command = phone.fathom();
     command.args(["record", "--all", "--device", &phone.name()]).args(more).arg("-o").arg(archive);
@@ -55,7 +55,7 @@ fn recording(phone: &Phone, archive: &Path, more: &[&str]) -> Result<(std::proce
 
 type Lines = std::io::Lines<BufReader<std::process::ChildStdout>>;
 
-/// What ran goes on; what it printed meanwhile is shown once, and what it wrote is in the recording.
+/// The command continues; its output of the meantime is printed once, and its writes are in the recording.
 pub fn recording_cut() -> Result<()> {
     let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
     let folder = tempfile::tempdir()?;
@@ -71,7 +71,7 @@ pub fn recording_cut() -> Result<()> {
     ensure!(summary["trace"]["complete"] == true, "{}", summary["trace"]);
     let files = summary["files"].as_array().context("files")?;
     let file = files.iter().find(|f| f["path"].as_str().is_some_and(|p| p.ends_with("/lines"))).context("no file")?;
-    // Sixty calls, from before the cut, during it and after.
+    // Sixty calls, before, during and after the cut.
     ensure!(file["writes"] == 60, "{file}");
     phone.shell("rm /data/local/tmp/lines")?;
     clean(&phone)
@@ -82,7 +82,7 @@ pub fn interrupted_while_gone() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("t.fathom");
     let (mut child, _lines) = recording(&phone, &archive, &[])?;
-    // Something of it must be here before the device goes.
+    // A part of the log must be here before the device disappears.
     until("a piece of the log", || {
         let all = fs::read_dir(folder.path())?.filter_map(|e| fs::metadata(e.ok()?.path().join("events.log")).ok());
         Ok(all.into_iter().any(|log| log.len() > 0))
@@ -99,7 +99,7 @@ pub fn interrupted_while_gone() -> Result<()> {
     ensure!(child.wait()?.code() == Some(130), "{told_so_far}");
     ensure!(told_so_far.contains("fathom device fetch") && told_so_far.contains("until then is in"), "{told_so_far}");
     fathom_tests::show(&archive)?;
-    // It is back, and what went on there can be had whole.
+    // The device is back, and the complete recording of what continued there can be fetched.
     phone.reappear()?;
     until("a device again", || {
         phone.connect()?;
@@ -115,11 +115,12 @@ pub fn interrupted_while_gone() -> Result<()> {
     clean(&phone)
 }
 
-/// Both are this machine's, so that the offset of their clocks is known: none. What is said of it must hold that.
+/// Both clocks are this machine's, so that their offset is known: zero. The reported offset and its error must include
+/// that.
 pub fn one_clock() -> Result<()> {
     let root = Shape { uid: 0, ..Shape::default() };
     let (a, b) = (Phone::start(DAEMON, &root)?, Phone::start(DAEMON, &Shape { open: true, ..root })?);
-    // Two of the same model, at one adb server.
+    // Two devices of the same model, at one adb server.
     b.connect_to(&a)?;
     let folder = tempfile::tempdir()?;
     let all = folder.path().join("all");

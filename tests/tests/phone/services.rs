@@ -1,4 +1,4 @@
-//! What goes on there without a connection until it is stopped: nodes of a pool, network servers.
+//! Services that run on the device without a connection until they are stopped: nodes of a pool, network servers.
 
 use super::{clean, json, phone, told};
 use anyhow::{Context, Result, ensure};
@@ -15,7 +15,7 @@ pub fn cluster() -> Result<()> {
         command.args(["pool", "bench", "--paper", "--at", at, "--size", "1M", "--duration", "1", "--interface"]);
         Ok(command.args(more).output()?)
     };
-    // Every answer is checked against the part of the space that the node was given.
+    // Every response is checked against the part of the space that the node was given.
     let both = format!("local+{}", phone.name());
     let value = json(&bench(&both, &["lo", "--json", "--batch", "10"])?)?;
     ensure!(value.to_string().contains("ops_per_s"), "{value}");
@@ -39,7 +39,7 @@ pub fn cluster() -> Result<()> {
     clean(&phone)
 }
 
-/// Starts a service there; the address that it prints.
+/// Starts a service on the device; returns the address that it prints.
 fn service(phone: &Phone, words: &[&str]) -> Result<String> {
     let mut command = phone.fathom();
     command.args(words).args(["--device", &phone.name(), "--listen", "127.0.0.1:0"]);
@@ -48,7 +48,7 @@ fn service(phone: &Phone, words: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// Ends it, and what else is there.
+/// Stops the service, and everything else that runs there.
 fn stopped(phone: &Phone, kind: &str) -> Result<()> {
     let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--json"]).output()?)?;
     let left = &value["left"][0];
@@ -100,11 +100,11 @@ pub fn node() -> Result<()> {
     json(&command.output()?)?;
     stopped(&phone, "node-")?;
     ensure!(std::net::TcpStream::connect(&address).is_err(), "it still listens");
-    // The program goes, too, when that is asked for.
+    // The program is removed, too, when requested.
     let output = phone.fathom().args(["device", "stop", &phone.name(), "--remove-program"]).output()?;
     ensure!(output.status.success(), "{}", told(&output));
     ensure!(phone.shell("ls /data/local/tmp")?.trim().is_empty(), "{}", told(&output));
-    // One that cannot start says why, and leaves nothing.
+    // A service that cannot start reports the reason, and leaves nothing behind.
     let output = phone
         .fathom()
         .args([

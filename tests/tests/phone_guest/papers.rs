@@ -1,4 +1,4 @@
-//! The papers' figures of this machine and the guest: a paper at a time, each within the time that a test may take. All in one go are made
+//! The papers' figures of this machine and the guest: one paper at a time, each within the time limit of a test. All in one run are tested
 //! with the stand-in that shares this machine's kernel.
 
 use super::{clean, json, phone, told};
@@ -28,17 +28,17 @@ pub fn claims() -> Result<()> {
     let value = json(&command.current_dir(folder.path()).output()?)?;
     let claims = value["claims"].as_array().context("claims")?;
     let of = |figure: &str| claims.iter().filter(|c| c["figure"] == figure).collect::<Vec<_>>();
-    // Times of its emulated processor decide nothing.
+    // Times of its emulated processor decide no claim.
     ensure!(of("000/9")[0]["because"].as_str().is_some_and(|why| why.contains("emulated")), "{:?}", of("000/9"));
     ensure!(of("004/2-4").iter().all(|c| c["outcome"] != "cannot_be_tested"), "{:?}", of("004/2-4"));
-    // Commands of its card were counted, so that the claim is judged, whichever way.
+    // Commands of its card were counted, so that the claim is decided, either way.
     ensure!(of("000/12").iter().all(|c| c["outcome"] != "cannot_be_tested"), "{:?}", of("000/12"));
     ensure!(fs::read_to_string(&page)?.contains("mmcblk0"), "{}", fs::read_to_string(&page)?);
     clean(&phone)
 }
 
-/// Values as small as they can be, of each design: one that is not selected takes none. Figures 1 to 8 of paper 000 are in no test: an emulated
-/// guest takes more than 15 minutes for their programs.
+/// The smallest possible values of each design: a design that is not selected takes none. Figures 1 to 8 of paper 000 are in no test: an
+/// emulated guest takes more than 15 minutes for their programs.
 const SMALL: [&str; 15] = [
     "sqlite.rows=10",
     "random.file_size=16M",
@@ -57,8 +57,8 @@ const SMALL: [&str; 15] = [
     "net-devices.seconds=1",
 ];
 
-/// Makes a page of these figures, as `fathom papers` takes them, and sees that it has those that it names; the claims. The guest is behind a
-/// translated network: it reaches this machine, and not the other way round.
+/// Makes a page of these figures, as `fathom papers` takes them, and checks that it contains the figures that it names; returns the claims.
+/// The guest is behind NAT: it reaches this machine, but not the other way round.
 fn made(asked: &str, designs: &str, figures: &[&str]) -> Result<Vec<Value>> {
     let phone = phone(0)?;
     let folder = tempfile::tempdir()?;

@@ -1,5 +1,5 @@
-//! The real Perfetto, Debian's, in the guest: its services run as root, as Android's do, and the shell's user asks them by its client. What
-//! is missing of Android's: atrace's category `database`, since no framework is there.
+//! The real Perfetto, Debian's, in the guest: its services run as root, as Android's do, and the shell user connects with its client. The
+//! only part of Android's that is missing: atrace's category `database`, since there is no framework.
 
 use super::{DAEMON, REPLAYED, clean, told, until};
 use anyhow::{Context as _, Result, ensure};
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-/// A guest with it; `None`, and why, where Debian's packages cannot be fetched.
+/// Boots a guest with Perfetto; `None`, with the reason printed, where Debian's packages cannot be fetched.
 fn phone() -> Result<Option<Phone>> {
     let shape = Shape { models: REPLAYED, perfetto: true, open: true, ..Shape::default() };
     match Phone::boot(DAEMON, &shape) {
@@ -25,7 +25,7 @@ fn phone() -> Result<Option<Phone>> {
     }
 }
 
-/// Writes to the card until it is ended.
+/// Writes to the card until it is killed.
 struct Load(Child);
 
 impl Drop for Load {
@@ -35,7 +35,7 @@ impl Drop for Load {
     }
 }
 
-/// Through the adb server that knows it.
+/// Starts the load through the adb server that the phone is connected to.
 fn load(server: &Phone, phone: &Phone) -> Result<Load> {
     let line = "while true; do head -c 16384 /dev/zero >/data/local/tmp/written; fsync /data/local/tmp/written; sleep 0.2; done";
     let mut command = server.adb();
@@ -48,7 +48,7 @@ fn load(server: &Phone, phone: &Phone) -> Result<Load> {
     Ok(load)
 }
 
-/// The load's end, and nothing left of it: a shell's stream that is closed ends no loop there.
+/// Ends the load and removes what is left of it: closing a shell's stream does not end a loop there.
 fn ended(phone: &Phone, load: Load) -> Result<()> {
     drop(load);
     let end = "for p in $(ps -A -o PID,ARGS | sed -n 's/^ *\\([0-9]*\\) .*whil[e] true; do head.*/\\1/p'); do kill -9 $p; done 2>/dev/null; \
@@ -56,10 +56,10 @@ fn ended(phone: &Phone, load: Load) -> Result<()> {
     phone.shell(end).map(drop)
 }
 
-/// The card, of which a trace tells the number alone: 179 is the block driver of MMC (Documentation/admin-guide/devices.txt).
+/// The card, which a trace identifies only by number: 179 is the block driver of MMC (Documentation/admin-guide/devices.txt).
 const CARD: &str = "179:0";
 
-/// Its summary, in which so many bytes were written to the card.
+/// Returns the summary, and checks that at least this many bytes were written to the card.
 fn written(archive: &Path, least: f64) -> Result<Value> {
     let summary = show(archive)?;
     let bytes = number(&summary, &format!("/device_commands/by_disk/{CARD}/bytes_written"))?;
@@ -78,7 +78,7 @@ pub fn guest() -> Result<()> {
     ended(&phone, load)?;
     ensure!(output.status.success(), "{}", told(&output));
     let summary = written(&archive, 16384.0)?;
-    // The card's own driver was heard, too.
+    // Events of the card's own driver were recorded, too.
     let commands = summary["driver_commands"].as_array().context("driver_commands")?;
     ensure!(commands.iter().any(|c| c["disk"] == CARD), "{commands:?}");
     ensure!(phone.shell("ls /data/misc/perfetto-traces")?.trim().is_empty(), "the trace was left there");
@@ -94,7 +94,7 @@ pub fn guest() -> Result<()> {
     clean(&phone)
 }
 
-/// Two of them at once, in one folder; the page has both on this machine's clock.
+/// Two guests at once, in one folder; the page has both on this machine's clock.
 pub fn several() -> Result<()> {
     let (Some(a), Some(b)) = (phone()?, phone()?) else { return Ok(()) };
     b.connect_to(&a)?;
@@ -110,7 +110,7 @@ pub fn several() -> Result<()> {
     let archives: Vec<PathBuf> =
         [&a, &b].iter().map(|p| all.join(format!("adb-{}.fathom", p.serial.replace(':', "-")))).collect();
     for archive in &archives {
-        // Two emulated machines on a busy host come to little in that time.
+        // Two emulated machines on a busy host write little in that time.
         written(archive, 4096.0)?;
     }
     let page = folder.path().join("page.html");
@@ -119,7 +119,7 @@ pub fn several() -> Result<()> {
     let block = text.split_once("class=\"together\">").and_then(|(_, rest)| rest.split_once("</script>"));
     let together: Value = serde_json::from_str(block.context("no recordings on one clock")?.0)?;
     ensure!(together["charts"].as_array().is_some_and(|c| !c.is_empty()), "{}", together["note"]);
-    // One that is none is told, and the others are recorded.
+    // A device that does not exist is reported, and the others are recorded.
     let names = format!("{},adb:R58M1", a.name());
     let mut command = a.fathom();
     command.args(["record", "--device", &names, "--via", "perfetto", "--duration", "2", "-o"]).arg(&all);

@@ -1,4 +1,5 @@
-//! A pool that encrypts for its NBD clients, and who is let in: by clients that others wrote, each refusal with its reason at both ends.
+//! A pool that encrypts for its NBD clients, and which clients are admitted: with third-party clients, each refusal with its reason at
+//! both ends.
 
 use super::text;
 use anyhow::{Context, Result, ensure};
@@ -8,7 +9,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An authority of a name, and what it vouches for: a server and a client, in files under the names that servers and clients look for.
+/// Creates a certificate authority with this name, and certificates that it signs: a server's and a client's, in files with the names
+/// that servers and clients look for.
 fn authority(folder: &Path, name: &str) -> Result<()> {
     std::fs::create_dir(folder)?;
     let key = rcgen::KeyPair::generate()?;
@@ -27,13 +29,13 @@ fn authority(folder: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A folder with the files of one authority, but for some of another's.
+/// A folder with the files of one authority, except for some of another's.
 fn mixed(folder: &Path, files: &[(&Path, &str)]) -> Result<()> {
     std::fs::create_dir(folder)?;
     files.iter().try_for_each(|(from, name)| Ok(std::fs::copy(from.join(name), folder.join(name)).map(drop)?))
 }
 
-/// A coordinator, and what it said to its terminal so far.
+/// A coordinator, with its terminal output in a log.
 struct Served {
     server: Server,
     log: PathBuf,
@@ -54,14 +56,14 @@ impl Served {
         format!("{}?tls-certificates={}", self.server.says, certificates.display())
     }
 
-    /// Waits until its terminal has these words; they are what its user has to go by.
+    /// Waits until its terminal shows these words; they are the only hint for its user.
     fn messages(&self, words: &str) -> Result<()> {
         until("the message", || Ok(std::fs::read_to_string(&self.log)?.contains(words)))
             .with_context(|| format!("no {words:?} in what it said:\n{:?}", std::fs::read_to_string(&self.log)))
     }
 }
 
-/// A command that must fail; what it said.
+/// Runs a command that must fail; returns its output.
 fn refused(command: &mut Command) -> Result<String> {
     let output = command.output()?;
     let messages = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -97,8 +99,8 @@ pub fn checked() -> Result<()> {
     let messages = qemu(&["write -P 9 1M 64k", "flush", "read -P 9 1M 64k"])?;
     ensure!(!messages.contains("failed"), "{messages}");
 
-    // A certificate of an authority that only has our authority's name; of one of another name, which the client does not show since the
-    // server does not ask for it; none; no encryption; an authority that does not know the server.
+    // A certificate of an authority that only has our authority's name; one of an authority of another name, which the client does not
+    // send since the server does not request it; none; no encryption; an authority that did not sign the server's certificate.
     let client = ["client-cert.pem", "client-key.pem"];
     for (name, authority, why) in [
         ("forger", &false_ours, "the TLS handshake failed: invalid peer certificate"),
@@ -128,7 +130,7 @@ pub fn checked() -> Result<()> {
     run(Command::new("nbdinfo").arg(&uri))?;
     served.server.end()?;
 
-    // Without --verify-clients a client needs no certificate, and encryption is a duty all the same.
+    // Without --verify-clients a client needs no certificate, but encryption is still mandatory.
     let served = Served::start(folder.path(), "log2", &["--tls", &tls, "--insecure"])?;
     run(Command::new("nbdinfo").arg(served.uri(&bare)))?;
     refused(Command::new("nbdinfo").arg(format!("nbd://{}/pool", served.address)))?;

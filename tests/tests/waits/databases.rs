@@ -1,4 +1,4 @@
-//! Ready-made operations on the databases themselves, whose commits come in groups, beside what these count on their own.
+//! Ready-made operations on real databases, whose commits are grouped, compared with their own counters.
 
 use anyhow::{Context as _, Result, ensure};
 use fathom_tests::{ext4, fathom, near, rows, run, show};
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The recording of a command, and what that wrote to its standard output.
+/// Records a command; returns the archive and the command's stdout.
 pub fn recorded(folder: &Path, ops: &[&str], argv: &[&str]) -> Result<(PathBuf, String)> {
     let archive = folder.join("t.fathom");
     let mut command = Command::new(fathom());
@@ -16,7 +16,8 @@ pub fn recorded(folder: &Path, ops: &[&str], argv: &[&str]) -> Result<(PathBuf, 
     Ok((archive, String::from_utf8_lossy(&run(&mut command)?.stdout).into_owned()))
 }
 
-/// The operation of that name, and how often it did something in all.
+/// Returns the count of the operation of that name, and a function that sums one of its figures over all its
+/// executions.
 fn operation(summary: &Value, name: &str) -> Result<(f64, impl Fn(&str) -> f64 + use<>)> {
     let all = summary["operations"].as_array().context("operations[]")?;
     let found = all.iter().find(|o| o["statement"] == name).with_context(|| format!("no {name} in {all:#?}"))?.clone();
@@ -24,14 +25,15 @@ fn operation(summary: &Value, name: &str) -> Result<(f64, impl Fn(&str) -> f64 +
     Ok((count, move |pointer: &str| found.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0) * count))
 }
 
-/// Each of its commits is made durable: by a flush that it has a part in, whoever asked for it.
+/// Checks that each of its commits is made durable: by a flush that it has a part in, whoever issued it.
 fn is_flushed(count: f64, sum: &impl Fn(&str) -> f64) -> Result<()> {
     let touched = sum("/per_operation/touched/flushes");
     ensure!(touched >= count, "{count} commits have parts in {touched} flushes");
     Ok(())
 }
 
-/// RocksDB counts its write groups: who wrote for itself and others, whom another wrote for, and how often the log was synced.
+/// RocksDB counts its write groups: threads that wrote for themselves and others, threads whose writes another made, and how
+/// often the log was synced.
 pub fn rocksdb() -> Result<()> {
     let (disk, folder) = (ext4()?, tempfile::tempdir()?);
     let database = format!("--db={}", disk.path().join("r").display());
@@ -50,7 +52,7 @@ pub fn rocksdb() -> Result<()> {
     is_flushed(count, &sum)
 }
 
-/// argv: a folder. Eight threads, each its own keys; so many groups as the log has records are written in.
+/// argv: a folder. Eight threads, each with its own keys; they are written in as many groups as the log has records.
 const LEVELDB: &str = "
 import plyvel, sys, threading
 db = plyvel.DB(sys.argv[1], create_if_missing=True)
@@ -62,7 +64,8 @@ threads = [threading.Thread(target=put, args=(n,)) for n in range(8)]
 [thread.join() for thread in threads]
 ";
 
-/// The records of a LevelDB log, of which each is a group: blocks of 32 KiB of pieces with a checksum, a length and a type (1: whole, 2: first).
+/// Counts the records of a LevelDB log, each of which is a group: blocks of 32 KiB of pieces with a checksum, a length and a type (1:
+/// whole, 2: first).
 fn records(log: &[u8]) -> usize {
     let mut count = 0;
     for block in log.chunks(32 << 10) {
@@ -75,7 +78,8 @@ fn records(log: &[u8]) -> usize {
     count
 }
 
-/// LevelDB has no counters; its log has a record for each group. Debian's has only the functions around its own (`DB::Put`).
+/// LevelDB has no counters; its log has a record for each group. Debian's exports only the functions around its own
+/// (`DB::Put`).
 pub fn leveldb() -> Result<()> {
     let (disk, folder) = (ext4()?, tempfile::tempdir()?);
     let database = disk.path().join("l");
@@ -98,7 +102,7 @@ pub fn has_plyvel() -> Result<(), String> {
     has.then_some(()).ok_or_else(|| "python3-plyvel is not installed".into())
 }
 
-/// argv: a folder. Four clients of a MariaDB of its own, each 25 transactions; its counters before and after are printed.
+/// argv: a folder. Four clients of a MariaDB of its own, each with 25 transactions; prints its counters before and after.
 const MARIADB: &str = "
 own() { echo --no-defaults --datadir=$1 --user=root --socket=$1/socket; }
 counters() {
@@ -123,12 +127,12 @@ mariadb-admin --no-defaults --socket=$1/socket -uroot shutdown
 wait $server
 ";
 
-/// Debian's MariaDB hides InnoDB's functions; those of the server around them are its operations. Its counters bound what they do: there are
-/// more commits than clients' (of its own tables), and more syncs than for commits.
+/// Debian's MariaDB hides InnoDB's functions; the server's functions that call them are the operations. Its counters are bounds: there are
+/// more commits than the clients' (of its own tables), and more syncs than for commits.
 ///
-/// Of commits that come together one syncs, and the others return at once: InnoDB calls `thd_decrement_pending_ops` for each that is durable by
-/// now, on the thread that synced, and only then the server answers the client. So that function tells, by the database's own count, who
-/// committed for whom.
+/// Of concurrent commits one syncs, and the others return immediately: InnoDB calls `thd_decrement_pending_ops` for each commit that is
+/// durable by now, on the thread that synced, and only then the server answers the client. So that function tells, by the database's own
+/// count, which thread committed for which.
 pub fn innodb() -> Result<()> {
     const COMPLETES: &str = "thd_decrement_pending_ops";
     let (disk, folder) = (ext4()?, tempfile::tempdir()?);
@@ -153,7 +157,7 @@ pub fn innodb() -> Result<()> {
     commits_of_others_wait_for_nothing(&archive)
 }
 
-/// Each commit that syncs has a part in a flush; each that has none makes no call: its log is written and synced by another.
+/// Each commit that syncs has a part in a flush; each that does not makes no call: another thread writes and syncs its log.
 fn commits_of_others_wait_for_nothing(archive: &Path) -> Result<()> {
     let (operations, shapes, spans) = (rows(archive, "operations")?, rows(archive, "shapes")?, rows(archive, "spans")?);
     let shape = shapes.iter().find(|shape| shape["text"] == "ha_commit_trans").context("a shape")?;

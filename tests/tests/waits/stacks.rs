@@ -1,4 +1,4 @@
-//! Where threads slept: on a program whose chain of functions is known, compiled in the ways in which stacks differ.
+//! Where threads slept: in a program whose call chain is known, compiled in ways that give different stacks.
 
 use anyhow::{Context as _, Result, ensure};
 use archive::Archive;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What both have.
+/// Flags common to both.
 const OPTIMISED: [&str; 4] = ["-O2", "-g0", "-Wall", "-pthread"];
 
 fn compiled(folder: &Path, flags: &[&str]) -> Result<PathBuf> {
@@ -19,7 +19,7 @@ fn compiled(folder: &Path, flags: &[&str]) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The rows of the program's functions, and those of the kernel's, of a recording of `work`.
+/// Records `work`; returns the rows of the program's functions and those of the kernel's, and the archive.
 fn stacks(folder: &Path, program: &Path, how: &str, more: &[&str]) -> Result<(Vec<StackRow>, Vec<StackRow>, PathBuf)> {
     let operation = format!("{}:{}", program.display(), if how == "many" { "nap" } else { "work" });
     let file = folder.join("written").display().to_string();
@@ -30,14 +30,14 @@ fn stacks(folder: &Path, program: &Path, how: &str, more: &[&str]) -> Result<(Ve
     Ok((program, kernel, archive))
 }
 
-/// Whether the functions stand one after the other in a chain.
+/// Whether the functions are adjacent in a chain, in this order.
 fn holds(row: &StackRow, functions: &[&str]) -> bool {
     let all: Vec<&str> = row.functions.lines().collect();
     all.windows(functions.len()).any(|some| some == functions)
 }
 
-/// With frame pointers or unwind information, or both: each chain is whole and exact, the caller of a library's function included, and the
-/// function whose return address a probe replaced.
+/// With frame pointers or unwind information, or both: each chain is complete and exact, including the caller of a library's function, and
+/// the function whose return address a probe replaced.
 pub fn exact() -> Result<()> {
     for flags in [
         &["-fno-omit-frame-pointer"][..],
@@ -64,7 +64,7 @@ pub fn exact() -> Result<()> {
     Ok(())
 }
 
-/// The same, inside the process: the object's stubs stand for return addresses.
+/// The same, inside the process: the object's stubs replace return addresses.
 pub fn exact_inside() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = compiled(folder.path(), &["-fomit-frame-pointer"])?;
@@ -74,7 +74,7 @@ pub fn exact_inside() -> Result<()> {
     Ok(())
 }
 
-/// A chain that nothing tells is cut, says so, and holds no function that did not call.
+/// A chain that cannot be unwound is cut, marked as such, and contains no function that was not a caller.
 pub fn honest() -> Result<()> {
     let none = ["-fomit-frame-pointer", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
     let truth = ["sleep_by_timer", "sleep_astray", "middle", "work", "main"];
@@ -85,7 +85,7 @@ pub fn honest() -> Result<()> {
         let own = |row: &&StackRow| row.end_ns - row.start_ns > 1_000_000 && row.operation.is_some();
         let row = of_program.iter().find(own).with_context(|| format!("{how}: no sleep in {of_program:#?}"))?;
         ensure!(row.ended.is_some(), "{how}: {row:?}");
-        // `main` is where a wrong chain would go on, and `wait_for_futex` is where the false frames lead.
+        // `main` is where a wrong chain would continue, and `wait_for_futex` is where the forged frames lead.
         ensure!(!holds(row, &["wait_for_futex"]), "{how}: {row:?}");
         let known: Vec<&str> = row.functions.lines().filter(|name| truth.contains(name)).collect();
         let first = if how == "timer" { "sleep_by_timer" } else { "sleep_astray" };
@@ -96,7 +96,7 @@ pub fn honest() -> Result<()> {
     Ok(())
 }
 
-/// Sleeps that come faster than the budget: in no window more than a tenth of a second's are taken, and all are accounted for.
+/// Sleeps that exceed the budget: in no window are more than a tenth of a second's taken, and all are accounted for.
 pub fn budget() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = compiled(folder.path(), &["-fno-omit-frame-pointer"])?;
@@ -117,7 +117,7 @@ pub fn budget() -> Result<()> {
     Ok(())
 }
 
-/// What `show` prints, and what it does not when nothing was asked for.
+/// What `show` prints, and what it omits when no stacks were requested.
 pub fn shown() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = compiled(folder.path(), &["-fomit-frame-pointer"])?;
@@ -144,7 +144,7 @@ pub fn shown() -> Result<()> {
     Ok(())
 }
 
-/// `lodger.c` with a library, of which only `work` has a name where it is stripped; and the rows of its program's functions that were recorded.
+/// `lodger.c` with a library, in which only `work` has a name once it is stripped.
 struct Lodger {
     folder: tempfile::TempDir,
     program: PathBuf,
@@ -166,7 +166,7 @@ impl Lodger {
         Ok(())
     }
 
-    /// The program's functions of the longest sleep in `run`; the program is run by some words.
+    /// Returns the program's functions of the longest sleep in `run`; the program is started through the command `by`.
     fn slept(&self, by: &[&str], place: &str) -> Result<StackRow> {
         let [program, library] = [&self.program, &self.library].map(|path| path.display().to_string());
         let rows = self.sleeps(&[by, &[&program, place, &library]].concat())?;
@@ -174,13 +174,13 @@ impl Lodger {
         longest.with_context(|| format!("{place}: no sleep of 20 ms"))
     }
 
-    /// The program's functions of the sleeps of more than 20 ms in `run`, in their order.
+    /// Returns the program's functions of the sleeps of more than 20 ms in `run`, in order.
     fn sleeps(&self, argv: &[&str]) -> Result<Vec<StackRow>> {
         let archive = record(self.folder.path(), &["--op", &format!("{}:run", self.program.display())], argv)?;
         let mut rows: Vec<StackRow> = Archive::open(&archive)?.rows()?;
         std::fs::remove_dir_all(&archive)?;
         rows.retain(|row| row.kind == "program" && row.operation.is_some() && row.end_ns - row.start_ns > 20_000_000);
-        // When the library is mapped, Fathom's object asks what to probe in it, and waits for the answer: on a busy machine that is longer.
+        // When the library is mapped, Fathom's object requests its probes and waits for the response: on a busy machine that takes longer.
         rows.retain(|row| !row.places.contains("/fathom-inside.so"));
         rows.sort_by_key(|row| row.start_ns);
         Ok(rows)
@@ -189,10 +189,10 @@ impl Lodger {
 
 const IN_LIBRARY: [&str; 6] = ["sleep_by_timer", "middle", "work", "call_library", "run", "main"];
 
-/// A library that has lost its name, or its name to another file, or that only the process can see, is read all the same: it is mapped.
+/// A library whose file was unlinked or replaced, or is visible only to the process, is read anyway: it is mapped.
 pub fn of_lost_library() -> Result<()> {
     let lodger = Lodger::new()?;
-    // Only this process has the file system that the library lies on, at a path where others have another file.
+    // Only this process sees the file system that the library is on, at a path where others see another file.
     let hidden = "mount -t tmpfs none \"${3%/*}/of-its-own\" && cp \"$3\" \"${3%/*}/of-its-own/lib.so\" && \
                   exec \"$1\" \"$2\" \"${3%/*}/of-its-own/lib.so\"";
     std::fs::create_dir(lodger.folder.path().join("of-its-own"))?;
@@ -209,7 +209,7 @@ pub fn of_lost_library() -> Result<()> {
     Ok(())
 }
 
-/// A library that was opened long ago, and is closed right after it was slept in: it has its names all the same.
+/// A library that was loaded long ago, and is closed right after the sleep in it: its functions are named anyway.
 pub fn of_closed_library() -> Result<()> {
     let lodger = Lodger::new()?;
     let row = lodger.slept(&[], "closed")?;
@@ -217,7 +217,7 @@ pub fn of_closed_library() -> Result<()> {
     Ok(())
 }
 
-/// A program that has another root than the recorder, with libraries that only lie there.
+/// A program with another root than the recorder, with libraries that exist only there.
 pub fn of_own_root() -> Result<()> {
     let lodger = Lodger::new()?;
     let root = lodger.folder.path().join("root");
@@ -232,7 +232,7 @@ pub fn of_own_root() -> Result<()> {
         std::fs::create_dir_all(to.parent().context("a folder")?)?;
         std::fs::copy(file, to)?;
     }
-    // Nothing outside has these names.
+    // These names do not exist outside.
     let (inner, hidden) = (root.join(library.trim_start_matches('/')), root.join("of-its-own.so"));
     std::fs::rename(inner, hidden)?;
     let own = Lodger { program: root.join(program.trim_start_matches('/')), ..lodger };
@@ -241,18 +241,18 @@ pub fn of_own_root() -> Result<()> {
     Ok(())
 }
 
-/// A function without a name is called by its file; the chain goes on behind it.
+/// A function without a name is named by its file; the chain continues after it.
 pub fn of_stripped_library() -> Result<()> {
     let lodger = Lodger::new()?;
     run(Command::new("strip").arg(&lodger.library))?;
     let row = lodger.slept(&[], "library")?;
     ensure!(holds(&row, &["work", "call_library", "run", "main"]) && row.ended.is_none(), "{row:#?}");
-    // Those that the library's users need have names all the same.
+    // Exported functions have names anyway.
     ensure!(holds(&row, &["sleep_by_timer", "middle", "work"]), "{row:#?}");
     Ok(())
 }
 
-/// Threads of 64 KiB, code that the program made, and a signal's handler: no frame is left out.
+/// Threads with stacks of 64 KiB, generated code, and a signal handler: no frame is missing.
 pub fn of_odd_places() -> Result<()> {
     let lodger = Lodger::new()?;
     let row = lodger.slept(&[], "thread")?;
@@ -277,7 +277,7 @@ pub fn of_odd_places() -> Result<()> {
     Ok(())
 }
 
-/// What does not fit is cut, and says so; what has no end is not followed, so that the recording has one.
+/// What does not fit is cut, and marked as such; what has no end is not followed, so that the recording ends.
 pub fn of_endless_stack() -> Result<()> {
     let lodger = Lodger::new()?;
     for (place, function, why) in [
@@ -292,7 +292,7 @@ pub fn of_endless_stack() -> Result<()> {
     Ok(())
 }
 
-/// A name is anybody's, and a terminal takes some letters for commands.
+/// A name is untrusted, and a terminal interprets some characters as commands.
 pub fn of_hostile_name() -> Result<()> {
     let lodger = Lodger::new()?;
     let name = "evil\u{1b}[31m\n\tname\u{202e}";
@@ -302,8 +302,8 @@ pub fn of_hostile_name() -> Result<()> {
     Ok(())
 }
 
-/// musl's functions have neither unwind information nor frame pointers: by those of the program a function is passed over that called them. It
-/// is named, since its caller's call says it, and what may be missing is marked.
+/// musl's functions have neither unwind information nor frame pointers: with those of the program the function that called them is skipped.
+/// It is still named, from the call instruction of its caller, and a possible gap is marked.
 pub fn of_static_program() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/sleeper.c");

@@ -1,25 +1,25 @@
 //! Arrows go down only, and only those that docs/internals/architecture.md declares.
 //!
-//! What a room is *built* from must be declared. Its *tests* may use any room of a lower floor besides: they make loop
-//! disks and archives to prove things on, and nothing that is shipped depends on them.
+//! What a room is *built* from must be declared. Its *tests* may in addition use any room of a lower floor: they make
+//! loop disks and archives for their checks, and nothing that is shipped depends on them.
 
 use crate::markdown::table;
 use crate::metadata::Package;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 
-/// A room as the manual declares it.
+/// A room as declared in the manual.
 #[derive(Debug, Default)]
 pub struct Room {
-    /// Storey; arrows go to lower ones.
+    /// Floor; arrows go to lower ones.
     floor: u32,
-    /// What it may be built from; `*` is everything below.
+    /// Rooms that it may be built from; `*` is all below.
     may_use: Vec<String>,
-    /// What it may use that is not ours, if that is limited.
+    /// Foreign crates that it may use, if that is limited.
     only: Option<Vec<String>>,
 }
 
-/// Reads the table `room | floor | may use | foreign crates | …`.
+/// Parses the table `room | floor | may use | foreign crates | …`.
 pub fn declared(page: &str) -> Result<BTreeMap<String, Room>> {
     let header = ["room", "floor", "may use", "foreign crates", "what it is"];
     let rows = table(page, &header).context("docs/internals/architecture.md has no table of rooms")?;
@@ -44,7 +44,7 @@ pub fn declared(page: &str) -> Result<BTreeMap<String, Room>> {
     Ok(rooms)
 }
 
-/// What the packages do against it.
+/// The packages' violations.
 pub fn offences(rooms: &BTreeMap<String, Room>, packages: &[Package]) -> Vec<String> {
     let mut offences = Vec::new();
     let ours: BTreeMap<&str, &str> =

@@ -1,10 +1,10 @@
-//! Within a room a file uses files below it: no two files of a room use each other, however many others lie between.
+//! Within a room a file uses files below it: no two files of a room use each other, not even by way of others.
 //!
-//! A module and the files in its folder are one idea, so that a file may use what stands in the file above its folder (`super::X`), and
-//! that file the files in its folder. Every other circle is an offence, unless the page of the architecture names it with a reason.
+//! A module and the files in its folder form a unit, so a file may use items of the file above its folder (`super::X`), and that file
+//! the files in its folder. Every other circle is an offence, unless the page of the architecture names it with a reason.
 //!
-//! **Uncertain.** Paths are read off the text: `use` trees, and paths that begin with `crate`, `self`, `super` or a module's own child.
-//! A name that a file re-exports is followed to where it stands. What a macro or a method call uses is not seen.
+//! **Uncertain.** Paths are read from the text: `use` trees, and paths that begin with `crate`, `self`, `super` or a module's own
+//! child. A name that a file re-exports is followed to its definition. Uses by a macro or a method call are not seen.
 
 use crate::markdown::table;
 use crate::source::File;
@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A module's place in its room: `["log", "reader"]`.
 type Module = Vec<String>;
 
-/// What a file uses, and what it hands on.
+/// What a file uses, and what it re-exports.
 #[derive(Default)]
 struct Names {
     paths: Vec<Module>,
-    /// Names that it re-exports, and where from.
+    /// Names that it re-exports, and their origin.
     exports: BTreeMap<String, Module>,
     /// Modules all of whose names it re-exports.
     globs: Vec<Module>,
@@ -25,7 +25,7 @@ struct Names {
     text: String,
 }
 
-/// The rooms' circles that the page does not name; those that it names and that are gone.
+/// The rooms' circles that the page does not name, and those that it names but that no longer exist.
 pub fn offences(page: &str, files: &[File]) -> Vec<String> {
     let header = ["circle", "why it stays"];
     let rows = table(page, &header).unwrap_or_default();
@@ -107,7 +107,7 @@ fn names(file: &File) -> Names {
     names
 }
 
-/// The paths of a `use` tree, each with the name it gets.
+/// The paths of a `use` tree, each with its local name.
 fn leaves(prefix: &[String], tree: &str) -> Vec<(Module, String)> {
     let segments = |text: &str| text.split("::").map(|s| s.trim().to_string()).filter(|s| !s.is_empty()).collect();
     let tree = tree.trim();
@@ -139,7 +139,7 @@ fn leaves(prefix: &[String], tree: &str) -> Vec<(Module, String)> {
     found
 }
 
-/// Paths in the code itself.
+/// Paths used in the code itself.
 fn inline(code: &str, children: &BTreeSet<String>) -> Vec<Module> {
     let word = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let begins = |path: &&str| {
@@ -150,7 +150,7 @@ fn inline(code: &str, children: &BTreeSet<String>) -> Vec<Module> {
     paths.map(|path| path.split("::").filter(|s| !s.is_empty()).map(str::to_string).collect()).collect()
 }
 
-/// Where a path of the module `of` leads: the module that has what it names. `None`: to another crate.
+/// Resolves a path in the module `of` to the module that defines its item. `None`: in another crate.
 fn resolve(modules: &BTreeMap<Module, Names>, of: &[String], path: &[String], depth: u32) -> Option<Module> {
     let (mut at, mut rest) = match path.first()?.as_str() {
         "crate" => (Vec::new(), &path[1..]),
@@ -180,14 +180,14 @@ fn resolve(modules: &BTreeMap<Module, Names>, of: &[String], path: &[String], de
     Some(globs.find_map(|glob| resolve(modules, &at, &[glob, rest].concat(), depth - 1)).unwrap_or(at))
 }
 
-/// Modules that use each other, the file above a folder left out of account for those in the folder.
+/// Modules that use each other, ignoring the file above a folder for those in the folder.
 fn circles(modules: &BTreeMap<Module, Names>) -> Vec<BTreeSet<Module>> {
     let mut reaches: BTreeMap<&Module, BTreeSet<Module>> = BTreeMap::new();
     for (module, names) in modules {
         let targets = names.paths.iter().filter_map(|path| resolve(modules, module, path, 8));
         reaches.insert(module, targets.filter(|target| !module.starts_with(target)).collect());
     }
-    // Everything that is reached by way of others, too.
+    // Everything that is reached indirectly, too.
     loop {
         let more: Vec<(&Module, BTreeSet<Module>)> = reaches
             .iter()

@@ -1,11 +1,11 @@
-//! Rules that one file keeps or breaks.
+//! Rules for a single file.
 
 use crate::source::File;
 
 /// Rooms that compute: no clock, no files, so that they run on stored events, anywhere, always the same.
 const PURE: [&str; 5] = ["model", "sqlite", "stats", "causal", "formats"];
 
-/// What a pure room may not name.
+/// What a pure room may not use.
 const IMPURE: [&str; 6] = ["Instant::now", "SystemTime", "std::fs", "File::open", "File::create", "std::net"];
 
 /// Longer files hold more than one idea.
@@ -14,12 +14,11 @@ const LINES: usize = 800;
 /// Tests and generated files may be longer.
 const LINES_OF_TESTS: usize = 1_500;
 
-/// Whoever clones the repository carries a file for ever, even one that is removed again: nothing that is made of its sources has to be
-/// as large as this.
+/// Everyone who clones the repository has every file forever, even a removed one: nothing made from its sources has to be this large.
 const BYTES: u64 = 1 << 20;
 
-/// Words that have no place in what is published: unfinished work, and paths that exist on one machine only. Written in
-/// two halves, so that this file may be checked like any other.
+/// Words that must not be published: unfinished work, and paths that exist on one machine only. Written in two halves,
+/// so that this file may be checked like any other.
 const BANNED: [(&str, &str); 7] = [
     ("TO", "DO"),
     ("FIX", "ME"),
@@ -30,7 +29,7 @@ const BANNED: [(&str, &str); 7] = [
     ("db", "g!("),
 ];
 
-/// What this file does against the rules, as `path:line: what`.
+/// This file's violations of the rules, as `path:line: what`.
 pub fn offences(file: &File) -> Vec<String> {
     let mut found = Vec::new();
     if file.path.starts_with("LICENSE") || file.path == "Cargo.lock" || file.path.ends_with("package-lock.json") {
@@ -47,12 +46,12 @@ pub fn offences(file: &File) -> Vec<String> {
     found
 }
 
-/// What a file of this size does against the rules, text or not.
+/// A file's violation of the size limit, text or not.
 pub fn too_large(path: &str, bytes: u64) -> Option<String> {
     (bytes > BYTES).then(|| format!("{path}: {bytes} bytes, more than {BYTES}: a picture, a store or a recording?"))
 }
 
-/// Only the cli prints: what a library says, it returns. What a build script says, cargo reads off its output.
+/// Only the cli prints: a library returns its messages. cargo reads the output of a build script.
 fn prints(file: &File, room: &str) -> Vec<String> {
     if ["cli", "bpf-build"].contains(&room) {
         return Vec::new();
@@ -73,8 +72,8 @@ fn impure(file: &File, room: &str) -> Vec<String> {
     at_lines(file, |code| IMPURE.iter().find(|i| code.contains(*i)).map(|i| format!("{i} in the pure room {room}")))
 }
 
-/// A path in a message may hold line breaks and what steers a terminal; `to_string_lossy` says that it is data. `model` has the helper, and
-/// what a build script says only its maker reads.
+/// A path in a message may contain line breaks and terminal control sequences; `to_string_lossy` marks it as data. `model` has the helper,
+/// and the output of a build script is only for developers.
 fn unescaped(file: &File, room: &str) -> Vec<String> {
     if ["bpf-build", "sql"].contains(&room) || file.path.ends_with("/build.rs") {
         return Vec::new();
@@ -107,8 +106,8 @@ fn banned(file: &File) -> Vec<String> {
     found
 }
 
-/// A test that is not run by default needs root, and says what for (the lane `privileged` runs those), or is long, and says why
-/// (`cargo xtask long`). What else a test may lack it finds out itself, and prints `SKIP name: reason`.
+/// A test that is not run by default needs root, and states for what (the lane `privileged` runs those), or is long, and states
+/// why (`cargo xtask long`). A test detects other missing requirements itself, and prints `SKIP name: reason`.
 fn unreasoned(file: &File) -> Vec<String> {
     let marked = |line: &str| line.trim_start().starts_with(concat!("#[ig", "nore"));
     let reasoned = |line: &str| line.contains("= \"root: ") || line.contains("= \"long: ");

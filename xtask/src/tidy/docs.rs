@@ -1,9 +1,9 @@
-//! What the manual says must be so: its links and the source files that it names exist, and its command lines are taken by the real
+//! The manual must be correct: its links and the source files that it names exist, and its command lines are accepted by the real
 //! parser.
 //!
-//! A command line is a line of a block fenced as `sh`, `bash` or `console` that begins with `fathom` (behind a prompt,
-//! `sudo`, a path or variables). Everything from a pipe, redirection or comment on is the shell's. The program is run
-//! with FATHOM_PARSE_ONLY set, which makes it stop behind its parser.
+//! A command line is a line of a block fenced as `sh`, `bash` or `console` that begins with `fathom` (after a prompt,
+//! `sudo`, a path or variables). Everything from a pipe, redirection or comment on belongs to the shell. The program is
+//! run with FATHOM_PARSE_ONLY set, which makes it stop after parsing.
 
 use crate::markdown::{anchors, blocks, links};
 use crate::source::File;
@@ -16,11 +16,11 @@ use std::process::{Command, Stdio};
 pub struct Line {
     /// `path:line`.
     pub place: String,
-    /// What stands behind `fathom`.
+    /// The words after `fathom`.
     pub arguments: Vec<String>,
 }
 
-/// The manual's pages. The changelog and the journal tell of versions that are gone.
+/// The manual's pages. The changelog and the journal describe past versions.
 fn pages(files: &[File]) -> impl Iterator<Item = &File> {
     files.iter().filter(|f| {
         f.path.ends_with(".md") && !f.path.starts_with("docs/internals/journal/") && f.path != "CHANGELOG.md"
@@ -48,7 +48,7 @@ pub fn commands(files: &[File]) -> Vec<Line> {
     found
 }
 
-/// The arguments of `fathom`, if that is what the line calls.
+/// The arguments of `fathom`, if the line calls it.
 fn arguments(line: &str) -> Option<Vec<String>> {
     let words = split(line.trim_start().trim_start_matches("$ ").trim_start_matches("# "));
     let mut words = words.into_iter().peekable();
@@ -57,7 +57,7 @@ fn arguments(line: &str) -> Option<Vec<String>> {
     (program.rsplit('/').next() == Some("fathom")).then(|| words.collect())
 }
 
-/// Words as a shell makes them, up to the first thing that is the shell's own.
+/// Splits a line as a shell does, up to the first shell operator.
 fn split(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -78,8 +78,8 @@ fn split(line: &str) -> Vec<String> {
 
 /// The command lines that the program refuses.
 pub fn refused(program: &Path, commands: &[Line]) -> Result<Vec<String>> {
-    // A program that did not know the variable would record, or delete, in earnest: it must refuse nonsense, and take
-    // a verb on a folder that cannot exist.
+    // A program that did not support the variable would really record, or delete: it must refuse nonsense, and accept a
+    // verb on a folder that cannot exist.
     let nonsense = parses(program, &["--no-such-option".into()])?;
     let harmless = parses(program, &["show".into(), "/nonexistent/x.fathom".into()])?;
     ensure!(!nonsense && harmless, "{} does not honour FATHOM_PARSE_ONLY", program.display());
@@ -99,7 +99,7 @@ fn parses(program: &Path, arguments: &[String]) -> Result<bool> {
     Ok(command.status().with_context(|| format!("cannot start {}", program.display()))?.success())
 }
 
-/// Relative links that lead nowhere: to a file that is not there, or to a heading that its page does not have.
+/// Broken relative links: to a missing file, or to a heading that its page does not have.
 pub fn broken_links(root: &Path, files: &[File]) -> Vec<String> {
     let mut broken = Vec::new();
     for file in files.iter().filter(|f| f.path.ends_with(".md")) {
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// A stand-in for the program that takes only `show`.
+    /// A stand-in for the program that accepts only `show`.
     fn program(folder: &Path, script: &str) -> Result<std::path::PathBuf> {
         let path = folder.join("fathom");
         lab::script::write(&path, &format!("#!/bin/sh\n{script}\n"))?;

@@ -1,10 +1,10 @@
-//! The form of the manual: no line too long for an editor or a review, fences that open a block of their own, and every page in the table
-//! of contents.
+//! The form of the manual: no line too long for an editor or a review, fences on lines of their own, and every page in the table of
+//! contents.
 
 use crate::markdown::{blocks, links};
 use crate::source::File;
 
-/// The manual, which mdBook makes a site of, and its table of contents.
+/// The manual, from which mdBook makes a site, and its table of contents.
 const MANUAL: &str = "docs/";
 const CONTENTS: &str = "docs/SUMMARY.md";
 
@@ -22,8 +22,8 @@ pub fn long_lines(file: &File) -> Vec<String> {
     long.map(|(line, width)| format!("{}:{line}: {width} characters, more than {WIDTH}", file.path)).collect()
 }
 
-/// Blocks whose fence is followed by more than a language: whoever joined the lines of a paragraph joined those of a block, too, and none
-/// of its command lines is checked any more ([`super::docs`]).
+/// Blocks whose fence is followed by more than a language: the lines of the block have been joined like those of a paragraph, and none of
+/// its command lines is checked any more ([`super::docs`]).
 pub fn joined_blocks(file: &File) -> Vec<String> {
     if !file.path.ends_with(".md") {
         return Vec::new();
@@ -40,8 +40,7 @@ fn shown(line: &str) -> usize {
     line.chars().count() - targets
 }
 
-/// Pages that the manual's table of contents does not name (a site made of it would not have them), or that the index of their own
-/// folder does not.
+/// Pages that are missing from the manual's table of contents (and thus from its site), or from the index of their own folder.
 pub fn unlisted(files: &[File]) -> Vec<String> {
     let Some(contents) = files.iter().find(|f| f.path == CONTENTS) else {
         return vec![format!("there is no {CONTENTS}")];

@@ -1,5 +1,5 @@
-//! The rules of the house that no compiler checks. Each rule is a function from texts to offences, so that a test can
-//! show that it catches what it is made to catch.
+//! The conventions that no compiler checks. Each rule is a function from texts to offences, so that a test can show
+//! that it catches what it should.
 
 mod arrows;
 mod circles;
@@ -14,13 +14,13 @@ use crate::source::{files, paths};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 
-/// The page that declares who may use whom.
+/// The page that declares which rooms may use which.
 const ARCHITECTURE: &str = "docs/internals/architecture.md";
 
 /// Checks every rule and prints the offences.
 pub fn run(root: &Path) -> Result<()> {
     let paths = paths(root)?;
-    // One that was removed but not yet committed is listed and not there.
+    // A file that was removed but not yet committed is listed but missing.
     let large = |path: &String| code::too_large(path, root.join(path).symlink_metadata().ok()?.len());
     let mut offences: Vec<String> = paths.iter().filter_map(large).collect();
     let files = files(root, &paths);

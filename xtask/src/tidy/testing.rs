@@ -1,30 +1,30 @@
-//! The rules of tests: how they are named, that none sleeps without a reason, and that none mounts or attaches what a kill would leave.
+//! The rules for tests: their names, no sleep without a reason, and no mount or attached device that would survive a kill.
 //!
-//! A sleep that polls stands in a loop that ends when the condition holds. Any other one makes a test slow where the machine is fast
-//! and fail where it is slow, so a comment has to say why nothing can be polled. Loops are recognised by indentation, as rustfmt
-//! leaves it; a loop without an exit would not be recognised as one that polls.
+//! A sleep that polls is in a loop that ends when the condition holds. Any other one makes a test slow where the machine is fast and
+//! fail where it is slow, so a comment has to explain why nothing can be polled. Loops are recognised by indentation, as formatted
+//! by rustfmt; a loop without an exit would not be recognised as polling.
 
 use crate::source::File;
 
-/// Longer names are not read.
+/// Longer names are hard to read.
 const NAME: usize = 60;
 
-/// Words that carry nothing in a name.
+/// Words that add nothing to a name.
 const ARTICLES: [&str; 3] = ["a", "an", "the"];
 
-/// Where time is simulated: a sleep takes none.
+/// Where time is simulated: a sleep takes no time.
 const SIMULATED: &str = "crates/pool/tests/simulated/";
 
-/// Where mounts and loop devices are made so that they go with their owner.
+/// Where mounts and loop devices are made so that they are removed with their owner.
 const LAB: &str = "crates/lab/";
 
-/// What the comment above a sleep that polls nothing must have, in any case of its first letter.
+/// What the comment above a sleep that does not poll must contain, with either case of the first letter.
 const REASON: [&str; 2] = ["ixed wait: ", "ixed waits: "];
 
-/// How many lines above the sleep it may stand.
+/// How many lines above the sleep the comment may be.
 const ABOVE: usize = 5;
 
-/// What a file's tests do against the rules, as `path:line: what`.
+/// A file's tests' violations of the rules, as `path:line: what`.
 pub fn offences(file: &File) -> Vec<String> {
     if !file.is_rust() {
         return Vec::new();
@@ -55,7 +55,7 @@ pub fn offences(file: &File) -> Vec<String> {
     found
 }
 
-/// Whether all of a file is tests.
+/// Whether a file consists only of tests.
 fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part == "tests" || part == "tests.rs")
 }
@@ -82,7 +82,7 @@ fn names<'a>(lines: &[&'a str], lane: bool) -> Vec<(usize, &'a str)> {
     found
 }
 
-/// What is wrong with a name.
+/// Returns what is wrong with a name.
 fn misnamed(name: &str) -> Option<String> {
     let name = name.strip_prefix("long::").unwrap_or(name);
     let length = name.chars().count();
@@ -93,14 +93,14 @@ fn misnamed(name: &str) -> Option<String> {
     Some(format!("has the article {article:?}"))
 }
 
-/// Whether this line sleeps; programs in other languages that a test holds as text do not count.
+/// Whether this line sleeps; programs in other languages that a test contains as text do not count.
 fn sleeps(line: &str) -> bool {
     let code = line.trim_start();
     let before = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     !code.starts_with("//") && code.match_indices("sleep(").any(|(at, _)| !code[..at].ends_with(before))
 }
 
-/// Whether this line runs a program that mounts or attaches. Another option for a mount that is there makes none.
+/// Whether this line runs a program that mounts or attaches. Changing an option of an existing mount does not count.
 fn mounts(lines: &[&str], at: usize) -> bool {
     let call = |by: &str| ["mount", "losetup"].iter().any(|program| lines[at].contains(&format!("{by}(\"{program}\"")));
     let runs = ["new", "command", "run"].into_iter().any(call);
@@ -108,7 +108,7 @@ fn mounts(lines: &[&str], at: usize) -> bool {
         && !lines[at..].iter().take(3).any(|line| line.contains("remount"))
 }
 
-/// Whether a loop around this line ends when something holds.
+/// Whether a loop around this line ends on a condition.
 fn polls(lines: &[&str], at: usize) -> bool {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let mut inner = indent(lines[at]) + 1;
@@ -137,7 +137,7 @@ fn reasoned(lines: &[&str], at: usize) -> bool {
     lines[at.saturating_sub(ABOVE)..=at].iter().any(|l| REASON.iter().any(|r| l.contains(r)))
 }
 
-/// Whether the test's clock stands still.
+/// Whether the test's clock is paused.
 fn paused(lines: &[&str], at: usize) -> bool {
     lines[..at].iter().rev().find(|l| l.contains("#[tokio::test")).is_some_and(|l| l.contains("start_paused"))
 }

@@ -1,6 +1,6 @@
-//! One version: what stands outside the workspace (`fathom-sql`, with a lock file of its own, and the Python package) has the
-//! workspace's, since all of it is released together. And that lock file knows what our crates depend on: `fathom-sql` is built with
-//! `--locked`, long after the change of a crate that it uses.
+//! One version: packages outside the workspace (`fathom-sql`, with a lock file of its own, and the Python package) have the
+//! workspace's version, since all of them are released together. And that lock file has our crates' dependencies: `fathom-sql` is
+//! built with `--locked`, long after a crate that it uses was changed.
 
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -9,10 +9,10 @@ use std::path::Path;
 const WORKSPACE: &str = "Cargo.toml";
 /// Manifests that repeat it.
 const MANIFESTS: [&str; 2] = ["crates/sql/Cargo.toml", "python/pyproject.toml"];
-/// The lock file that repeats it for each crate of ours, in the folder of its name below `crates/`.
+/// The lock file that repeats it for each of our crates, in the folder of its name below `crates/`.
 const LOCK: &str = "crates/sql/Cargo.lock";
 
-/// What has another version than the workspace.
+/// Packages with another version than the workspace.
 pub fn offences(root: &Path) -> Result<Vec<String>> {
     let read = |path: &str| std::fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"));
     let expected = version(&read(WORKSPACE)?).with_context(|| format!("{WORKSPACE} has no version"))?.to_owned();
@@ -52,7 +52,7 @@ struct Package<'a> {
     dependencies: Vec<&'a str>,
 }
 
-/// The crates of a lock file that come from no registry.
+/// The crates of a lock file that do not come from a registry.
 fn own(lock: &str) -> Vec<Package<'_>> {
     fn value<'a>(package: &'a str, name: &str) -> Option<&'a str> {
         package.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = \"")?.strip_suffix('"'))
@@ -60,14 +60,14 @@ fn own(lock: &str) -> Vec<Package<'_>> {
     let packages = lock.split("[[package]]").filter(|package| value(package, "source").is_none());
     let parsed = packages.filter_map(|package| {
         let listed = package.lines().filter_map(|line| line.strip_prefix(" \"")?.strip_suffix("\","));
-        // A name that several versions share is followed by the version.
+        // A name shared by several versions is followed by the version.
         let dependencies = listed.filter_map(|listed| listed.split(' ').next()).collect();
         Some(Package { name: value(package, "name")?, version: value(package, "version")?, dependencies })
     });
     parsed.collect()
 }
 
-/// What a crate is built from by its manifest: neither what only its tests use nor what may be left out.
+/// The dependencies of a crate in its manifest, except those of its tests and optional ones.
 fn needed(manifest: &str) -> Vec<&str> {
     let mut section = "";
     let mut names = Vec::new();

@@ -1,4 +1,4 @@
-//! `events.log`: what the probes recorded, in chunks that stand alone.
+//! `events.log`: what the probes recorded, in self-contained chunks.
 //!
 //! Each chunk has a sequence, times and checksums of its own: a damaged one is recognised, the next one is still good,
 //! and the counts say how many events the damaged one had.
@@ -17,20 +17,20 @@
 //! | 32 | 8 | events in the chunks before it |
 //! | 40 | 8 | first time in it |
 //! | 48 | 8 | last time in it |
-//! | 56 | 4 | CRC-32 of the payload as it stands in the file |
+//! | 56 | 4 | CRC-32 of the payload as stored in the file |
 //! | 60 | 4 | CRC-32 of the 60 bytes before |
 //!
-//! The payload is records, each with its length in 4 bytes before it. Magic, version, the header's size and its last
-//! CRC stay as they are in every later version, so that an old reader can tell *newer* from *damaged*.
+//! The payload consists of records, each preceded by its length in 4 bytes. Magic, version, the header's size and its
+//! last CRC stay the same in every later version, so that an old reader can tell *newer* from *damaged*.
 //!
 //! # Damage
 //!
-//! A reader believes a chunk only if both sums are right, it is of the same log, and it comes after those before. From
-//! anything else it goes on to the next magic. What it passed over becomes one `loss` event, in its place, whose
-//! interval is that of the passed chunk (if its header is whole) or of its neighbours, and whose number is exact as
-//! soon as a later chunk says how many came before it. So damage can hide events but neither invent them nor go
-//! unnoticed, but for a log cut off exactly at a chunk's edge; there `meta.json` helps, which says that a log is incomplete
-//! or how many events the recorder stored.
+//! A reader accepts a chunk only if both checksums match, it belongs to the same log, and it follows the chunks before it.
+//! Otherwise the reader skips to the next magic. The skipped part becomes one `loss` event, in its place, whose interval is
+//! that of the skipped chunk (if its header is intact) or of its neighbours, and whose count is exact as soon as a later
+//! chunk gives the number of events before it. So damage can hide events but neither invent them nor go unnoticed, except
+//! in a log cut off exactly at the end of a chunk; there `meta.json` helps, which records that a log is incomplete or how
+//! many events the recorder stored.
 
 mod reader;
 mod writer;
@@ -40,7 +40,7 @@ pub use writer::{LogSummary, LogWriter};
 
 use model::record::Field;
 
-/// First bytes of a chunk. The first is no ASCII and no UTF-8 lead, so that no text holds it.
+/// First bytes of a chunk. The first is neither ASCII nor a UTF-8 lead byte, so that no text contains it.
 pub const MAGIC: [u8; 8] = *b"\xf5FTHMLOG";
 
 /// The payload is an LZ4 block.
@@ -50,12 +50,12 @@ const LZ4: u16 = 1;
 /// and enough for LZ4's window of 64 KiB.
 const CHUNK: usize = 1 << 20;
 
-/// A longer payload is damage: nobody writes one, and a reader must not be made to reserve it.
+/// A longer payload is damage: no writer produces one, and a reader must not be made to allocate it.
 const MAX_PAYLOAD: usize = 8 << 20;
 
 pub use crate::layout::{MAX_RECORD, events as path};
 
-/// The head of a chunk.
+/// The header of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ChunkHeader {
     version: u16,
@@ -88,7 +88,7 @@ impl ChunkHeader {
         out
     }
 
-    /// `None` unless the magic and the header's own sum are right.
+    /// `None` unless the magic and the header's own checksum match.
     fn decode(bytes: &[u8; Self::SIZE]) -> Option<Self> {
         if bytes[..8] != MAGIC || crc32fast::hash(&bytes[..60]) != u32::get(&bytes[60..]) {
             return None;

@@ -1,4 +1,4 @@
-//! Reading the log, whatever has happened to it.
+//! Reads the log, whatever has happened to it.
 
 use super::{ChunkHeader, LZ4, MAGIC, MAX_PAYLOAD};
 use crate::error::{Result, Tried};
@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// What of a log could not be read.
+/// The parts of a log that could not be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Damage {
     /// Places that were skipped, with one `loss` event for each.
@@ -30,7 +30,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Whether there is none.
+    /// Whether nothing is damaged.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -43,37 +43,37 @@ pub struct LogReader<R = File> {
     len: u64,
     /// Where the next chunk should be.
     at: u64,
-    /// The chunks of this log, and no others, have this.
+    /// The start time that all chunks of this log, and no others, have.
     began_ns: Option<u64>,
     /// How many events the chunks up to `at` hold.
     before: u64,
-    /// Last time in them.
+    /// Last time in those chunks.
     last_ns: Option<u64>,
     ready: VecDeque<Event>,
     damage: Damage,
     ended: bool,
-    /// What was read of the file while looking for a magic, from `window_at` on: false ones may follow each other closely.
+    /// Bytes of the file from `window_at` on, kept while searching for a magic: false ones may follow each other closely.
     window: Vec<u8>,
     window_at: u64,
-    /// Bytes of payloads that were read and then not believed.
+    /// Bytes of payloads that were read and then rejected.
     vain: u64,
 }
 
-/// Bytes looked through at a time.
+/// Bytes searched at a time.
 const WINDOW: u64 = 64 << 10;
 
-/// LZ4 makes at most 255 bytes of one (its block format, "the end of block conditions").
+/// LZ4 expands one byte to at most 255 (its block format, "the end of block conditions").
 const LZ4_MOST: usize = 255;
 
-/// What stands at a place of the file.
+/// The content at an offset of the file.
 enum Found {
     Chunk(ChunkHeader, Vec<u8>),
-    /// No chunk that can be believed; of this log if its header is whole.
+    /// No valid chunk; with the header if that is intact and of this log.
     Bad(Option<ChunkHeader>),
 }
 
 impl LogReader<File> {
-    /// Opens the log of the archive `dir`. A missing or damaged `meta.json` does not hinder that; a newer one does.
+    /// Opens the log of the archive `dir`. A missing or damaged `meta.json` does not prevent that; a newer one does.
     ///
     /// # Errors
     /// [`crate::Error::Io`] if there is no log, [`crate::Error::Newer`].
@@ -81,7 +81,7 @@ impl LogReader<File> {
         let made_by = match Meta::read(dir) {
             Ok(meta) => meta.made_by,
             Err(newer @ crate::Error::Newer { .. }) => return Err(newer),
-            // The log is the truth and stands alone: it must outlive the file beside it.
+            // The log is authoritative and self-contained: it must be readable without the file next to it.
             Err(_) => "a newer Fathom".into(),
         };
         let path = super::path(dir);
@@ -116,8 +116,8 @@ impl<R: Read + Seek> LogReader<R> {
         Ok(reader)
     }
 
-    /// The next event, in the order of the file: about that of time, but not quite (each CPU writes its own). Damage
-    /// comes as a `loss` event of [`ANY_CPU`] and source [`LossSource::Damage`].
+    /// Returns the next event in file order, which is roughly but not exactly time order (each CPU writes its own).
+    /// Damage is returned as a `loss` event of [`ANY_CPU`] and source [`LossSource::Damage`].
     pub fn next_event(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -135,14 +135,14 @@ impl<R: Read + Seek> LogReader<R> {
         &self.damage
     }
 
-    /// How far the reading is, in bytes, and of how many.
+    /// Returns the position of the reader and the size of the log, in bytes.
     pub fn progress(&self) -> (u64, u64) {
         (self.at, self.len)
     }
 
     fn next_chunk(&mut self) {
         let from = self.at;
-        // The first broken chunk whose header is whole says when what is missing happened.
+        // The first broken chunk with an intact header gives the time of the missing events.
         let mut broken: Option<ChunkHeader> = None;
         let mut place = from;
         while place < self.len {
@@ -159,8 +159,8 @@ impl<R: Read + Seek> LogReader<R> {
                     return;
                 }
                 Found::Bad(header) => {
-                    // A whole header is to be believed about its length too, if a chunk follows where it says. Within
-                    // its payload a text might hold what looks like a chunk.
+                    // The length in an intact header is trusted too, if a chunk follows there. A text within its
+                    // payload might look like a chunk.
                     let behind = header.map(|h| place + ChunkHeader::SIZE as u64 + u64::from(h.payload));
                     broken = broken.or(header);
                     place = match behind {
@@ -177,7 +177,7 @@ impl<R: Read + Seek> LogReader<R> {
         self.ended = true;
     }
 
-    /// The header at a place, if it is one of this log's.
+    /// The header at an offset, if it belongs to this log.
     fn header(&mut self, at: u64) -> Option<ChunkHeader> {
         let mut bytes = [0; ChunkHeader::SIZE];
         if self.len.checked_sub(at)? < bytes.len() as u64 {
@@ -199,8 +199,8 @@ impl<R: Read + Seek> LogReader<R> {
             // Each event has at least its length and its header.
             && header.events as usize <= raw / (4 + Header::SIZE)
             && (header.flags != LZ4 || raw <= payload.saturating_add(1).saturating_mul(LZ4_MOST))
-            // Chunks do not overlap, so payloads that are damaged are no longer than the file, all together: of a log that
-            // was made to be slow no more is looked at.
+            // Chunks do not overlap, so all damaged payloads together are no longer than the file: a log crafted to be
+            // slow is not searched any further.
             && self.vain <= self.len.saturating_mul(2);
         if !believable {
             return Found::Bad(Some(header));
@@ -224,7 +224,7 @@ impl<R: Read + Seek> LogReader<R> {
         }
     }
 
-    /// Reads exactly that, or remembers why not and takes the file to end there.
+    /// Fills `bytes`, or remembers why not and treats the file as ending there.
     fn read(&mut self, at: u64, bytes: &mut [u8]) -> Option<()> {
         let within = at.checked_sub(self.window_at).and_then(|from| usize::try_from(from).ok());
         if let Some(known) = within.and_then(|from| self.window.get(from..from.checked_add(bytes.len())?)) {
@@ -240,7 +240,7 @@ impl<R: Read + Seek> LogReader<R> {
         }
     }
 
-    /// The first place from `at` on where a magic stands, or the end of the file.
+    /// The first offset from `at` on that has a magic, or the end of the file.
     fn next_magic(&mut self, mut at: u64) -> u64 {
         while at + (MAGIC.len() as u64) <= self.len {
             let seen = at.checked_sub(self.window_at).and_then(|from| self.window.get(usize::try_from(from).ok()?..));
@@ -262,7 +262,7 @@ impl<R: Read + Seek> LogReader<R> {
         self.len
     }
 
-    /// Tells of what lies between `from` and `to`, where `next` follows.
+    /// Reports the bytes between `from` and `to`, which `next` follows, as lost.
     fn lose(&mut self, from: u64, to: u64, broken: Option<ChunkHeader>, next: Option<&ChunkHeader>) {
         let known = broken.filter(|h| self.began_ns.is_none_or(|b| b == h.began_ns));
         let exactly = next.map(|n| n.before - self.before);
@@ -284,7 +284,7 @@ impl<R: Read + Seek> LogReader<R> {
         self.ready.push_back(Event { header, record: loss.into() });
     }
 
-    /// Takes the records out of a chunk. What it does not know it counts: a newer minor version may have new kinds.
+    /// Takes the records out of a chunk. Unknown records are counted: a newer minor version may have new kinds.
     fn unpack(&mut self, header: &ChunkHeader, mut raw: &[u8]) {
         let mut good = 0;
         while let Some((len, rest)) = raw.split_first_chunk::<4>() {

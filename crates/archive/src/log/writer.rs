@@ -1,9 +1,9 @@
-//! Writing the log. Nothing is forced to the medium before the end: an fsync while a disk is being observed would be
-//! seen in every number. What a crash of the machine costs is thus what the kernel had not written back yet, and what
-//! a crash of Fathom costs is the chunk being filled.
+//! Writes the log. Nothing is synced to disk before the end: an fsync while a disk is being observed would show in
+//! every number. So a crash of the machine costs what the kernel had not written back yet, and a crash of Fathom costs
+//! the chunk being filled.
 //!
-//! Where the room ends, a chunk that does not fit is written as smaller ones, as far as they do: what fits is kept. A little
-//! is left free on the disk, since `meta.json` is written after the log and an archive without it is worth less.
+//! When space runs out, a chunk that does not fit is split into smaller ones, and those that fit are kept. A little space is
+//! left free on the disk, since `meta.json` is written after the log and an archive without it is worth less.
 
 use super::{CHUNK, ChunkHeader, LZ4, MAX_RECORD};
 use crate::error::{Error, NoRoom, Result, Tried};
@@ -16,25 +16,25 @@ use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// What was written.
+/// A summary of the written log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogSummary {
     /// Events in the log.
     pub events: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// Events that found no room.
+    /// Events for which there was no space.
     pub lost_events: u64,
-    /// The earliest time of those, if there are some.
+    /// The earliest time of those, if there are any.
     pub lost_since_ns: Option<u64>,
 }
 
-/// What does not fit is tried in parts down to this size, unpacked.
+/// A chunk that does not fit is split into parts down to this size, unpacked.
 const LEAST: usize = 4096;
 
 /// Bytes left free on a disk: `meta.json` takes 20 to 40 KiB, and twice that while it is replaced.
 const SPARED: u64 = 96 << 10;
-/// Those where it has room of its own ([`MetaRoom`]).
+/// The same if `meta.json` has reserved space ([`MetaRoom`]).
 const SPARED_BESIDES: u64 = 16 << 10;
 
 /// Writes `events.log`.
@@ -51,10 +51,10 @@ pub struct LogWriter {
     events: u64,
     lost_events: u64,
     lost_since_ns: Option<u64>,
-    /// When the log's first chunk began; what its chunks are known by.
+    /// When the log's first chunk began, which identifies its chunks.
     began_ns: Option<u64>,
     raw: Vec<u8>,
-    /// Where a chunk is packed; kept, as new memory would be asked for and given back with each.
+    /// The buffer in which a chunk is packed; kept, to avoid allocating and freeing memory for each.
     packed: Vec<u8>,
     raw_events: u32,
     full: Option<NoRoom>,
@@ -89,8 +89,8 @@ impl LogWriter {
     /// Appends one record: header and body, as [`model::Event::encode`] or a probe makes it.
     ///
     /// # Errors
-    /// [`Error::Full`] from the moment that the disk or the limit is reached: the caller ends the recording and keeps
-    /// what there is. [`Error::BadRecord`] for bytes that cannot be a record; the log goes on.
+    /// [`Error::Full`] once the disk or the limit is reached: the caller ends the recording and keeps what was written.
+    /// [`Error::BadRecord`] for bytes that cannot be a record; the log remains usable.
     pub fn append(&mut self, record: &[u8]) -> Result<()> {
         if !(Header::SIZE..=MAX_RECORD).contains(&record.len()) {
             return Err(Error::BadRecord { bytes: record.len() });
@@ -105,12 +105,12 @@ impl LogWriter {
         if self.raw.len() >= self.chunk { self.sync_chunk() } else { Ok(()) }
     }
 
-    /// Closes the chunk being filled and hands it to the kernel, so that a crash of this process costs nothing of it.
+    /// Closes the chunk being filled and hands it to the kernel, so that a crash of this process loses nothing of it.
     /// Does nothing if it is empty.
     ///
     /// # Errors
-    /// [`Error::Full`], with those of the chunk's events that found no room counted as lost, and the file cut to its last
-    /// whole chunk.
+    /// [`Error::Full`], with those of the chunk's events that did not fit counted as lost, and the file truncated to its
+    /// last complete chunk.
     pub fn sync_chunk(&mut self) -> Result<()> {
         if self.raw_events == 0 {
             return Ok(());
@@ -123,7 +123,7 @@ impl LogWriter {
         result
     }
 
-    /// Writes records as one chunk; where the room ends, as many smaller ones as fit.
+    /// Writes records as one chunk or, when space runs out, as many smaller ones as fit.
     fn store(&mut self, records: &[u8]) -> Result<()> {
         let (mut rest, mut size) = (records, records.len());
         while !rest.is_empty() {
@@ -153,14 +153,14 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Writes a chunk, or says why there is no room for it, and leaves the file as it was.
+    /// Writes a chunk, or returns why there is no space for it and leaves the file as it was.
     fn write(&mut self, raw: &[u8], part: Prefix) -> std::io::Result<Option<NoRoom>> {
         let began_ns = *self.began_ns.get_or_insert(part.first_ns);
         let room = lz4_flex::block::get_maximum_output_size(raw.len());
         if self.packed.len() < room {
             self.packed.resize(room, 0);
         }
-        // It fits by the line above; what does not shrink stands as it is: reading it back is then a copy.
+        // The buffer is large enough; data that does not shrink is stored as it is: reading it back is then a copy.
         let packed = lz4_flex::block::compress_into(raw, &mut self.packed).unwrap_or(usize::MAX);
         let (flags, payload) = if packed < raw.len() { (LZ4, &self.packed[..packed]) } else { (0, raw) };
         let header = ChunkHeader {
@@ -194,7 +194,7 @@ impl LogWriter {
                 Ok(None)
             }
             Err(e) => {
-                // Half a chunk is of no use, and its room is what meta.json may need.
+                // Half a chunk is of no use, and meta.json may need its space.
                 let _ = self.file.set_len(self.bytes).and_then(|()| self.file.seek(SeekFrom::Start(self.bytes)));
                 if out_of_room(&e) { Ok(Some(NoRoom::Disk(e.to_string()))) } else { Err(e) }
             }
@@ -206,11 +206,11 @@ impl LogWriter {
         self.bytes
     }
 
-    /// Closes the last chunk and brings the log to the medium. A log that became full finishes well: how many events
-    /// found no room stands in the summary.
+    /// Closes the last chunk and syncs the log to disk. A full log is no error here: the summary has the number of
+    /// events that did not fit.
     ///
     /// # Errors
-    /// [`Error::Io`] if the medium refuses.
+    /// [`Error::Io`] if the disk refuses.
     pub fn finish(mut self) -> Result<LogSummary> {
         match self.sync_chunk() {
             Ok(()) | Err(Error::Full { .. }) => {}
@@ -245,7 +245,8 @@ struct Prefix {
 }
 
 impl Prefix {
-    /// Those that take at most `most` bytes, but one at least. `records` are whole records, each with its length before it.
+    /// The first records that take at most `most` bytes, but at least one. `records` are whole records, each preceded by
+    /// its length.
     fn of(records: &[u8], most: usize) -> Self {
         let mut part = Self { bytes: 0, events: 0, first_ns: u64::MAX, last_ns: 0 };
         while let Some((length, rest)) = records[part.bytes..].split_first_chunk() {
@@ -261,9 +262,9 @@ impl Prefix {
     }
 }
 
-/// Bytes that can be written yet to the disk of a file, if its file system tells.
+/// Bytes that can still be written to the disk of a file, if its file system reports them.
 fn free(file: &File) -> Option<u64> {
-    // SAFETY: a structure of numbers, of which zero is one.
+    // SAFETY: a structure of integers, for which zero is valid.
     let mut about: libc::statvfs = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open, and the structure lives until the call returns.
     let done = unsafe { libc::fstatvfs(file.as_raw_fd(), &raw mut about) };
@@ -273,7 +274,7 @@ fn free(file: &File) -> Option<u64> {
     (done == 0 && about.f_blocks > 0).then(|| (blocks as u64).saturating_mul(about.f_frsize as u64))
 }
 
-/// No space, no quota, or a file as large as its limit (RLIMIT_FSIZE, file system) lets it be.
+/// No space, no quota, or a file at its size limit (RLIMIT_FSIZE, file system).
 fn out_of_room(e: &std::io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG))
 }

@@ -1,7 +1,7 @@
-//! A line of the log: an entry as JSON, with the line's number and a sum behind it, so that what was lost or changed since is seen.
+//! A line of the log: an entry as JSON, followed by the line's number and a checksum, so that lost or changed lines are detected.
 //!
-//! `{"stopped":{…},"n":28,"crc32":"0c9d2a41"}`. The sum is of everything before `,"crc32"`. Logs of versions before have neither, and are
-//! read as they are.
+//! `{"stopped":{…},"n":28,"crc32":"0c9d2a41"}`. The checksum is of everything before `,"crc32"`. Logs of earlier versions have neither,
+//! and are read without them.
 
 use super::Entry;
 
@@ -14,14 +14,14 @@ const SUM: &str = ",\"crc32\":\"";
 /// The entry cannot be written as JSON.
 pub fn encode(number: u64, entry: &Entry) -> serde_json::Result<Vec<u8>> {
     let mut text = serde_json::to_string(entry)?;
-    // The bracket that ends the object moves behind what is added.
+    // The closing brace moves after the added fields.
     text.pop();
     text += &format!("{NUMBER}{number}");
     text += &format!("{SUM}{:08x}\"}}\n", crc32fast::hash(text.as_bytes()));
     Ok(text.into_bytes())
 }
 
-/// The entry of a line and the number that it says it has; an error is why it cannot be believed.
+/// Returns the entry of a line and its number, or why the line is invalid.
 pub fn decode(line: &[u8]) -> Result<(Option<u64>, Entry), String> {
     let text = std::str::from_utf8(line).map_err(|e| e.to_string())?.trim_end();
     let entry = |text: &str| serde_json::from_str(text).map_err(|e| e.to_string());
@@ -48,7 +48,7 @@ mod tests {
             for bit in [0, 4, 7] {
                 let mut changed = line.clone();
                 changed[at] ^= 1 << bit;
-                // Where the mark of the sum itself is hit, it reads as one of an older version, and only then.
+                // Only if the checksum's own key is hit does the line read as one of an older version.
                 let read = decode(&changed);
                 assert!(read.is_err() || read.as_ref().unwrap() == &(None, entry.clone()), "{at}: {read:?}");
             }

@@ -1,8 +1,8 @@
-//! Reading a log of which some may be lost: what is whole is kept, what is missing is counted, and nothing is guessed.
+//! Reads a log that may be damaged: intact lines are kept, missing ones are counted, and nothing is guessed.
 //!
-//! A replicate's line stands for itself: block, cell, numbers. So whatever is left of a damaged log can be used, and a run that goes on
-//! measures the rest again. What cannot be had again is a design: without it nobody knows what was to be run, and the log is refused.
-//! The word that a design has come to its end is believed only if everything is there that stood before it.
+//! A replicate's line is self-contained: block, cell, numbers. So whatever is left of a damaged log can be used, and a resumed run
+//! measures the rest again. A design cannot be recovered: without it the plan of the run is unknown, and the log is refused. The end of
+//! a design is accepted only if everything before it is there.
 
 use super::{Entry, Misplaced, Run, Runs, line};
 use crate::error::{Error, Result, Tried};
@@ -15,19 +15,19 @@ use std::path::Path;
 /// No replicate's line is longer; a longer one is damage, not data.
 const LONGEST: u64 = 1 << 30;
 
-/// So many cells may be lost of a design that does not say how many it has.
+/// The most cells that may be lost of a design whose number of cells is unknown.
 const MOST_CELLS: u64 = 1000;
 
-/// What is wrong with a log.
+/// Damage found in a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Damage {
     /// Lines that cannot be read, by number from 1, with the reason.
     pub unreadable: Vec<(u64, String)>,
     /// Lines that are not there. Logs of versions before 0.2 do not number theirs.
     pub missing: u64,
-    /// Processes that are known to be lost: by their numbers, or by what an end of a design says.
+    /// Processes that are known to be lost: from their numbers, or from the count at the end of a design.
     pub processes: u64,
-    /// Cells of which the description is lost.
+    /// Cells whose description is lost.
     pub cells: u64,
 }
 
@@ -55,20 +55,21 @@ impl fmt::Display for Damage {
     }
 }
 
-/// A reading under way.
+/// The state while reading a log.
 struct Reader<'a> {
     path: &'a Path,
     runs: Runs,
     damage: Damage,
-    /// Cells of each design, as the plan says, or its own text in logs without one; nothing if neither does.
+    /// Number of cells of each design, from the plan, or from the design's own text in logs without one; `None` if
+    /// neither has it.
     cells_of: Vec<Option<u64>>,
     /// The number that the next replicate had when it was written.
     next_replicate: u64,
     /// Block, cell and purpose of each replicate.
     seen: BTreeSet<(u64, u64, bool)>,
-    /// What each end of a design says that it has of replicates.
+    /// The number of replicates in each line that ends a design.
     ends: Vec<Option<u64>>,
-    /// Whether a line was lost behind the designs and before anything else, and nobody knows what it was: it may have been a design.
+    /// Whether an unknown line was lost after the designs and before anything else: it may have been a design.
     gap_behind_designs: bool,
 }
 
@@ -125,7 +126,7 @@ pub fn parse(from: &mut dyn BufRead, path: &Path) -> Result<(Runs, Damage)> {
 }
 
 impl Reader<'_> {
-    /// What nothing can be done without.
+    /// The error if something indispensable is lost.
     fn lost(&self, what: &str) -> Error {
         Error::Damaged {
             path: self.path.into(),
@@ -134,7 +135,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Takes an entry in; the inner error is why it is of no use.
+    /// Adds an entry; the inner error is why it cannot be used.
     fn take(&mut self, entry: Entry) -> Result<std::result::Result<(), Misplaced>> {
         match entry {
             Entry::Design(row) => {
@@ -186,7 +187,7 @@ impl Reader<'_> {
         Ok(Ok(()))
     }
 
-    /// Puts cells whose lines are lost into their places, up to `next`; those of designs before `design`, or of that.
+    /// Fills in cells whose lines are lost, up to `next`; those of designs before `design`, or of that.
     fn fill(&mut self, next: u64, design: u64) {
         while (self.runs.cells.len() as u64) < next {
             let id = self.runs.cells.len() as u64;
@@ -195,7 +196,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The design that a cell belongs to, by the designs' own words.
+    /// The design that a cell belongs to, by the designs' numbers of cells.
     fn design_of(&self, cell: u64) -> Option<u64> {
         let mut end = 0;
         for (design, cells) in (0..).zip(&self.cells_of) {
@@ -207,7 +208,7 @@ impl Reader<'_> {
         None
     }
 
-    /// Whether there is that cell, if need be without its description.
+    /// Whether that cell exists, if need be without its description.
     fn has_cell(&mut self, cell: u64) -> bool {
         if let Some(design) = self.design_of(cell) {
             self.fill(cell + 1, design);
@@ -236,7 +237,7 @@ impl Reader<'_> {
         let nothing_known = self.runs.designs.is_empty() && (!self.damage.is_none() || !self.runs.cells.is_empty());
         let designs_lost = match &self.runs.planned {
             Some(planned) => !self.runs.designs.is_empty() && planned.len() > self.runs.designs.len(),
-            // The line that is missing may be the one that says how many, and the cut right behind a design.
+            // The missing line may be the plan, and the log may be cut right after a design.
             None => self.gap_behind_designs || self.runs.cells.is_empty() && !self.damage.is_none(),
         };
         if nothing_known || designs_lost {
@@ -252,7 +253,7 @@ impl Reader<'_> {
             if lacks.is_some_and(|n| n > 0) && self.damage.is_none() {
                 self.damage.processes += lacks.unwrap_or(0);
             }
-            // Where nobody says how many there were, a damaged log's word is no proof.
+            // If the number of replicates is unknown, an end in a damaged log proves nothing.
             if cells || lacks.map_or(!self.damage.is_none(), |n| n > 0) {
                 self.runs.designs[design].stopped = None;
             }
@@ -261,7 +262,7 @@ impl Reader<'_> {
     }
 }
 
-/// The run under another number.
+/// The run with another number.
 fn renumbered(run: Run, id: u64) -> Run {
     let Run { mut replicate, samples, marks } = run;
     let was = replicate.id;

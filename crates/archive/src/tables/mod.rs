@@ -1,16 +1,16 @@
-//! `tables/`: the rows, one Parquet file a table, so that DuckDB, pandas or Spark read them without Fathom.
+//! `tables/`: the rows, one Parquet file per table, so that DuckDB, pandas or Spark read them without Fathom.
 //!
-//! The schema of each file is that of [`model::table`], and nothing in this room knows a table by name: a new column
-//! is a line there and none here. Whole numbers are INT64, texts are UTF-8, all files are packed with ZSTD and cut into row
-//! groups of 64 Ki rows, which is also what a writer holds in memory. Tables of versions 1 and 2 were packed with Snappy and
-//! called their numbers unsigned; they are read as well.
+//! The schema of each file is that of [`model::table`], and nothing in this room refers to a table by name: a new column
+//! takes one line there and none here. Integers are INT64, texts are UTF-8, all files are compressed with ZSTD and divided
+//! into row groups of 64 Ki rows, which is also what a writer holds in memory. Tables of versions 1 and 2 were compressed
+//! with Snappy and declared their numbers unsigned; they can be read as well.
 //!
-//! ZSTD, since the tables of 10,000 INSERTs take 29 MB with it and 46 MB with Snappy (as many with LZ4), and linking them 2.9 s
-//! of a CPU instead of 2.4; and Spark's Snappy does not start where a musl library is installed, as it is wherever Fathom is
-//! built.
+//! The tables of 10,000 INSERTs take 29 MB with ZSTD and 46 MB with Snappy (as with LZ4), and linking them 2.9 s of CPU time
+//! instead of 2.4; and Spark's Snappy does not start where a musl library is installed, as it is wherever Fathom is built.
 //!
-//! Readers match columns by name. A column that is missing is empty if it may be, what an older version meant by its
-//! absence if [`crate::versions`] knows, and else an error; a column that is not asked for is passed over.
+//! Readers match columns by name. A missing column is empty if it is optional, has the value that its absence meant in
+//! an older version if [`crate::versions`] defines one, and is an error otherwise; a column that is not requested is
+//! skipped.
 
 mod read;
 mod write;
@@ -33,8 +33,8 @@ use std::sync::Arc;
 /// Rows of a row group.
 const GROUP_ROWS: usize = 64 << 10;
 
-/// `tables/index.json`: which tables there are. Without it a table file that somebody removed would look like a table
-/// that never had a row.
+/// `tables/index.json`: which tables exist. Without it a deleted table file would look like a table that never had a
+/// row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Index {
     /// [`model::table::TABLE_VERSION`] of the writer.
@@ -43,14 +43,14 @@ pub struct Index {
     pub made_by: String,
     /// Rows of each table.
     pub rows: BTreeMap<String, u64>,
-    /// CRC-32 of each table's file: a Parquet page keeps no sum, and a flipped bit in it would be a wrong number. Older
-    /// archives have none.
+    /// CRC-32 of each table's file: a Parquet page has no checksum, and a flipped bit in it would be a wrong number.
+    /// Older archives have none.
     #[serde(default)]
     pub sums: BTreeMap<String, u32>,
 }
 
 impl Index {
-    /// Where it stands in an archive.
+    /// Its path in an archive.
     pub fn path(dir: &Path) -> PathBuf {
         folder(dir).join("index.json")
     }
@@ -81,12 +81,12 @@ fn folder(dir: &Path) -> PathBuf {
     dir.join("tables")
 }
 
-/// Where a table stands in an archive.
+/// The path of a table's file in an archive.
 pub fn file(dir: &Path, table: &str) -> PathBuf {
     folder(dir).join(format!("{table}.parquet"))
 }
 
-/// Removes the tables, and what an interrupted writer left.
+/// Removes the tables, and the leftovers of an interrupted writer.
 pub(crate) fn remove(dir: &Path) -> Result<()> {
     for name in ["tables", "tables.tmp", "tables.old"] {
         let path = dir.join(name);
@@ -98,7 +98,7 @@ pub(crate) fn remove(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A table's schema as Parquet has it.
+/// A table's schema in Parquet.
 fn schema(table: &TableInfo) -> Result<TypePtr, ParquetError> {
     let fields = table.columns.iter().map(|column| {
         let (physical, logical) = match column.kind {

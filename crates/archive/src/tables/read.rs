@@ -1,4 +1,4 @@
-//! Reading a table, with nothing of the file trusted and some thousand rows in memory at a time.
+//! Reads a table, trusting nothing in the file, with a few thousand rows in memory at a time.
 
 use super::{Index, file};
 use crate::error::{Error, Result, Tried};
@@ -33,7 +33,7 @@ pub(crate) fn read(dir: &Path, table: &TableInfo, each: &mut dyn FnMut(&[Cell]))
     Ok(())
 }
 
-/// Opens a table's file, if it is what was written.
+/// Opens a table's file, if its content is as written.
 ///
 /// # Errors
 /// [`Error::Damaged`] if it is not, [`Error::Io`].
@@ -71,9 +71,9 @@ pub fn read_file<R: ChunkReader + 'static>(
     version: u32,
     each: &mut dyn FnMut(&[Cell]),
 ) -> Result<u64> {
-    // The parquet crate returns errors for most damage but indexes and reserves by numbers from the file in places; a
-    // damaged table must not end the program. No state outlives the unwinding but `each`'s, whose rows are as good as
-    // those before any other error.
+    // The parquet crate returns errors for most damage, but in places indexes and allocates by numbers from the file; a
+    // damaged table must not end the program. Only the state of `each` outlives the unwinding, and its rows are as good
+    // as those before any other error.
     let result = catch_unwind(AssertUnwindSafe(|| read_groups(source, path, table, version, each)));
     result.unwrap_or_else(|_| Err(Error::damaged_table(path, "its pages contradict its metadata")))
 }
@@ -98,9 +98,9 @@ fn read_groups<R: ChunkReader + 'static>(
 
 /// Where the values of a column come from.
 enum ColumnSource {
-    /// The file's column of this number. Where it holds `nothing`, it means to be empty.
+    /// The file's column of this number. The value `nothing` in it means empty.
     File { column: usize, optional: bool, nothing: Option<Cell> },
-    /// The file lacks it, and this stands for it.
+    /// The file lacks it, and this is its value.
     Always(Cell),
 }
 
@@ -175,10 +175,10 @@ fn read_group(
 }
 
 /// Short texts that were read before. Most columns of text hold few words (a layer, a call's name, a request's flags), and
-/// a span would else take more memory for its words than for all its numbers.
+/// otherwise a span would take more memory for its words than for all its numbers.
 struct Words(BTreeSet<&'static str>);
 
-/// They are kept for the program's life, so there must not be many: 32 KiB at most.
+/// They are kept for the life of the program, so there must not be many: 32 KiB at most.
 const MOST_WORDS: usize = 1024;
 const LONGEST_WORD: usize = 32;
 

@@ -1,5 +1,5 @@
-//! Writing all tables of an archive at once: into `tables.tmp`, which becomes `tables` only when every file is whole
-//! and on the medium.
+//! Writes all tables of an archive at once: into `tables.tmp`, which becomes `tables` only when every file is complete
+//! and on disk.
 
 use super::{GROUP_ROWS, Index, folder, schema};
 use crate::error::{Error, Result, Tried};
@@ -30,8 +30,8 @@ pub struct TablesWriter {
 }
 
 impl TablesWriter {
-    /// All files that a writer may have in the archive `dir` before it has finished, and last the folder that they are in: for who
-    /// is ended by a signal, and can drop nothing.
+    /// Lists all files that an unfinished writer may have in the archive `dir`, and last their folder: for a process that is ended
+    /// by a signal and drops nothing.
     pub fn litter(dir: &Path) -> Vec<PathBuf> {
         let tmp = unfinished(dir);
         let tables = TABLES.iter().map(|table| format!("{}.parquet", table.name));
@@ -69,7 +69,7 @@ impl TablesWriter {
         }
     }
 
-    /// Completes the tables and puts them in the place of the old ones.
+    /// Completes the tables, and replaces the old ones.
     ///
     /// # Errors
     /// [`Error::Io`]; the old tables are still there then.
@@ -90,7 +90,7 @@ impl TablesWriter {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e).tried("remove", &old),
             _ => {}
         }
-        // Between these two an archive has no tables, which is no harm: they are made again from the log.
+        // Between these two renames an archive has no tables, which does no harm: they are made again from the log.
         if place.exists() {
             fs::rename(&place, &old).tried("move away", &place)?;
         }
@@ -108,7 +108,7 @@ pub(crate) fn rewrite(dir: &Path, table: &TableInfo, path: &Path) -> Result<()> 
     let mut out = Table::create(path.into(), *table)?;
     let mut written = Ok(());
     super::read(dir, table, &mut |cells| {
-        // The reader cannot be stopped; it reads on for nobody.
+        // The reader cannot be stopped; further rows are ignored.
         if written.is_ok() {
             written = out.push(cells.to_vec());
         }
@@ -119,13 +119,13 @@ pub(crate) fn rewrite(dir: &Path, table: &TableInfo, path: &Path) -> Result<()> 
 impl Drop for TablesWriter {
     fn drop(&mut self) {
         if !self.finished {
-            // Nobody is left to report to; the next writer removes it, too.
+            // An error cannot be reported here; the next writer removes the folder, too.
             let _ = fs::remove_dir_all(&self.tmp);
         }
     }
 }
 
-/// The values of one column, as Parquet takes them: those that are there, and which are.
+/// The values of one column in Parquet's form: those that are present, and which rows have one.
 struct Buffer {
     values: Values,
     present: Option<Vec<i16>>,
@@ -135,11 +135,11 @@ enum Values {
     Int(Vec<i64>),
     Double(Vec<f64>),
     Bool(Vec<bool>),
-    /// Few texts are written often (kinds, flags, names): each is held once.
+    /// A few texts are written often (kinds, flags, names): each is stored once.
     Text(Vec<ByteArray>, HashMap<String, ByteArray>),
 }
 
-/// A file, and the sum of what was written to it.
+/// A file, and the checksum of what was written to it.
 struct Summed {
     file: File,
     sum: crc32fast::Hasher,
@@ -207,11 +207,11 @@ impl Table {
         Ok(())
     }
 
-    /// Its rows, and the sum of its file.
+    /// Returns the number of rows, and the checksum of the file.
     fn finish(mut self) -> Result<(u64, u32)> {
         self.flush()?;
         debug_assert_eq!(self.columns.len(), self.info.columns.len());
-        // Not `into_inner`, which tells of a full disk in words only.
+        // Not `into_inner`, which reports a full disk as text only.
         self.file.finish().map_err(|e| failed(&self.path, e))?;
         let Summed { file, sum } = self.file.inner();
         file.sync_all().tried("sync", &self.path)?;
@@ -241,7 +241,7 @@ impl Buffer {
             (Values::Text(all, known), Cell::Text(x)) => {
                 let text = known.get(&*x).cloned().unwrap_or_else(|| {
                     let text = ByteArray::from(&*x);
-                    // Texts that do not come again (paths, SQL) must not fill the memory.
+                    // Texts that do not recur (paths, SQL) must not fill the memory.
                     if known.len() < 4096 {
                         known.insert(x.into_owned(), text.clone());
                     }

@@ -1,4 +1,4 @@
-//! `fathom bench ab`: commands beside each other.
+//! `fathom bench ab`: compares commands.
 
 use super::eta;
 use crate::output::{self, INTERRUPTED};
@@ -47,7 +47,7 @@ pub fn run(args: &args::BenchAb) -> Result<ExitCode> {
     ended(args, &outcome, results.complete())
 }
 
-/// Runs such a design into an archive; beside the results, whether its tables could be made.
+/// Runs such a design into an archive; returns the results, and whether its tables could be made.
 pub fn measured(design: &Design, to: &Path, quiet: bool) -> Result<(Results, Result<()>)> {
     notices::keep_old(to, quiet)?;
     let (context, _) = eta::context(quiet, Eta::new(vec![Part::of(design)]));

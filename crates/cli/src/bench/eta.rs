@@ -1,4 +1,4 @@
-//! How far a run is, and when it will be done, as progress: [`experiment::eta`] estimates it.
+//! Shows how far a run is and when it will end; [`experiment::eta`] estimates it.
 
 use crate::progress;
 use experiment::eta::Eta;
@@ -8,8 +8,8 @@ use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A context that shows what runs now, how much of it is done and the finishing time: as a bar on a terminal, else as a line
-/// every ten seconds. And a handle to set which design runs.
+/// Returns a context that shows what runs now, how much of it is done and the finishing time (a bar on a terminal, else a
+/// line every ten seconds), and a handle to set which design runs.
 pub fn context(quiet: bool, eta: Eta) -> (Context, Arc<Mutex<Eta>>) {
     let inner = progress::context(quiet);
     let eta = Arc::new(Mutex::new(eta));

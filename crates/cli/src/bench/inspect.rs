@@ -1,4 +1,4 @@
-//! The verbs that look at results: `bench compare`, `bench history`, `bench show`.
+//! The verbs that show results: `bench compare`, `bench history`, `bench show`.
 
 use super::results;
 use crate::args::ResultFiles;
@@ -18,12 +18,12 @@ pub fn load(path: &Path) -> Result<Bench> {
     Ok(runner::archives::load(path, &|path| Ok(link::open(path, &progress::context(true))?))?)
 }
 
-/// The same, with its processes classified as the user wants it.
+/// The same, with its processes classified as the user wants.
 fn classified(path: &Path, penalty: Penalty) -> Result<Bench> {
     Ok(Bench { penalty, ..load(path)? })
 }
 
-/// The same for a comparison, whose user may want processes that were disturbed to be taken for others.
+/// The same for a comparison, in which disturbed processes may count like others.
 fn compared_one(path: &Path, args: &args::BenchCompare) -> Result<Bench> {
     let mut bench = classified(path, args.penalty)?;
     if args.even_disturbed {
@@ -81,7 +81,8 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
         false => compared::text(&done),
     });
     let shown = analysis::text::shown;
-    // A build that compares nothing, or not the cell that became slower, must not pass for one that is no slower.
+    // A build without a comparison, or without one of the cell that became slower, must not pass for one that is no
+    // slower.
     for cell in &done.incomparable {
         eprintln!("fathom: not compared: {}: {}", shown(&cell.title()), shown(&cell.why.join("; ")));
     }

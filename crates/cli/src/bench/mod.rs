@@ -1,4 +1,4 @@
-//! `fathom bench`: a file a verb. The suite's designs are part of the program.
+//! `fathom bench`: one file per verb. The suite's designs are part of the program.
 
 pub mod ab;
 mod eta;

@@ -20,12 +20,12 @@ pub fn explain(dir: &Path, name: &str, context: &Context) -> Why {
     results::explain(dir, name, &|path| Ok(link::open(path, context)?))
 }
 
-/// What is printed of them.
+/// The results as they are printed.
 pub fn printed(benchmark: &Benchmark, all: &[Results], dir: &Path, json: bool) -> Result<String> {
     Ok(if json { results::json(benchmark, all, dir)? } else { results::text(benchmark, all) })
 }
 
-/// Prints where they are kept, and what can be done with them.
+/// Prints where the results are, and what can be done with them.
 pub fn kept(archive: &Path) {
     let archive = output::word(archive);
     eprintln!("fathom: results are in {archive}");
@@ -52,7 +52,7 @@ impl ResultFiles {
         }
     }
 
-    /// Writes them. `run` is what was run, for the manual's page of comparisons.
+    /// Writes them. `run` is the command that was run, for the manual's page of comparisons.
     pub fn write(&self, benchmark: &Benchmark, all: &[Results], run: Option<&[String]>) -> Result<()> {
         if let Some(path) = &self.csv {
             destination::text(path, &bench::show::csv(benchmark))?;

@@ -15,7 +15,7 @@ use runner::run::{Bench, Measured, find};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Whatever is the matter with what was asked for is wrong usage.
+/// Reports any error in the request as wrong usage.
 fn usage(error: impl Into<anyhow::Error>) -> Usage {
     Usage(crate::sentence(&error.into()))
 }
@@ -68,7 +68,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     if let Some(error) = without_tables {
         return Err(cut_off(error, failed, &dir));
     }
-    // A page of what was measured until an interruption would take the place of a whole one.
+    // A page of the results until an interruption would replace a complete one.
     let nothing = benchmark.results.iter().all(|r| r.estimate.processes == 0);
     let whole = benchmark.complete && failed.is_none() && !nothing;
     let unwritten = if whole { Vec::new() } else { files.names() };
@@ -100,13 +100,14 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What was to be run: of a run that goes on, what its archive was made for.
+/// The designs to run; for a resumed run, those of its archive.
 fn design_names(args: &args::BenchRun, dir: &Path) -> Vec<String> {
     let words = || args::asked_run(Meta::read(dir).ok()?.command.get(1..)?).ok();
     if args.resume.is_some() { words().unwrap_or_default().what } else { args.what.clone() }
 }
 
-/// There was no room for the tables: what that leaves, and what to do. `before` is what had ended the run, if anything did.
+/// The error if there was no space for the tables: what is kept, and what to do. `before` is the error that had ended the
+/// run, if any.
 fn cut_off(error: anyhow::Error, before: Option<anyhow::Error>, dir: &Path) -> anyhow::Error {
     let log = archive::runs::path(dir);
     let what = format!(
@@ -118,7 +119,7 @@ fn cut_off(error: anyhow::Error, before: Option<anyhow::Error>, dir: &Path) -> a
     before.unwrap_or(error).context(what)
 }
 
-/// The designs that the command line asks for, and which values gave way to others since they cannot run here.
+/// The designs that the command line names, and which values were replaced by others since they cannot run here.
 fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<(Vec<Design>, Vec<String>)> {
     let runnable: Vec<Runnable> = if args.what.is_empty() {
         catalog::all()?.into_iter().map(Runnable::Workload).collect()

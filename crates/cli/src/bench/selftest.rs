@@ -11,7 +11,7 @@ use runner::selftest::{self, Request};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What the bar begins with: nobody knows how long it takes.
+/// The bar's initial estimate: the actual time is unknown.
 const ABOUT: Duration = Duration::from_secs(3600);
 
 pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {

@@ -1,5 +1,6 @@
-//! `fathom bench run --device`: this program measures there, where clocks, sensors and counters are, and what it measured comes here run
-//! by run. Several devices measure at the same time, and this machine only listens; this machine itself and its guests take turns.
+//! `fathom bench run --device`: measures with this program on the device, where clocks, sensors and counters are, and fetches the
+//! results run by run. Several devices measure at the same time, and this machine only listens; this machine itself and its guests take
+//! turns.
 
 use super::each::{archive, chosen, each};
 use super::result::{self, Telling};
@@ -40,7 +41,7 @@ pub fn run(args: &BenchRun) -> Result<ExitCode> {
     }
     let turns = if args.in_turn { Turns::Single } else { Turns::ByMachine };
     let all = each(places, turns, &args.output, "result", |place, output, prefix| {
-        // One whose turn had not come is not begun.
+        // A device whose turn has not come is not started.
         if context.cancelled() {
             return Err(crate::Interrupted.into());
         }
@@ -59,14 +60,14 @@ pub fn run(args: &BenchRun) -> Result<ExitCode> {
 /// The bytecode's name in the folder in which the run takes place.
 const DEX_JAR: &str = "fathom-dex.jar";
 
-/// Files that the run reads there, and the words after the program's name.
+/// Files that the run reads there, and the arguments after the program's name.
 type Asked = (Vec<(String, Vec<u8>)>, Vec<String>);
 
 fn asked(args: &BenchRun) -> Result<Asked> {
     let mut files = Vec::new();
     let mut words: Vec<String> = ["bench", "run", "--quiet", "--output", THERE].map(Into::into).to_vec();
     for (at, what) in args.what.iter().enumerate() {
-        // A design stands in a file here.
+        // The design is in a file on this machine.
         if what.ends_with(".toml") || what.contains('/') {
             let bytes = std::fs::read(what).with_context(|| format!("cannot read {what}"))?;
             let name = format!("design-{at}.toml");
@@ -95,7 +96,7 @@ fn asked(args: &BenchRun) -> Result<Asked> {
     Ok((files, words))
 }
 
-/// A share is asked for in percent.
+/// Shares are given in percent.
 const PERCENT: f64 = 100.0;
 
 fn one(

@@ -1,4 +1,4 @@
-//! `fathom bench compare host adb:X`: both are measured with the same cells, at the same time, and the ratio is taken apart by their
+//! `fathom bench compare host adb:X`: measures both with the same cells, at the same time, and breaks the ratio down by their
 //! settings.
 
 use super::each::archive;
@@ -25,7 +25,7 @@ const QUICK: (u64, u64) = (100, 1);
 /// The folder of the archives.
 const FOLDER: &str = "compare";
 
-/// Does it, if A and B are devices.
+/// Runs the comparison, if A and B are devices.
 pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
     let (a, b) = match (both::device(&args.a), args.b.as_deref().and_then(both::device)) {
         (Some(a), Some(b)) => (a, b),
@@ -88,7 +88,7 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
     Ok(Some(if done.results.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }))
 }
 
-/// Records the papers' INSERTs on both, each with its own journal mode; nothing if somebody interrupted.
+/// Records the papers' INSERTs on both, each with its own journal mode; returns `None` if interrupted.
 fn traced(measure: &MeasureBoth, sides: [(&DeviceAddress, &str); 2], folder: &Path) -> Result<Option<Traced>> {
     let load = if measure.quick { QUICK } else { LOAD };
     let Some(figures) = inserts::record_both(sides, load, folder, &measure.binary)? else { return Ok(None) };
@@ -112,7 +112,7 @@ fn unused(measure: &MeasureBoth) -> bool {
         && !measure.trace
 }
 
-/// SQLite's settings on both; an Android device is asked for its own.
+/// SQLite's settings on both; an Android device is queried for its own.
 fn settings(args: &BenchCompare, places: [&DeviceAddress; 2]) -> Result<Vec<Setting>> {
     let asked = [&args.measure.a_settings[..], &args.measure.b_settings[..]];
     let mut facts = [Environment::new(), Environment::new()];

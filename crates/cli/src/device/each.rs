@@ -1,4 +1,4 @@
-//! The same on several devices, each with an archive of its own.
+//! Does the same on several devices, each with an archive of its own.
 
 use crate::Usage;
 use anyhow::{Context as _, Result, anyhow};
@@ -11,7 +11,7 @@ pub fn archive(folder: &Path, place: &DeviceAddress) -> PathBuf {
     folder.join(format!("{}.fathom", place.file_name()))
 }
 
-/// The devices that were named, each once; of further names of one it is reported that they are.
+/// Returns the named devices, each once; further names of the same device are reported.
 pub fn named_once(names: &[DeviceNames]) -> Result<Chosen> {
     let chosen = OneOrAll::choose(names.iter().flat_map(|names| &names.0))?;
     for (name, first) in &chosen.again {
@@ -20,7 +20,7 @@ pub fn named_once(names: &[DeviceNames]) -> Result<Chosen> {
     Ok(chosen)
 }
 
-/// The same for what makes an archive of each.
+/// The same for verbs that make an archive of each.
 pub fn chosen(names: &[DeviceNames]) -> Result<Chosen> {
     let chosen = named_once(names)?;
     for (at, place) in chosen.places.iter().enumerate() {
@@ -32,8 +32,8 @@ pub fn chosen(names: &[DeviceNames]) -> Result<Chosen> {
     Ok(chosen)
 }
 
-/// Does `one` of each, into an archive of its own in `folder`, with a prefix for its lines; what came of those that did not fail.
-/// Reports that one failed, and `what` it lacks.
+/// Runs `one` for each device, with its own archive in `folder` and a prefix for its lines, and returns the results of those that
+/// did not fail. Reports failures, and the `what` that is missing.
 pub fn each<'a, T: Send>(
     places: &'a [DeviceAddress],
     turns: Turns,

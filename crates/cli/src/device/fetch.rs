@@ -1,4 +1,4 @@
-//! `fathom device fetch`: what a benchmark or a recording has whose host went away.
+//! `fathom device fetch`: fetches the results of a benchmark or a recording whose host went away.
 
 use super::bench::kept;
 use super::record::linked;
@@ -12,7 +12,7 @@ use recorder::incoming::Incoming;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long a device is waited for that goes meanwhile.
+/// How long to wait for a device that goes away meanwhile.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub fn run(args: &DeviceFetch) -> Result<ExitCode> {

@@ -1,4 +1,4 @@
-//! `fathom device info` and `check`, of one device or of several, which are asked at the same time.
+//! `fathom device info` and `check`, of one device or of several, which are queried at the same time.
 
 use super::each::named_once;
 use crate::args::{DeviceCheck, DeviceInfo, Which};
@@ -38,8 +38,8 @@ pub fn check(args: &DeviceCheck) -> Result<ExitCode> {
     })
 }
 
-/// Prints `text` of each device, which hears whether it is the only one, with an empty line between two unless they are `lines` of JSON.
-/// One that is not reached is reported, and the others are shown.
+/// Prints `text` of each device, with an empty line between two unless they are `lines` of JSON; `text` gets whether the device is the
+/// only one. An unreachable device is reported, and the others are shown.
 fn each(which: &Which, lines: bool, mut text: impl FnMut(&Document, bool) -> Result<String>) -> Result<ExitCode> {
     let chosen = named_once(&which.device)?;
     let context = progress::context(false);
@@ -63,7 +63,7 @@ fn each(which: &Which, lines: bool, mut text: impl FnMut(&Document, bool) -> Res
     Ok(code)
 }
 
-/// What is known of one, for another verb.
+/// Queries one device, for another verb.
 pub fn ask(place: &DeviceAddress, binaries: &[PathBuf]) -> Result<Document> {
     let context = progress::context(false);
     progress::end_on_signal(&context);
@@ -74,7 +74,7 @@ fn ask_under(place: &DeviceAddress, binaries: &[PathBuf], context: &Context) -> 
     ask::facts(place, binaries, context, &mut |line| eprintln!("fathom: {line}")).map_err(failed)
 }
 
-/// As the program ends for it.
+/// Converts the error to that with which the program ends.
 pub fn failed(error: ask::Error) -> anyhow::Error {
     match error {
         ask::Error::Interrupted => crate::Interrupted.into(),

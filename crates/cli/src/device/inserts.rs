@@ -1,5 +1,5 @@
-//! INSERTs recorded on two machines, this one and a device or two devices: the papers' load, with the journal mode of each. What it needs
-//! of a program is this one, which is there already.
+//! INSERTs recorded on two machines, this one and a device or two devices: the papers' load, with the journal mode of each. The only
+//! program that it needs is this one, which is there already.
 
 use super::record;
 use crate::output::INTERRUPTED;
@@ -14,13 +14,13 @@ use std::process::ExitCode;
 /// The papers' figures of a recording, or why there is none.
 pub type Figures = Result<Vec<Figure>, String>;
 
-/// The recording of a device in the folder of all.
+/// The path of a device's recording in the common folder.
 pub fn path(folder: &Path, place: &DeviceAddress) -> PathBuf {
     folder.join(format!("{}-inserts.fathom", place.file_name()))
 }
 
-/// Records INSERTs and scans on each machine in its own journal mode; `binaries` are this program for other processors. Nothing if
-/// somebody interrupted.
+/// Records INSERTs and scans on each machine in its own journal mode; `binaries` are this program for other processors. Returns
+/// nothing if somebody interrupted.
 pub fn record_both(
     sides: [(&DeviceAddress, &str); 2],
     (rows, scans): (u64, u64),

@@ -10,7 +10,7 @@ use model::Context;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How often it is looked whether somebody asked for an end.
+/// How often to check for a requested end.
 const LOOK: Duration = Duration::from_millis(200);
 
 pub fn run(args: &DeviceList) -> Result<ExitCode> {
@@ -24,7 +24,7 @@ pub fn run(args: &DeviceList) -> Result<ExitCode> {
     progress::end_on_signal(&context);
     let mut tracker = server.track()?;
     while !context.cancelled() && !output::nobody_reads() {
-        // The tracker names serial numbers and states; models are asked for.
+        // The tracker gives serial numbers and states; models have to be queried.
         if tracker.next(LOOK)?.is_some() {
             print(args, server.devices().as_deref())?;
         }

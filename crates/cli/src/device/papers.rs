@@ -1,6 +1,6 @@
-//! `fathom papers --device`: the papers' figures on this machine and on a device, in one go, and what becomes of the papers' claims that
-//! compare the two. Both are measured with the same cells at the same time; then 1,000 INSERTs are recorded on each, with the journal
-//! mode that its own system comes with, as the papers ran them.
+//! `fathom papers --device`: the papers' figures on this machine and on a device, in one run, and whether the papers' claims that
+//! compare the two hold. Both are measured with the same cells at the same time; then 1,000 INSERTs are recorded on each, with the
+//! default journal mode of its own system, as in the papers.
 
 use super::bench;
 use super::each::archive;
@@ -28,7 +28,7 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
     }
     destination::not_both(args.beside.json, args.output.as_deref())?;
     let folders = both::folders(&args.beside.dir, &args.beside.dir_here)?;
-    // Asked first: a device that is not there is reported before anything is measured.
+    // Queried first: a missing device is reported before anything is measured.
     let facts = info::ask(place, &args.beside.binary)?.facts;
     let folder = args.beside.folder.clone().unwrap_or_else(|| PathBuf::from(format!("papers-{}", place.file_name())));
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.shown()))?;
@@ -37,7 +37,7 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
     let mut host = machine("host".into(), Environment::new());
     let mut device = machine(called, facts);
     if !needs.workloads.is_empty() {
-        // What it left is looked at whatever it says but that it was interrupted.
+        // Its results are used whatever its status is, unless it was interrupted.
         if measured(args, place, &folder, &needs, &folders)? == ExitCode::from(INTERRUPTED) {
             return Ok(without_page(args, &folder));
         }
@@ -105,7 +105,7 @@ fn measured(
     bench::run(&args::asked_run(&run.words())?)
 }
 
-/// The networks emulated here, then with the device; nothing if somebody interrupted.
+/// Measures the networks emulated here, then with the device; returns nothing if somebody interrupted.
 fn networks(
     args: &Papers,
     place: &DeviceAddress,

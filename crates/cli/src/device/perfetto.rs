@@ -1,5 +1,5 @@
-//! `fathom record --device adb:… --via perfetto`: the device's own tracer is asked to record, its file is brought here and imported. No
-//! root is needed: a shell may use `perfetto`, and traced writes only where it may (/data/misc/perfetto-traces).
+//! `fathom record --device adb:… --via perfetto`: records with the device's own tracer, fetches its file and imports it. No root is
+//! needed: a shell may use `perfetto`, and traced writes only where it may (/data/misc/perfetto-traces).
 
 use super::result;
 use crate::args::Record;
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// The default duration of a trace.
 const DURATION: Duration = Duration::from_secs(10);
 
-/// Whether that can be asked of these devices at all.
+/// Checks that these devices can record this way at all.
 ///
 /// # Errors
 /// Why not.
@@ -34,7 +34,8 @@ pub fn possible(args: &Record, places: &[DeviceAddress]) -> Result<(), crate::Us
     Ok(())
 }
 
-/// Records on one, and imports what it recorded as `archive`, the trace beside it; how its clock related to this machine's.
+/// Records on one device and imports the recording as `archive`, with the trace next to it; returns how the device's clock
+/// relates to this machine's.
 pub fn one(
     args: &Record,
     place: &DeviceAddress,

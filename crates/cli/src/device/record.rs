@@ -1,4 +1,4 @@
-//! `fathom record --device`: this program records there, and what it recorded is linked here.
+//! `fathom record --device`: records with this program on the device, and links the recording here.
 
 use super::each::{chosen, each};
 use super::perfetto;
@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// `given`: the words after the program's name.
+/// `given`: the arguments after the program's name.
 pub fn run(args: &Record, given: impl IntoIterator<Item = OsString>) -> Result<ExitCode> {
     let chosen = chosen(&args.devices.device)?;
     let places = &chosen.places;
@@ -49,13 +49,13 @@ pub fn run(args: &Record, given: impl IntoIterator<Item = OsString>) -> Result<E
     Ok(code)
 }
 
-/// What came of one.
+/// The result of one device.
 pub struct Recorded {
-    /// As the program ends.
+    /// The exit status of the program.
     pub code: ExitCode,
     /// How its clock relates to this machine's.
     clock: Option<HostClock>,
-    /// Why the device went.
+    /// Why the device was lost.
     pub lost: Option<String>,
 }
 
@@ -67,7 +67,7 @@ pub fn alone(args: &Record, given: &[String], place: &DeviceAddress) -> Result<R
     one(args, &words, place, (&args.output, ""), &context)
 }
 
-/// Records on one, and brings it to `output`.
+/// Records on one device, and fetches the recording to `output`.
 fn one(
     args: &Record,
     words: &[String],
@@ -102,7 +102,7 @@ fn one(
     Ok(Recorded { code, clock: result::clock(&done), lost: why })
 }
 
-/// Makes the tables of what came, and prints the next commands.
+/// Makes the tables of the fetched recording, and prints the next commands.
 pub fn linked(output: &Path, place: &DeviceAddress, quiet: bool) -> Result<()> {
     recorder::output::give_to_caller(output)?;
     let archive = link::open(output, &Context::silent())?;
@@ -116,7 +116,7 @@ pub fn linked(output: &Path, place: &DeviceAddress, quiet: bool) -> Result<()> {
     Ok(())
 }
 
-/// The same recording, asked of the program there; `given` are the words of this one.
+/// Returns the arguments for the same recording by the program there; `given` are the arguments of this one.
 fn words(given: impl IntoIterator<Item = OsString>) -> Result<Vec<String>, Usage> {
     let here = ["output", "device", "binary", "reconnect", "no_link"];
     let mut words = args::forwarded(given, &here)?;

@@ -14,7 +14,7 @@ use std::path::Path;
 pub struct Telling<'a> {
     /// Whether only warnings are printed.
     pub quiet: bool,
-    /// Whether what it prints is printed here; results are printed by this side.
+    /// Whether its output is printed here; results are printed by this side.
     pub prints: bool,
     /// Before each line of the device, if there are several.
     pub prefix: &'a str,
@@ -64,7 +64,7 @@ pub fn clock(done: &Done) -> Option<HostClock> {
     host_clock(done.skew, done.skew_last)
 }
 
-/// A device's clock beside this machine's, by what its clock answered first and last.
+/// A device's clock relative to this machine's, from the first and the last exchange with it.
 pub fn host_clock(first: Option<Skew>, last: Option<Skew>) -> Option<HostClock> {
     let reading = |s: Skew| Reading { at_ns: s.at_ns, ahead_ns: s.ahead_ns, error_ns: s.error_ns };
     let boot = device::boot_id(&device::Local)?;

@@ -10,10 +10,10 @@ use std::process::ExitCode;
 
 /// The key's name in the service's folder.
 const KEY: &str = "key";
-/// Whoever started it there ends it.
+/// Whoever started the service on the device stops it.
 const HOSTED: &str = "--hosted";
 
-/// Starts what this program was asked for, there. `kind` begins its name; `key` is copied into its folder.
+/// Starts the requested service on the device. `kind` begins its name; `key` is copied into its folder.
 pub fn run(kind: &str, at: &ServiceDevice, key: Option<&Path>) -> Result<ExitCode> {
     let Some(place) = &at.device else { return Ok(ExitCode::FAILURE) };
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {

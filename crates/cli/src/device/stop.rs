@@ -1,4 +1,4 @@
-//! `fathom device stop`: what was left on a device is listed and stopped there, by this program.
+//! `fathom device stop`: lists and stops what was left on a device, with this program there.
 
 use crate::args::DeviceStop;
 use crate::{output, progress};
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 pub fn run(args: &DeviceStop) -> Result<ExitCode> {
     let context = progress::context(false);
-    // Here nothing looks at it.
+    // On this machine nothing checks the context.
     if !matches!(args.device, DeviceAddress::Local | DeviceAddress::Netns(_)) {
         progress::end_on_signal(&context);
     }

@@ -1,4 +1,4 @@
-//! `fathom lab`: a file a verb.
+//! `fathom lab`: one file per verb.
 
 mod exec;
 mod list;
@@ -22,12 +22,12 @@ pub fn run(args: &Lab) -> Result<ExitCode> {
     }
 }
 
-/// A scenario that is wrong is a wrong argument.
+/// Reports an invalid scenario as a wrong argument.
 fn usage(error: scenario::Error) -> anyhow::Error {
     Usage(error.to_string()).into()
 }
 
-/// What this machine lacks, and what to do.
+/// Explains what this machine lacks, and the remedy.
 fn explained(error: lab::Error) -> anyhow::Error {
     const REMEDY: &str = "fathom lab needs QEMU, a static busybox and apt (on Debian: apt-get install qemu-system-x86 busybox-static, for \
                           arm64 guests qemu-system-arm), and the network once, for the kernel";
@@ -37,7 +37,7 @@ fn explained(error: lab::Error) -> anyhow::Error {
     }
 }
 
-/// Where kernels are kept, and the program that runs in a guest.
+/// Returns the folder of the kernels, and the program that runs in a guest.
 fn host(args: &HostArgs) -> Result<(PathBuf, PathBuf)> {
     let program = args.program.clone().map_or_else(std::env::current_exe, std::path::absolute);
     Ok((folder::cache(args.cache.as_deref())?, program.context("where this program is")?))

@@ -1,4 +1,5 @@
-//! What `lab exec` and `lab shell` do before a guest boots and after it has ended: both hand it over to whoever asked.
+//! What `lab exec` and `lab shell` do before a guest boots and after it has ended: both hand the guest over to the
+//! user.
 
 use super::{explained, host, usage};
 use crate::{args, progress};
@@ -15,12 +16,12 @@ pub struct Prepared {
     cache: PathBuf,
     program: PathBuf,
     share: PathBuf,
-    /// It goes with this.
+    /// Removed when this is dropped.
     _temporary: tempfile::TempDir,
 }
 
 impl Prepared {
-    /// Looks for what is needed and makes the folders.
+    /// Checks the requirements and creates the folders.
     pub fn new(args: &args::GuestArgs, scenario: &Scenario) -> Result<Self> {
         let (cache, program) = host(&args.host)?;
         lab::guest::available(scenario.machine.arch).map_err(explained)?;
@@ -30,7 +31,7 @@ impl Prepared {
         Ok(Self { cache, program, share, _temporary: temporary })
     }
 
-    /// Boots it, and gives the exit status of what ran in it. Ctrl-C ends it.
+    /// Boots the guest, and returns the exit status of what ran in it. Ctrl-C ends it.
     pub fn run(&self, boot: impl FnOnce(&Options<'_>, &Context) -> Result<ExitCode, NotStarted>) -> Result<ExitCode> {
         let context = progress::context(false);
         progress::end_on_signal(&context);

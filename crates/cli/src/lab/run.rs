@@ -1,4 +1,4 @@
-//! `fathom lab run`: a scenario in a guest; what came back of it, in one line.
+//! `fathom lab run`: runs a scenario in a guest, and reports the result in one line.
 
 use super::{explained, host, usage};
 use crate::{args, link, output, progress};
@@ -24,7 +24,7 @@ pub fn run(args: &args::LabRun) -> Result<ExitCode> {
     let outcome = lab::run::run(&scenario, &options, &context);
     progress::clear(&context);
     if outcome.is_err() {
-        // It stays only if there is something in it.
+        // Removes the folder only if it is empty.
         let _ = std::fs::remove_dir(&folder);
     }
     let outcome = match outcome {
@@ -36,7 +36,7 @@ pub fn run(args: &args::LabRun) -> Result<ExitCode> {
         }
         Err(NotStarted::Lab(error)) => return Err(explained(error)),
     };
-    // Whoever asked for the end of the run gets what there is, and may end this too.
+    // A user who interrupted the run gets the partial result, and can interrupt this step as well.
     let recording = runner::guest::recording(&folder, &|path| Ok(link::open(path, &Context::silent())?));
     let well = is_well(&scenario, &outcome.ending) && recording.as_ref().is_some_and(|r| r.problem.is_none());
     if args.json {

@@ -1,4 +1,4 @@
-//! `fathom net cc`: the congestion controls that there are, and a command that runs with one more.
+//! `fathom net cc`: the available congestion controls, and a command that runs with one more.
 
 use crate::{args, output, progress};
 use anyhow::{Context as _, Result, bail};
@@ -8,7 +8,7 @@ use net::show::cc as show;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long a signal may go unnoticed that comes just before the wait, which one that comes later ends.
+/// How long a signal that comes just before the wait may go unnoticed; a later one ends the wait.
 const BETWEEN_SIGNALS: Duration = Duration::from_millis(50);
 
 pub fn run(args: &args::NetCc) -> Result<ExitCode> {
@@ -20,7 +20,7 @@ pub fn run(args: &args::NetCc) -> Result<ExitCode> {
     }
     match with(args) {
         Ok(code) => Ok(code),
-        // A shell's own statuses for a command that is not there or cannot be run.
+        // A shell's own statuses for a command that does not exist or cannot be run.
         Err(error) if let Some(code) = error.downcast_ref::<LaunchError>().map(LaunchError::exit_code) => {
             eprintln!("fathom: {error:#}");
             Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))

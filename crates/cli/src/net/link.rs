@@ -49,7 +49,7 @@ pub fn run(args: &NetLink) -> Result<ExitCode> {
     Ok(status.map_or(ExitCode::SUCCESS, |s| ExitCode::from(u8::try_from(child::shell_status(s)).unwrap_or(1))))
 }
 
-/// How long the command may take to end by itself after Ctrl-C.
+/// How long the command may take to exit after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(1);
-/// How often it is looked whether somebody asked for an end. A poll: the signal's handler may do no more than set a flag.
+/// How often to check for a requested end. A poll: the signal handler may do no more than set a flag.
 const LOOK: Duration = Duration::from_millis(50);

@@ -1,5 +1,5 @@
-//! `fathom net measure`: a run as another process of Fathom asks for it (on a device, or in a namespace), which gets all of it on stdout
-//! and shows it itself; and a run of this process, which is measured the same way.
+//! `fathom net measure`: a run requested by another process of Fathom (on a device, or in a namespace), which reads the whole result
+//! from stdout and shows it itself; and a run of this process, which is measured the same way.
 
 use crate::args::NetMeasure;
 use crate::output;
@@ -22,7 +22,7 @@ pub fn run(args: &NetMeasure) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// This machine, after a run.
+/// Describes this machine, after a run.
 pub fn place() -> ClientMachine {
     ClientMachine { facts: runner::facts(&[]), boot: device::boot_id(&device::Local), moment: Moment::now() }
 }

@@ -1,4 +1,4 @@
-//! `fathom net`: a file a verb.
+//! `fathom net`: one file per verb.
 
 mod cc;
 mod link;

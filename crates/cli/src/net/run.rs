@@ -1,4 +1,4 @@
-//! `fathom net run`: what is asked for, where it is measured, and how it is shown and kept.
+//! `fathom net run`: the request, where it is measured, and how the result is shown and stored.
 
 use super::measure;
 use crate::args::{Cost, NetRun};
@@ -58,7 +58,7 @@ fn interrupted() -> ExitCode {
     ExitCode::from(130)
 }
 
-/// A run of which an end is elsewhere.
+/// Conducts a run with an end on another machine.
 fn conduct(args: &NetRun, spec: &Spec, server: Server<'_>) -> Result<ExitCode> {
     let context = progress::context(true);
     progress::end_on_signal(&context);
@@ -89,7 +89,7 @@ fn conduct(args: &NetRun, spec: &Spec, server: Server<'_>) -> Result<ExitCode> {
     }
 }
 
-/// Stores it and shows it; a run that cannot be stored is shown too, with the error.
+/// Stores and shows a run; one that cannot be stored is shown too, with the error.
 fn finish(args: &NetRun, handed: &Handover, conducted: Option<&Conducted>) -> Result<ExitCode> {
     let link = args.link.as_ref().zip(conducted.and_then(|c| c.link.as_ref()));
     let ends = conducted.map(|c| (c.client.name.as_str(), c.server.as_ref().map(|s| s.name.as_str())));
@@ -125,10 +125,10 @@ fn finish(args: &NetRun, handed: &Handover, conducted: Option<&Conducted>) -> Re
     Ok(if counts { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// As `analysis` reads them.
+/// The names as `analysis` reads them.
 const NAMES: Names = Names { run: RUN, limited_by: LIMITED_BY };
 
-/// Writes it beside its place until all of it is there: if that fails, what stood there stands there still.
+/// Writes the run next to its destination and moves it there when complete: on failure the destination stays as it was.
 fn keep(kept: &Kept<'_>, output: &Path, quiet: bool) -> Result<()> {
     let staged = Staged::begin(output)?;
     kept.write(staged.folder())?;
@@ -136,7 +136,7 @@ fn keep(kept: &Kept<'_>, output: &Path, quiet: bool) -> Result<()> {
     Ok(recorder::output::give_to_caller(&staged.finish()?)?)
 }
 
-/// What the words ask for.
+/// Converts the arguments to a specification.
 fn spec(args: &NetRun) -> Result<Spec, Unasked> {
     let kind = match (args.udp, args.transactions) {
         (true, _) if args.preset.is_some() => Kind::Iperf2,

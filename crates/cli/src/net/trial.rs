@@ -21,7 +21,7 @@ pub fn run(args: &NetTrial) -> Result<ExitCode> {
         }
     };
     progress::end_on_signal(&progress::context(true));
-    // Supplied for as long as it is held.
+    // The congestion control stays available for as long as this is held.
     let _cc = args.cc.as_deref().map(::net::cc::ensure).transpose()?;
     let testbed = TestBed::create(&spec)?;
     let handed = trial::run(&testbed, request);
@@ -37,7 +37,7 @@ pub fn run(args: &NetTrial) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// What is asked of the client, or why it makes no sense.
+/// Returns the request to the client, or why the arguments make no sense.
 fn request(args: &NetTrial) -> Result<RunRequest, Unasked> {
     let (kind, rate) = match args.udp {
         Some(UdpRate::Iperf2) => (Kind::Iperf2, None),

@@ -1,4 +1,4 @@
-//! `fathom pool bench --paper --at`: one of the paper's nodes on each device, held there for the measurement, and the coordinator here.
+//! `fathom pool bench --paper --at`: one of the paper's nodes on each device, running for the measurement, and the coordinator here.
 
 use super::paper::load;
 use crate::args::PoolBench;

@@ -1,4 +1,5 @@
-//! `fathom pool attach`: makes a served pool a block device of this machine, with whatever this machine has for that.
+//! `fathom pool attach`: makes a served pool a block device of this machine, by whatever means this machine has for
+//! that.
 
 use crate::args::PoolAttach;
 use crate::{Usage, output};
@@ -25,7 +26,7 @@ pub fn run(args: &PoolAttach) -> Result<ExitCode> {
     if way == Way::Kernel && !args.dry_run {
         return stay(&args.nbd, &device);
     }
-    // As a shell takes them.
+    // Quoted for a shell.
     let line = |words: &[String]| words.iter().map(|word| output::word(Path::new(word))).collect::<Vec<_>>().join(" ");
     println!("{}", line(&attach));
     if args.dry_run {
@@ -42,7 +43,8 @@ pub fn run(args: &PoolAttach) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Attaches, looks after the connection until it is ended or somebody detaches the disk, and detaches.
+/// Attaches the disk, maintains the connection until it is ended or the disk is detached by another process, and
+/// detaches the disk.
 fn stay(endpoint: &Endpoint, device: &str) -> Result<ExitCode> {
     let index = index(device).ok_or_else(|| Usage(format!("{device} is not an NBD device such as /dev/nbd0")))?;
     super::local(1, async {

@@ -1,4 +1,4 @@
-//! Who is let in, as the command line has it: what it does not allow is wrong usage.
+//! Authentication as requested on the command line: what it does not allow is wrong usage.
 
 use crate::Usage;
 use crate::args::Trust;

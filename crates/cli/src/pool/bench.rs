@@ -41,7 +41,7 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
                 super::join(&args.node, &args.disk, key, &super::control(&args.control), (false, false)).await?;
             let load = args.load.load(args.load.requesters());
             let load = Load { write: args.write, checked: !args.no_checksum, ..load };
-            // Not Send, as all that stays on a node's thread.
+            // The error is not Send, like everything that stays on a node's thread.
             pool::bench::run(volume, load).await.map_err(|error| anyhow!("{error}"))
         })?;
         let checked =

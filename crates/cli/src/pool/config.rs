@@ -1,4 +1,4 @@
-//! `--config FILE`: options of the file that the command line does not have.
+//! `--config FILE`: options from the file that are not on the command line.
 
 use crate::args::{PoolNode, PoolServe};
 use anyhow::Result;
@@ -9,7 +9,7 @@ use pool::quantity::{memory, node_timeout};
 /// For a coordinator.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// Describes what is wrong with the file.
 pub fn serve(args: &PoolServe) -> Result<PoolServe> {
     let mut args = args.clone();
     let Some(path) = &args.config else { return Ok(args) };

@@ -1,4 +1,4 @@
-//! `fathom pool`: a file a verb.
+//! `fathom pool`: one file per verb.
 
 mod at;
 mod attach;
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use wire::Key;
 
-/// A pool that was given no name.
+/// The name of a pool that was given none.
 const DEFAULT_POOL: &str = "default";
 
 pub fn run(args: &Pool) -> Result<ExitCode> {
@@ -49,12 +49,12 @@ fn local<T>(workers: usize, work: impl Future<Output = Result<T>>) -> Result<T> 
     runtime::local(workers, work)
 }
 
-/// Trouble that is no end: a line on stderr.
+/// Reports a problem that does not end the program: a line on stderr.
 fn report() -> Rc<dyn Fn(String)> {
     Rc::new(|line| eprintln!("fathom: {line}"))
 }
 
-/// Whether no other coordinator serves the nodes now.
+/// Checks that no other coordinator serves the nodes now.
 async fn is_free(nodes: &[SocketAddr], disk: &Disk, key: Option<Key>) -> Result<()> {
     let name = disk.pool.as_deref().unwrap_or(DEFAULT_POOL);
     Ok(pool::volume::is_free(&tcp_with(key), nodes, name).await?)

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Opens a store, and prints what an unclean end did to it.
+/// Opens a store, and prints how it recovered from an unclean end.
 fn opened(path: &Path) -> Result<Store> {
     let store = Store::open(path)?;
     if let Some(recovery) = store.recovery() {
@@ -66,7 +66,7 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
     };
     let Some(listen) = args.listen else { return Ok(ExitCode::SUCCESS) };
     let flash = args.paper.flash.map(Flash::new).transpose().context("the emulated flash")?;
-    // A flash makes its reader wait, as a file does.
+    // The emulated flash blocks its reader, as a file does.
     let inline = args.backend.is_some() && flash.is_none();
     let workers = args.paper.flash.map_or(WORKERS, |speed| speed.servers.max(WORKERS));
     pool::flash::wake_in_time();

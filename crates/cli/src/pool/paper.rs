@@ -10,10 +10,10 @@ use pool::paper::node::PaperNode;
 use std::net::TcpListener;
 use std::process::ExitCode;
 
-/// Its protocol has no word for a key.
+/// The protocol has no field for a key.
 const WAY: &str = "the paper's nodes have no authentication; use them on this machine only";
 
-/// Serves as one of the paper's nodes. It is its own process for each connection, so this returns in those too.
+/// Serves as one of the paper's nodes. Each connection has a process of its own, so this returns in those too.
 pub fn node(args: &PoolNode) -> Result<ExitCode> {
     auth::allow(args.trust.insecure, WAY, args.listen)?;
     let Some(listen) = args.listen else { bail!("a node needs --listen") };
@@ -38,11 +38,11 @@ pub fn node(args: &PoolNode) -> Result<ExitCode> {
 /// Measures the paper's cluster, of nodes that run.
 pub fn bench(args: &PoolBench) -> Result<Measured> {
     auth::allow(args.disk.trust.insecure, WAY, args.node.iter().copied())?;
-    // Ctrl-C ends it as any program: nothing is kept that could be lost.
+    // Ctrl-C ends it like any program: there is nothing to lose.
     Ok(coordinator::run(&args.node, load(args, args.paper.check), &|| false)?)
 }
 
-/// What is asked of the nodes; `check`: each holds its part of the pattern.
+/// Returns the load for the nodes; `check`: each holds its part of the pattern.
 pub fn load(args: &PoolBench, check: bool) -> Load {
     let paper = &args.paper;
     Load {

@@ -36,8 +36,8 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
             memory::fits(size)?;
         }
         let mut ended = pin!(super::ended()?);
-        // Whoever joins ends the coordinator before it, which must not be for nothing: so all that this machine may refuse comes
-        // first. Who connects meanwhile waits.
+        // Joining ends the previous coordinator, which must not be for nothing: so everything that this machine may refuse comes
+        // first. Clients that connect meanwhile wait.
         let server = Server::new(Listener::bind(front).await?, tls, super::report());
         match args.backend {
             Some(size) => serve(ended, &server, Rc::new(Memory::new(size)), None, || None).await,
@@ -69,7 +69,7 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `metrics`: where they can be had. `lost`: why the disk cannot be used whole.
+/// `metrics`: the address that serves them. `lost`: why the disk is not completely usable.
 async fn serve<E: Export + 'static>(
     ended: Pin<&mut impl Future<Output = ()>>,
     server: &Server,

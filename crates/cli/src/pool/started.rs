@@ -1,5 +1,5 @@
-//! `fathom pool bench --nodes`: nodes that are started for the measurement, which the coordinator that is started among them prints; and
-//! `--compute`, what reads and computing cost each other there.
+//! `fathom pool bench --nodes`: starts nodes for the measurement, which the coordinator started with them prints; and `--compute`: how
+//! much reading and computing slow each other down there.
 
 use crate::args::{Paper, PaperBench, PoolBench};
 use anyhow::{Context as _, Result, bail};
@@ -15,7 +15,7 @@ fn start(paper: &PaperBench, count: u32) -> Result<Cluster> {
         program: std::env::current_exe().context("where this program is")?,
         count,
         bytes: paper.size,
-        // A node that reads nothing is the paper's; today's then reads from memory.
+        // Only the paper's node can read nothing; today's then reads from memory.
         paper: (paper.paper == Some(Paper::Cluster)).then_some(match paper.no_io {
             true => PaperNodes::WithoutIo,
             false => PaperNodes::Reading,
@@ -23,7 +23,7 @@ fn start(paper: &PaperBench, count: u32) -> Result<Cluster> {
         flash: paper.flash,
         medium: paper.link.map(|kind| (kind, rate)),
     };
-    // Its stderr is passed on: it has the reason why a measurement fails.
+    // The stderr is passed on: it has the reason why a measurement fails.
     Ok(Cluster::start(&wanted, |nth, line| eprintln!("node {nth}: {line}"))?)
 }
 
@@ -50,7 +50,7 @@ pub fn compute(args: &PoolBench, count: u32) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the coordinator has to know.
+/// The arguments passed on to the coordinator.
 fn forwarded(args: &PoolBench, count: u32) -> Vec<String> {
     let (paper, load, control) = (&args.paper, &args.load, &args.control);
     let mut words = vec![format!("--duration={}", load.duration.as_secs_f64()), format!("--seed={}", load.seed)];

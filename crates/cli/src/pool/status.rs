@@ -1,4 +1,4 @@
-//! `fathom pool status`: asks a coordinator how its nodes are.
+//! `fathom pool status`: asks a coordinator for the state of its nodes.
 
 use crate::args::PoolStatus;
 use anyhow::{Context as _, Result};
@@ -18,7 +18,7 @@ pub fn run(args: &PoolStatus) -> Result<ExitCode> {
     loop {
         match http::get(&address, "/status") {
             Ok(text) => show(args, &address, &text)?,
-            // It may be started anew.
+            // The coordinator may be restarted.
             Err(error) if args.watch && answered => {
                 eprintln!("fathom: {}; retrying", crate::sentence(&error.into()))
             }
@@ -40,7 +40,7 @@ fn show(args: &PoolStatus, address: &str, text: &str) -> Result<()> {
         println!("{text}");
         return Ok(());
     }
-    // A terminal shows the newest alone.
+    // A terminal shows only the latest status.
     if args.watch && std::io::stdout().is_terminal() {
         crate::output::clear();
     }

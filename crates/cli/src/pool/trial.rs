@@ -25,7 +25,7 @@ fn start(size: u64, key: Option<&Path>) -> Result<NodeProcess> {
         Some(key) => command.arg("--key").arg(key),
         None => command.arg("--insecure"),
     };
-    // What goes wrong shows in the measurement.
+    // A failure shows in the measurement.
     Ok(NodeProcess::start(command, |_| {})?)
 }
 
@@ -44,7 +44,7 @@ pub fn run(args: &PoolTry) -> Result<ExitCode> {
     })
 }
 
-/// What Ctrl-C means: once all is measured, only that the disk that is served ends.
+/// What Ctrl-C means: once all is measured, it only ends the served disk.
 fn interrupted(args: &PoolTry, measured: usize) -> ExitCode {
     if measured == LOADS && args.nbd.is_some() {
         return ExitCode::SUCCESS;
@@ -75,7 +75,7 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>, measur
     };
     let connect = tcp_with(key);
     let volume = measure_trial(&connect, addresses, load, super::report(), &mut told).await;
-    // Not Send, as all that stays on a node's thread.
+    // The error is not Send, like everything that stays on a node's thread.
     let volume = volume.map_err(|error| anyhow!("{}", model::text::error(&error)))?;
     if args.load.json {
         println!("{}", trial_json(args.nodes, &load, &rows));

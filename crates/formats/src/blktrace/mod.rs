@@ -1,12 +1,12 @@
-//! blktrace's binary records (`struct blk_io_trace` of include/uapi/linux/blktrace_api.h): a disk's `DEV.blktrace.CPU`, a file for each
+//! blktrace's binary records (`struct blk_io_trace` of include/uapi/linux/blktrace_api.h): a disk's `DEV.blktrace.CPU`, one file per
 //! CPU, or all of them in one, as `blkparse -d` and `btrace` write them.
 //!
-//! They tell of bios and requests what the block layer's tracepoints tell, since the kernel makes them in those very tracepoints, and
-//! become the same events. Nothing above the block layer is in them.
+//! They describe bios and requests as the block layer's tracepoints do, since the kernel makes them in those very tracepoints, and
+//! become the same events. They contain nothing above the block layer.
 //!
-//! *Uncertainty*: one record, `C`, is the end of a request or of a bio that never became one. A disk that never got a request (`D`) is
-//! one of bios (a device mapper's); on the others a write that carries no data is a bare flush's, and all else is a request's. A record's
-//! process is the thread's number. Numbers of records in a row (`sequence`) that are missing are records lost.
+//! *Uncertainty*: one record, `C`, is the end of either a request or a bio that never became one. A disk that never got a request (`D`)
+//! has bios only (a device mapper's); on the others a write without data is a bare flush's, and everything else a request's. A record's
+//! process is the thread ID. Gaps in the numbers of records (`sequence`) are lost records.
 
 use crate::ftrace::decoder::{DecodedEvent, Kind};
 use crate::ftrace::gathered::{Gathered, Refused};
@@ -14,7 +14,7 @@ use crate::ftrace::merge::Next;
 use model::Dev;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// `BLK_IO_TRACE_MAGIC`, and the version that all of today's have.
+/// `BLK_IO_TRACE_MAGIC`, and the version of all current ones.
 const MAGIC: u32 = 0x6561_7400;
 const VERSION: u32 = 7;
 const HEADER: usize = 48;
@@ -47,7 +47,8 @@ mod category {
     pub const FUA: u16 = 1 << 15;
 }
 
-/// Why each command would be counted twice: a copy of a trace beside it, or `blkparse -d`'s file beside those it was made of.
+/// Why each command would be counted twice: a copy of a trace next to it, or `blkparse -d`'s file next to those it was made
+/// from.
 const TWICE: &str = "the files hold the same records twice; name each trace once, and none of its copies";
 
 /// `BLK_TN_PROCESS`.
@@ -68,12 +69,12 @@ struct Record<'a> {
     rest: &'a [u8],
 }
 
-/// Whether a file begins as one, and how many bytes its first record has.
+/// Whether a file begins as a blktrace file.
 pub fn is(bytes: &[u8]) -> bool {
     byte_order(bytes).is_some()
 }
 
-/// Whether the most significant byte comes first; `None` if it is no such file.
+/// Whether the most significant byte comes first; `None` if it is not such a file.
 fn byte_order(bytes: &[u8]) -> Option<bool> {
     let magic = bytes.get(..4)?.try_into().ok()?;
     let matches = |magic: u32| magic & !0xff == MAGIC;
@@ -117,7 +118,7 @@ pub fn read(files: &[&[u8]]) -> Result<Gathered, Refused> {
                     return Err(Refused::Unsupported(TWICE.into()));
                 }
                 let gap = u64::from(record.sequence.wrapping_sub(number.wrapping_add(1)));
-                // A trace that was begun anew counts from one again.
+                // A restarted trace counts from one again.
                 if gap > 0 && gap < 1 << 31 {
                     out.miss(cpu, since, record.time, Some(gap))?;
                 }
@@ -142,15 +143,16 @@ pub fn read(files: &[&[u8]]) -> Result<Gathered, Refused> {
     Ok(out)
 }
 
-/// Partitions that were traced, and their disks, of those that were traced as well. A partition's places are those on its disk, so that
-/// it is the disk but for its number: each of its commands was the disk's.
+/// Traced partitions, and their disks if those were traced as well. A partition's sectors are those of its disk, so that it differs
+/// from the disk only in its number: each of its commands was also the disk's.
 fn disks_of_partitions(all: &[Record<'_>]) -> Result<BTreeMap<u32, u32>, Refused> {
     let mut traced: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for record in all.iter().filter(|r| !r.kind().0) {
         let times = traced.entry(record.device).or_insert((record.time, record.time));
         *times = (times.0.min(record.time), times.1.max(record.time));
     }
-    // Of a bio that goes from a partition to its disk a partition's trace tells too; of one that goes to another device, only that one's.
+    // A partition's trace also records a bio that goes from the partition to its disk; a bio that goes to another device is only in that
+    // one's.
     let sent = |record: &Record<'_>| {
         let (from, to) = (record.told(0, 4)? as u32, record.told(4, 4)? as u32);
         let own = record.kind() == (false, action::REMAP) && from == record.device && to != from;
@@ -159,7 +161,7 @@ fn disks_of_partitions(all: &[Record<'_>]) -> Result<BTreeMap<u32, u32>, Refused
     let disks: BTreeMap<u32, u32> = all.iter().filter_map(sent).collect();
     for (partition, disk) in &disks {
         let (own, whole) = (traced[partition], traced[disk]);
-        // The kernel traces a disk for one at a time.
+        // The kernel traces a disk for one process at a time.
         if own.0 <= whole.1 && whole.0 <= own.1 {
             return Err(Refused::Unsupported(format!(
                 "{} is a partition of {}, whose trace is of the same time (or of another boot): commands would be counted on both; import \
@@ -187,7 +189,7 @@ fn records<'a>(bytes: &'a [u8], all: &mut Vec<Record<'a>>, out: &mut Gathered) -
         let sound = rest.len() >= HEADER && word(rest, 0) & !0xff == MAGIC;
         let length = if sound { HEADER + number(rest, 46, 2) as usize } else { 0 };
         if !sound || rest.len() < length {
-            // A trace that was cut keeps what is there.
+            // The complete part of a truncated trace is kept.
             out.damaged += 1;
             return Ok(());
         }
@@ -222,12 +224,12 @@ impl Record<'_> {
         (self.action >> 16) as u16 & bit != 0
     }
 
-    /// Whether it tells of something else than a transfer, and its number.
+    /// Whether it describes something other than a transfer, and its number.
     fn kind(&self) -> (bool, u16) {
         (self.has(category::NOTIFY), self.action as u16)
     }
 
-    /// A number of what follows, which has the most significant byte first.
+    /// A big-endian number in the data after the record.
     fn told(&self, at: usize, size: usize) -> Option<u64> {
         let bytes = self.rest.get(at..at + size)?;
         Some(bytes.iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte)))
@@ -238,7 +240,7 @@ impl Record<'_> {
         let mut letters = String::new();
         let mut put = |wanted: bool, letter: char| letters.extend(wanted.then_some(letter));
         let data = self.bytes > 0;
-        // A flush by itself is an operation; before another one it is a flag.
+        // A flush alone is an operation; with another operation it is a flag.
         let alone = self.has(category::FLUSH) && !self.has(category::WRITE) && !data;
         put(self.has(category::FLUSH), 'F');
         let operation = match () {
@@ -296,7 +298,7 @@ fn take(record: &Record<'_>, cpu: u16, (disk, requests): (u32, bool), out: &mut 
     seen.set("sector", record.sector);
     seen.set("nr_sector", u64::from(record.bytes) / 512);
     seen.set("bytes", record.bytes.into());
-    // A kernel error's number, of which 16 bits are kept.
+    // A kernel error number, truncated to 16 bits.
     seen.set("error", i64::from(-i32::from(record.error.cast_signed().unsigned_abs())).cast_unsigned());
     let whole = match kind {
         Kind::BioSplit => record.told(0, 8).map(|sector| seen.set("new_sector", sector)),
@@ -310,7 +312,7 @@ fn take(record: &Record<'_>, cpu: u16, (disk, requests): (u32, bool), out: &mut 
         out.damaged += 1;
         return Ok(());
     }
-    // As the tracepoints have it: a flush by itself has no place.
+    // As in the tracepoints: a bare flush has no sector.
     if kind == Kind::RqComplete && rwbs.starts_with("FF") {
         seen.set("sector", u64::MAX);
     }

@@ -63,7 +63,7 @@ fn files_of_cpus_are_read_in_order_of_time() {
         (record(1, 30, (WRITES, action::QUEUE), (1, 512), &[]), record(1, 20, (WRITES, action::QUEUE), (2, 512), &[]));
     let out = read(&[&a, &[], &b]).unwrap();
     assert_eq!(out.events.iter().map(crate::ftrace::gathered::time).collect::<Vec<_>>(), [20, 30]);
-    // Without a request it is a disk of bios.
+    // Without a request it is a disk with bios only.
     let done = record(2, 40, (WRITES, action::COMPLETE), (1, 512), &[]);
     let out = read(&[&a, &done]).unwrap();
     assert!(matches!(&out.events[1], Next::DecodedEvent(seen) if seen.kind == Kind::BioComplete));
@@ -75,7 +75,7 @@ fn same_records_in_two_files_are_refused() {
     assert!(read(&[&one[0], &one[1]]).is_ok());
     let all = one.concat();
     assert_eq!(read(&[&all, &one[1]]).unwrap_err().to_string(), TWICE);
-    // A trace that was begun anew counts from one again.
+    // A restarted trace counts from one again.
     let anew = record(1, 30, (WRITES, action::QUEUE), (100, 4096), &[]);
     assert!(read(&[&all, &anew]).is_ok());
 }
@@ -104,7 +104,7 @@ fn partition_beside_its_disk_is_that_disk_or_refused() {
         };
         out.events.iter().filter_map(device).collect::<BTreeSet<_>>()
     };
-    // Alone it is what was traced.
+    // Alone, the partition counts as the traced device.
     let alone = read(&[&traced(partition, 10)]).unwrap();
     assert_eq!((devices(&alone), alone.notes.len()), (BTreeSet::from([partition.into()]), 0));
     for (first, second) in [(partition, disk), (disk, partition)] {
@@ -114,7 +114,7 @@ fn partition_beside_its_disk_is_that_disk_or_refused() {
         let refused = read(&[&traced(first, 10), &traced(second, 12)]).unwrap_err().to_string();
         assert!(refused.starts_with("8:18 is a partition of 8:16, whose trace is of the same time"), "{refused}");
     }
-    // A device mapper's bios go on to a disk, and both have what is theirs.
+    // A device mapper's bios continue to a disk, and both keep their own.
     let mapped = [traced(disk, 10), traced(253 << 20, 10)].concat();
     assert_eq!(devices(&read(&[&mapped]).unwrap()), BTreeSet::from([disk.into(), 253 << 20]));
 }

@@ -1,44 +1,44 @@
-//! The numbers of system calls, by architecture: a trace may come from another one than reads it.
+//! System call numbers, by architecture: a trace may come from another architecture than the reader's.
 
 use model::Call;
 
-/// Where a call has its arguments: the number of each, from 0.
+/// Which arguments of a call are what: the index of each, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Which call.
+    /// The call.
     pub call: Call,
     /// The file.
     pub fd: Option<u8>,
-    /// The position in it; of an opening its flags.
+    /// The position in it; for an open, its flags.
     pub pos: Option<u8>,
     /// The length.
     pub bytes: Option<u8>,
-    /// How this one read or write is done (RWF_…).
+    /// The flags of this read or write (RWF_…).
     pub how: Option<u8>,
 }
 
-/// What changes what a file descriptor means.
+/// A call that changes what a file descriptor refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DescriptorChange {
     /// `close`.
     Close,
-    /// `dup`, `dup2`, `dup3`: the result is what the first argument was.
+    /// `dup`, `dup2`, `dup3`: the result refers to the same file as the first argument.
     Dup,
-    /// `lseek`: the position is the result.
+    /// `lseek`: the result is the position.
     Seek,
 }
 
-/// A machine's kind.
+/// An architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
     /// amd64.
     X86_64,
-    /// arm64, and all that came after it: riscv64, loong64.
+    /// arm64, and all later ones: riscv64, loong64.
     Generic,
 }
 
 impl Machine {
-    /// The one that `uname -m` names.
+    /// Returns the one that `uname -m` names.
     pub fn of(machine: &str) -> Option<Self> {
         match machine {
             "x86_64" => Some(Self::X86_64),
@@ -71,7 +71,7 @@ const NONE: u8 = 0xff;
 /// No such call on that machine.
 const NO: u16 = u16::MAX;
 
-/// The calls that say in their last argument how they are done.
+/// The calls whose last argument has flags.
 const PREADV2: (u16, u16) = (327, 286);
 const PWRITEV2: (u16, u16) = (328, 287);
 

@@ -1,7 +1,7 @@
-//! The events that mean something to Fathom, with their fields in places that are the same for every kernel.
+//! The events that Fathom interprets, with their fields at positions that are the same for every kernel.
 //!
-//! A trace says itself where each field is; here that is looked up once for each kind of event, so that who reads an event
-//! finds its numbers by position. Everything else in a trace is counted and left out.
+//! A trace itself describes where each field is; here that is looked up once per kind of event, so that code that reads an
+//! event finds its numbers by position. All other events of a trace are counted and left out.
 
 use super::format::{Field, Format, Location};
 use super::page::Layout;
@@ -14,7 +14,7 @@ pub const MISSING: u64 = u64::MAX;
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $Kind:ident = $name:literal [$($number:literal),*] $([$text:literal])?;)*) => {
-        /// What an event is.
+        /// The kind of an event.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Kind { $($(#[doc = $doc])+ $Kind),* }
 
@@ -45,39 +45,39 @@ macro_rules! kinds {
 kinds! {
     /// A system call was entered.
     SysEnter = "sys_enter" ["id", "args"];
-    /// It was left.
+    /// A system call returned.
     SysExit = "sys_exit" ["id", "ret"];
     /// A thread left the CPU for another.
     Switch = "sched_switch" ["prev_pid", "prev_state", "next_pid"] ["next_comm"];
     /// A thread is being woken.
     Waking = "sched_waking" ["pid"] ["comm"];
-    /// A task was made; of what kind.
+    /// A task was created, with its flags.
     NewTask = "task_newtask" ["pid", "clone_flags"] ["comm"];
-    /// A task was made; by whom.
+    /// A task was created, with its parent.
     Fork = "sched_process_fork" ["parent_pid", "child_pid"] ["child_comm"];
-    /// A process became another program.
+    /// A process executed another program.
     Exec = "sched_process_exec" ["pid", "old_pid"] ["filename"];
     /// A thread ended.
     Exit = "sched_process_exit" ["pid"] ["comm"];
     /// A bio entered the block layer.
     BioQueue = "block_bio_queue" ["dev", "sector", "nr_sector"] ["rwbs"];
-    /// It was sent on to another disk.
+    /// A bio was passed on to another disk.
     BioRemap = "block_bio_remap" ["dev", "sector", "nr_sector", "old_dev", "old_sector"] ["rwbs"];
-    /// It was split.
+    /// A bio was split.
     BioSplit = "block_split" ["dev", "sector", "new_sector"] ["rwbs"];
-    /// It ended without having become a request.
+    /// A bio ended without having become a request.
     BioComplete = "block_bio_complete" ["dev", "sector", "nr_sector", "error"] ["rwbs"];
-    /// A request was made for it.
+    /// A request was allocated for a bio.
     GetRequest = "block_getrq" ["dev", "sector", "nr_sector"] ["rwbs"];
     /// A request entered the I/O scheduler.
     RqInsert = "block_rq_insert" ["dev", "sector", "nr_sector", "bytes"] ["rwbs"];
-    /// It went to the driver.
+    /// A request was issued to the driver.
     RqIssue = "block_rq_issue" ["dev", "sector", "nr_sector", "bytes"] ["rwbs"];
-    /// It, or a part of it, completed.
+    /// A request, or a part of it, completed.
     RqComplete = "block_rq_complete" ["dev", "sector", "nr_sector", "error"] ["rwbs"];
     /// The journal's thread began to commit.
     CommitBegin = "jbd2_start_commit" ["dev", "transaction"];
-    /// The commit is on the medium.
+    /// The commit is on disk.
     CommitEnd = "jbd2_end_commit" ["dev", "transaction"];
     /// A thread joined a transaction.
     Handle = "jbd2_handle_start" ["dev", "tid"];
@@ -91,50 +91,50 @@ kinds! {
     UnlinkEnter = "ext4_unlink_enter" ["dev", "ino"];
     /// ext4 made an inode.
     AllocateInode = "ext4_allocate_inode" ["dev", "ino"];
-    /// ext4 forgets an inode, which may be its end.
+    /// ext4 evicts an inode, which may be deleted thereby.
     EvictInode = "ext4_evict_inode" ["dev", "ino", "nlink"];
     /// ext4 begins to write pages of a file back.
     WritePages = "ext4_writepages" ["dev", "ino"];
-    /// It is through.
+    /// ext4 has written them back.
     WritePagesDone = "ext4_writepages_result" ["dev", "ino"];
-    /// Where blocks of a file are, looked up.
+    /// The location of a file's blocks was looked up.
     ExtentFound = "ext4_es_lookup_extent_exit" ["dev", "ino", "lblk", "len", "pblk", "status", "found"];
-    /// Where blocks of a file are, remembered.
+    /// The location of a file's blocks was cached.
     ExtentKept = "ext4_es_insert_extent" ["dev", "ino", "lblk", "len", "pblk", "status"];
     /// f2fs begins to write into a page.
     F2fsWriteBegin = "f2fs_write_begin" ["dev", "ino", "pos", "len"];
     /// f2fs begins to sync a file.
     F2fsSyncEnter = "f2fs_sync_file_enter" ["dev", "ino"];
-    /// A read looks for pages in the cache.
+    /// A read looks up pages in the cache.
     GetPages = "mm_filemap_get_pages" ["s_dev", "i_ino", "index", "last_index"];
     /// A page was added to the page cache.
     CacheAdd = "mm_filemap_add_to_page_cache" ["s_dev", "i_ino", "index", "order"];
-    /// A metadata block is to be written home, by a transaction's end or at once.
+    /// A metadata block is to be written in place, at a transaction's end or at once.
     DirtyBuffer = "block_dirty_buffer" ["dev", "sector", "size"];
     /// A SCSI command goes to the host's driver.
     ScsiStart = "scsi_dispatch_cmd_start" ["host_no", "channel", "id", "lun", "driver_tag", "cmd_len"] ["cmnd"];
-    /// It ended.
+    /// A SCSI command ended.
     ScsiDone = "scsi_dispatch_cmd_done" ["host_no", "channel", "id", "lun", "driver_tag", "result", "sense_key", "asc", "ascq"]
         ["cmnd"];
-    /// It takes longer than the kernel waits.
+    /// A SCSI command timed out.
     ScsiTimeout = "scsi_dispatch_cmd_timeout" ["host_no", "channel", "id", "lun", "driver_tag"] ["cmnd"];
-    /// The driver did not take it.
+    /// The driver did not accept a SCSI command.
     ScsiError = "scsi_dispatch_cmd_error" ["host_no", "channel", "id", "lun", "driver_tag"] ["cmnd"];
     /// An MMC command, or a task of a command queue engine, goes to the host.
     MmcStart = "mmc_request_start" ["mrq", "cmd_opcode", "cmd_arg", "blk_addr", "blocks", "blksz", "data_flags", "tag"];
-    /// It ended.
+    /// An MMC command ended.
     MmcDone = "mmc_request_done" ["mrq", "cmd_err", "stop_err", "sbc_err", "data_err", "cmd_resp", "stop_resp"];
     /// An NVMe command is made for a request that is about to be issued.
     NvmeSetup = "nvme_setup_cmd" ["ctrl_id", "qid", "opcode", "cid"] ["cdw10"];
-    /// It ended.
+    /// An NVMe command ended.
     NvmeDone = "nvme_complete_rq" ["ctrl_id", "qid", "cid", "status"];
-    /// A UFS host's driver sends a command, or got its answer.
+    /// A UFS host's driver sends a command, or got its response.
     UfsCommand = "ufshcd_command" ["str_t", "tag", "lba", "opcode", "transfer_len", "hwq_id"] ["str"];
     /// A text that a program wrote into the trace.
     Print = "print" [] ["buf"];
     /// `sqlite3_step` was entered (a probe of Fathom's own).
     Step = "fathom_step" ["stmt"] ["sql"];
-    /// It returned.
+    /// `sqlite3_step` returned.
     StepReturn = "fathom_step_return" ["ret"];
     /// `sqlite3_reset` was entered.
     Reset = "fathom_reset" ["stmt"];
@@ -145,7 +145,7 @@ kinds! {
 }
 
 impl Kind {
-    /// The one of that name.
+    /// Returns the kind of that name.
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
@@ -154,29 +154,29 @@ impl Kind {
 /// An event that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodedEvent {
-    /// By the trace's clock, in ns.
+    /// Time on the trace's clock, in ns.
     pub time_ns: u64,
     /// CPU.
     pub cpu: u16,
     /// The thread that ran.
     pub tid: u32,
-    /// What.
+    /// The kind.
     pub kind: Kind,
-    /// Its numbers, in the order of [`Kind::numbers`]; [`MISSING`] where this kernel has none. Those of a system call's
-    /// entry go on with its further arguments.
+    /// Its numbers, in the order of [`Kind::numbers`]; [`MISSING`] where this kernel has none. For the entry of a
+    /// system call, its further arguments follow.
     pub numbers: [u64; NUMBERS],
-    /// Its text; of bytes (`u8`), each as two digits.
+    /// Its text; if the field has bytes (`u8`), two digits for each.
     pub text: String,
 }
 
 impl DecodedEvent {
-    /// A number, if this kernel tells it.
+    /// A number, if this kernel has it.
     pub fn number(&self, place: usize) -> Option<u64> {
         self.numbers.get(place).copied().filter(|n| *n != MISSING)
     }
 }
 
-/// Where an event of one kind has its fields.
+/// Where the fields of one kind of event are.
 #[derive(Debug, Clone)]
 struct Places {
     kind: Kind,
@@ -195,7 +195,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// For a trace with these events.
+    /// Creates a decoder for a trace with these events.
     pub fn new(layout: Layout, formats: &[Format]) -> Self {
         let (mut places, mut others) = (BTreeMap::new(), BTreeMap::new());
         for format in formats {
@@ -225,7 +225,7 @@ impl Decoder {
         self.layout.number(data, 0, 2) as u16
     }
 
-    /// An event, decoded; `None` if it means nothing here.
+    /// Decodes an event; `None` if it is not interpreted.
     pub fn decode(&self, time_ns: u64, cpu: u16, data: &[u8]) -> Option<DecodedEvent> {
         let places = self.places.get(&self.id(data))?;
         let number = |field: &Field| self.number(data, field);
@@ -242,7 +242,7 @@ impl Decoder {
             }
         }
         if places.kind == Kind::MmcDone {
-            // Of an answer's four words the first.
+            // Of a response's four words, the first.
             for (to, field) in numbers.iter_mut().zip(&places.numbers).skip(5) {
                 *to = field.as_ref().map_or(MISSING, |f| self.layout.number(data, f.offset, 4));
             }
@@ -261,7 +261,7 @@ impl Decoder {
     /// Signed ones are extended to 64 bits.
     fn number(&self, data: &[u8], field: &Field) -> Option<u64> {
         if !matches!(field.size, 1 | 2 | 4 | 8) {
-            // An array: read where it is wanted.
+            // An array: read where it is needed.
             return (field.size > 8).then_some(0);
         }
         data.get(field.offset..field.offset.checked_add(field.size)?)?;
@@ -317,7 +317,7 @@ mod tests {
         data.extend(b"WS\0x");
         let seen = decoder.decode(5, 1, &data).unwrap();
         assert_eq!((seen.kind, seen.tid, seen.text.as_str()), (Kind::RqComplete, 42, "WS"));
-        // This one has neither a disk nor a length.
+        // This trace has neither a disk nor a length.
         assert_eq!([0, 1, 2, 3].map(|i| seen.number(i)), [None, Some(99), None, Some(-5i64 as u64)]);
         assert_eq!(decoder.decode(5, 1, &[8, 0]), None);
         for cut in 0..data.len() {

@@ -1,7 +1,7 @@
 //! The kernel's description of the layout of its events: `events/*/*/format`, `header_page` and `header_event`.
 //!
-//! Offsets differ between kernels, and fields come and go, so that nothing is read at a place that the kernel of the
-//! trace did not name itself. A field that is missing is missing ([`Format::field`] is `None`), never zero by accident.
+//! Offsets differ between kernels, and fields come and go, so nothing is read at an offset that the kernel of the trace
+//! did not give itself. A field that is missing is missing ([`Format::field`] is `None`), never zero by accident.
 
 /// One field of an event or of a page's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,14 +12,15 @@ pub struct Field {
     pub of: String,
     /// Bytes from the event's start.
     pub offset: usize,
-    /// Bytes; 0 for an array that goes on to the event's end.
+    /// Bytes; 0 for an array that extends to the event's end.
     pub size: usize,
     /// Whether it is signed.
     pub signed: bool,
 }
 
 impl Field {
-    /// Whether it says where the data is: a length and an offset from the event's start, or from the field's own end.
+    /// Whether it holds the location of the data: a length and an offset from the event's start, or from the field's
+    /// own end.
     pub fn location(&self) -> Option<Location> {
         match self.of.split(' ').next() {
             Some("__data_loc") => Some(Location::FromEvent),
@@ -29,7 +30,7 @@ impl Field {
     }
 }
 
-/// From where the offset of a dynamic array counts.
+/// What the offset of a dynamic array is relative to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Location {
     /// `__data_loc`.
@@ -45,14 +46,14 @@ pub struct Format {
     pub system: String,
     /// Its name.
     pub name: String,
-    /// The number that stands first in each such event (`common_type`).
+    /// The number at the start of each such event (`common_type`).
     pub id: u16,
     /// Its fields, those common to all events first.
     pub fields: Vec<Field>,
 }
 
 impl Format {
-    /// Reads the text of a `format` file; `None` if it has no name or no number.
+    /// Parses the text of a `format` file; `None` if it has no name or no number.
     pub fn parse(system: &str, text: &str) -> Option<Self> {
         let line = |key: &str| text.lines().find_map(|l| l.strip_prefix(key)).map(str::trim);
         Some(Self {
@@ -69,7 +70,7 @@ impl Format {
     }
 }
 
-/// The fields that a text declares, a line each.
+/// The fields that a text declares, one per line.
 pub fn fields(text: &str) -> Vec<Field> {
     text.lines().filter_map(|line| field(line.trim())).collect()
 }
@@ -87,7 +88,7 @@ fn field(line: &str) -> Option<Field> {
             _ => {}
         }
     }
-    // The brackets of an array stand behind the name, those of a dynamic one in the type.
+    // The brackets of an array follow the name, those of a dynamic one are in the type.
     let (of, name) = declared.rsplit_once([' ', '*'])?;
     let name = name.split('[').next().filter(|n| !n.is_empty())?;
     Some(Field { name: name.into(), of: of.trim().into(), offset: offset?, size: size?, signed })

@@ -1,7 +1,7 @@
-//! What a trace holds whose file keeps no pages of the ring buffer: texts, Perfetto's messages, blktrace's records.
+//! The content of a trace file that has no pages of the ring buffer: texts, Perfetto's messages, blktrace's records.
 //!
-//! Their readers make the same [`Next`]s that [`super::merge`] makes of pages. They are all held in memory, since these files do not
-//! keep the order of time; how many is limited ([`MOST`]).
+//! Their readers produce the same [`Next`]s that [`super::merge`] produces from pages. All of them are held in memory, since these
+//! files are not in time order; their number is limited ([`MOST`]).
 
 use super::calls::Machine;
 use super::decoder::{DecodedEvent, Kind, MISSING, NUMBERS};
@@ -12,17 +12,17 @@ use std::fmt;
 
 /// Most events of a trace: about 8 GB of memory.
 pub const MOST: usize = 64 << 20;
-/// Most kinds of events that are counted by name; names are the file's.
+/// Most kinds of events that are counted by name; names come from the file.
 const MOST_NAMES: usize = 4096;
 
 /// Why a file is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// There is nothing in it that Fathom knows.
+    /// It contains nothing that Fathom supports.
     Empty(&'static str),
-    /// It holds more events than memory is given for.
+    /// It holds more events than memory allows.
     TooLarge,
-    /// It was made in a way that is not read.
+    /// Its form is not supported.
     Unsupported(String),
 }
 
@@ -38,34 +38,34 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// All that a file holds.
+/// The content of a file.
 #[derive(Debug, Clone, Default)]
 pub struct Gathered {
-    /// What kind of file it is.
+    /// The kind of file.
     pub format: String,
-    /// Its events, in order of time.
+    /// Its events, in time order.
     pub events: Vec<Next>,
-    /// Events that mean nothing here, by name.
+    /// Events that are not interpreted, by name.
     pub left_out: BTreeMap<String, u64>,
     /// Kinds that could have been in it.
     pub described: Vec<Kind>,
     /// Threads and their names.
     pub names: BTreeMap<u32, String>,
-    /// Threads and the processes that they belong to, of some.
+    /// Some threads and the processes that they belong to.
     pub members: BTreeMap<u32, u32>,
-    /// Threads and their processes, of all; 0: the kernel's.
+    /// All threads and their processes; 0: the kernel's.
     pub tasks: BTreeMap<u32, u32>,
     /// The architecture of the system call numbers, if known.
     pub machine: Option<Machine>,
     /// The kernel's release, if known.
     pub release: Option<String>,
-    /// Events of each CPU that are known to be lost, nobody knows where.
+    /// Events of each CPU that are known to be lost at an unknown place.
     pub lost: BTreeMap<u16, u64>,
-    /// Whether more may be.
+    /// Whether more may be lost.
     pub at_least: bool,
     /// Parts that could not be read.
     pub damaged: u64,
-    /// What the user should know of how it was read.
+    /// What the user should know about how it was read.
     pub notes: Vec<String>,
 }
 
@@ -85,12 +85,12 @@ impl Gathered {
     /// Adds a gap of one CPU.
     ///
     /// # Errors
-    /// There is too much.
+    /// There are too many.
     pub fn miss(&mut self, cpu: u16, since: u64, until: u64, events: Option<u64>) -> Result<(), Refused> {
         self.put(Next::Missed(cpu, Missed { since: since.min(until), until, events }))
     }
 
-    /// Counts an event that means nothing here.
+    /// Counts an event that is not interpreted.
     pub fn leave_out(&mut self, name: &str) {
         if let Some(count) = self.left_out.get_mut(name) {
             *count += 1;
@@ -100,7 +100,7 @@ impl Gathered {
         }
     }
 
-    /// A thread is called so.
+    /// Sets a thread's name.
     pub fn name(&mut self, tid: u32, name: &str) {
         let known = !name.is_empty() && !matches!(name, "<...>" | "<idle>");
         if known && self.names.get(&tid).is_none_or(|old| old != name) {
@@ -108,13 +108,13 @@ impl Gathered {
         }
     }
 
-    /// Puts the events in order of time; those of one time stay as they are.
+    /// Sorts the events by time; the order of those with the same time is kept.
     pub fn sort(&mut self) {
         self.events.sort_by_key(time);
     }
 }
 
-/// When it happened; of a gap, when it ended.
+/// When an event happened, or when a gap ended.
 pub fn time(next: &Next) -> u64 {
     match next {
         Next::DecodedEvent(seen) => seen.time_ns,
@@ -123,12 +123,12 @@ pub fn time(next: &Next) -> u64 {
 }
 
 impl DecodedEvent {
-    /// One of which nothing is known but what, when and who.
+    /// An event without numbers or text.
     pub fn new(kind: Kind, time_ns: u64, cpu: u16, tid: u32) -> Self {
         Self { time_ns, cpu, tid, kind, numbers: [MISSING; NUMBERS], text: String::new() }
     }
 
-    /// With a number of that name, if its kind has one.
+    /// Sets the number of that name, if its kind has one.
     pub fn set(&mut self, name: &str, value: u64) {
         if let Some(place) = self.kind.numbers().iter().position(|own| *own == name) {
             self.numbers[place] = value;

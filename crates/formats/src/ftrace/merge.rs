@@ -1,4 +1,4 @@
-//! The CPUs' streams as one, in order of time: each is in order by itself.
+//! Merges the CPUs' streams in time order; each stream is already in order.
 
 use super::decoder::{DecodedEvent, Decoder};
 use super::page::{Item, Missed, Pages};
@@ -11,13 +11,13 @@ pub struct Stream<'a> {
     pub cpu: u16,
     /// Its pages.
     pub pages: Pages<'a>,
-    /// The trace's events: those of a second buffer may be of another kernel.
+    /// The decoder of the trace's events: those of a second buffer may be of another kernel.
     pub decoder: &'a Decoder,
-    /// Turns the trace's clock into ns.
+    /// Converts the trace's clock to ns.
     pub clock: Clock,
 }
 
-/// How the times of a trace become ns of one clock: `ns = ((t * mult) >> shift) + offset`.
+/// Converts the times of a trace to ns of one clock: `ns = ((t * mult) >> shift) + offset`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clock {
     /// Multiplier.
@@ -29,7 +29,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Times that are ns already.
+    /// For times that are already in ns.
     pub const NS: Self = Self { mult: 1, shift: 0, offset: 0 };
 
     /// A time in ns.
@@ -52,17 +52,17 @@ pub enum Next {
 #[derive(Debug)]
 pub struct Merged<'a> {
     streams: Vec<(Stream<'a>, u64)>,
-    /// Next of each stream, by time; of one time the lower stream first.
+    /// The next item of each stream, by time; for the same time the lower stream first.
     waiting: BTreeSet<(u64, usize)>,
     heads: Vec<Option<Next>>,
-    /// Events that mean nothing here, by name.
+    /// Events that are not interpreted, by name.
     pub left_out: BTreeMap<String, u64>,
     /// Events taken, by kind.
     pub taken: BTreeMap<super::decoder::Kind, u64>,
 }
 
 impl<'a> Merged<'a> {
-    /// Of these.
+    /// Merges these streams.
     pub fn new(streams: Vec<Stream<'a>>) -> Self {
         let heads = streams.iter().map(|_| None).collect();
         let streams: Vec<_> = streams.into_iter().map(|s| (s, 0)).collect();
@@ -73,7 +73,7 @@ impl<'a> Merged<'a> {
         merged
     }
 
-    /// Pages that could be read only in part.
+    /// Pages that could be read only partly.
     pub fn damaged(&self) -> u64 {
         self.streams.iter().map(|(s, _)| s.pages.damaged()).sum()
     }
@@ -98,7 +98,7 @@ impl<'a> Merged<'a> {
                     (until, Next::Missed(stream.cpu, Missed { since, until, ..m }))
                 }
             };
-            // Within a CPU the order of the buffer is the truth, even where its clock steps back.
+            // Within a CPU the order of the buffer counts, even where its clock steps back.
             *last = time.max(*last);
             self.waiting.insert((*last, i));
             self.heads[i] = Some(next);
@@ -129,7 +129,7 @@ mod tests {
 
     const LAYOUT: Layout = Layout { page_size: 64, commit: (8, 8), data: 16, big_endian: false };
 
-    /// Pages with one event each, of the number 7.
+    /// Pages with one event each, of type 7.
     fn stream(times: &[u64]) -> Vec<u8> {
         let page = |time: &u64| {
             let mut page = time.to_le_bytes().to_vec();

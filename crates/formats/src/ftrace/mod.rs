@@ -2,11 +2,11 @@
 //!
 //! - [`mod@format`]: the kernel's description of the layout of its events.
 //! - [`page`]: the sub-buffers that hold them.
-//! - [`seen`]: the events that mean something to Fathom, with their fields in places that are the same for every kernel.
+//! - [`decoder`]: the events that Fathom interprets, with their fields at positions that are the same for every kernel.
 //! - [`calls`]: the numbers of system calls, by architecture.
-//! - [`merge`]: the CPUs' streams as one, in order of time.
+//! - [`merge`]: merges the CPUs' streams in time order.
 //! - [`text`]: traces as text.
-//! - [`gathered`]: what such a trace holds.
+//! - [`gathered`]: the content of such a trace.
 //! - [`translate`]: the same as events of the eBPF backend.
 
 pub mod calls;

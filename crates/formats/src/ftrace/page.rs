@@ -1,29 +1,29 @@
-//! A sub-buffer of the kernel's ring buffer, as `trace_pipe_raw` hands it out and trace.dat keeps it.
+//! A sub-buffer of the kernel's ring buffer, as read from `trace_pipe_raw` and stored in trace.dat.
 //!
 //! A page begins with the time of its first event; each event has five bits of type or length and 27 bits of time since
-//! the one before (kernel/trace/ring_buffer.c, `enum ring_buffer_type`). What does not fit is in records of their
-//! own: a longer time, an absolute time, a gap. Bits of the page's length say that events were lost before it, and if
-//! there was room, how many (`RB_MISSED_EVENTS`, `RB_MISSED_STORED`).
+//! the previous one (kernel/trace/ring_buffer.c, `enum ring_buffer_type`). Anything that does not fit is in records of
+//! its own: a longer time, an absolute time, a gap. Bits of the page's length flag that events were lost before it and,
+//! if there was room, that their number follows (`RB_MISSED_EVENTS`, `RB_MISSED_STORED`).
 //!
-//! *Uncertainty*: a page that is cut or damaged ends at the first event that does not fit ([`Pages::damaged`]); what
-//! stood behind it is not guessed.
+//! *Uncertainty*: a truncated or damaged page ends at the first event that does not fit ([`Pages::damaged`]); the rest
+//! of it is not guessed.
 
 use super::format;
 
 /// `RB_MISSED_EVENTS`: events were lost before this page.
 const MISSED: u64 = 1 << 31;
-/// `RB_MISSED_STORED`: how many stands behind the page's data.
+/// `RB_MISSED_STORED`: their number follows the page's data.
 const STORED: u64 = 1 << 30;
-/// What is left of the field is the length of the data.
+/// The rest of the field is the length of the data.
 const LENGTH: u64 = (1 << 27) - 1;
-/// The bits of a time that an absolute time stamp has no room for (`TS_MSB`).
+/// The bits of a time that do not fit in an absolute time stamp (`TS_MSB`).
 const HIGH: u64 = 0xf8 << 56;
 
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
 
-/// How pages are laid out in a trace: what `header_page` says, and how the machine that wrote it keeps numbers.
+/// The layout of a trace's pages: from `header_page`, and the byte order of the machine that wrote them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of a sub-buffer, header included.
@@ -37,7 +37,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// From the text of `header_page`; `None` if it does not say where the data is.
+    /// Parses the text of `header_page`; `None` if it does not give the position of the data.
     pub fn parse(header_page: &str, page_size: usize, big_endian: bool) -> Option<Self> {
         let fields = format::fields(header_page);
         let find = |name: &str| fields.iter().find(|f| f.name == name);
@@ -47,7 +47,7 @@ impl Layout {
         (sound && data.offset < page_size).then_some(layout)
     }
 
-    /// Reads a number of one, two, four or eight bytes; 0 where there are none.
+    /// Reads a number of one, two, four or eight bytes; 0 beyond the end.
     pub fn number(&self, bytes: &[u8], offset: usize, size: usize) -> u64 {
         let Some(part) = offset.checked_add(size).and_then(|end| bytes.get(offset..end)).filter(|p| p.len() <= 8)
         else {
@@ -57,7 +57,7 @@ impl Layout {
         if self.big_endian { part.iter().fold(0, add) } else { part.iter().rev().fold(0, add) }
     }
 
-    /// Bytes of data that a page says it has.
+    /// Bytes of data according to a page's header.
     pub fn data_bytes(&self, page: &[u8]) -> usize {
         (self.number(page, self.commit.0, self.commit.1) & LENGTH) as usize
     }
@@ -77,18 +77,18 @@ pub struct Record<'a> {
     pub data: &'a [u8],
 }
 
-/// Events that were lost just before what comes next.
+/// Events that were lost just before the next item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Missed {
-    /// The last time before, of this CPU; 0: there was none.
+    /// The last time before the gap, on this CPU; 0: there was none.
     pub since: u64,
-    /// The first time after.
+    /// The first time after the gap.
     pub until: u64,
-    /// How many; `None`: the kernel did not say.
+    /// How many; `None`: the kernel did not record it.
     pub events: Option<u64>,
 }
 
-/// What comes off a page.
+/// An item of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item<'a> {
     /// An event.
@@ -97,28 +97,28 @@ pub enum Item<'a> {
     Missed(Missed),
 }
 
-/// The pages of one CPU, one after the other.
+/// The pages of one CPU, in order.
 #[derive(Debug, Clone)]
 pub struct Pages<'a> {
     layout: Layout,
     rest: &'a [u8],
-    /// The data of the present page that was not read yet.
+    /// The unread data of the current page.
     page: &'a [u8],
     time: u64,
     /// A gap to be reported before the page's first event.
     missed: Option<Missed>,
     damaged: u64,
-    /// The present page is counted among them.
+    /// Whether the current page is already counted as damaged.
     counted: bool,
 }
 
 impl<'a> Pages<'a> {
-    /// Over whole pages; the last may be cut.
+    /// Iterates over whole pages; the last may be truncated.
     pub fn new(layout: Layout, bytes: &'a [u8]) -> Self {
         Self { layout, rest: bytes, page: &[], time: 0, missed: None, damaged: 0, counted: false }
     }
 
-    /// Pages of which a part could not be read.
+    /// Pages that could not be read completely.
     pub fn damaged(&self) -> u64 {
         self.damaged
     }
@@ -127,7 +127,7 @@ impl<'a> Pages<'a> {
         self.damaged += u64::from(!std::mem::replace(&mut self.counted, true));
     }
 
-    /// The next page, if there is one.
+    /// Moves to the next page, if there is one.
     fn turn(&mut self) -> bool {
         if self.rest.is_empty() {
             return false;
@@ -156,7 +156,7 @@ impl<'a> Pages<'a> {
         true
     }
 
-    /// The next event of the present page; `None` at its end.
+    /// The next event of the current page; `None` at its end.
     fn record(&mut self) -> Option<Record<'a>> {
         loop {
             let header = self.layout.word(self.page, 0)?;
@@ -170,7 +170,7 @@ impl<'a> Pages<'a> {
                     return None;
                 }
                 PADDING => {
-                    // An event that was taken back.
+                    // A discarded event.
                     let length = long(self)? as usize;
                     self.time = self.time.wrapping_add(delta);
                     self.skip(length.saturating_add(4))?;
@@ -181,7 +181,7 @@ impl<'a> Pages<'a> {
                 }
                 TIME_STAMP => {
                     let mut time = u64::from(long(self)?) << 27 | delta;
-                    // `rb_fix_abs_ts`: its 59 bits may have come round.
+                    // `rb_fix_abs_ts`: its 59 bits may have wrapped.
                     if self.time & HIGH != 0 {
                         time |= self.time & HIGH;
                         if time < self.time {

@@ -1,4 +1,4 @@
-//! A whole trace, from pages to events.
+//! Converts a whole trace, from pages to events.
 
 use super::decoder::{Decoder, Kind};
 use super::gathered::Gathered;
@@ -16,30 +16,30 @@ use std::fmt;
 pub struct Part<'a> {
     /// Its events.
     pub decoder: Decoder,
-    /// How its pages are laid out.
+    /// The layout of its pages.
     pub layout: Layout,
-    /// What makes ns of its times.
+    /// Converts its times to ns.
     pub clock: Clock,
     /// Pages by CPU.
     pub cpus: Vec<(u16, Cow<'a, [u8]>)>,
-    /// CPUs whose pages are not all there.
+    /// CPUs whose pages are incomplete.
     pub cut: u64,
 }
 
-/// What a trace came to.
+/// The summary of a trace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Events taken, by kind.
     pub taken: BTreeMap<Kind, u64>,
     /// Kinds that the trace describes: they could have been recorded.
     pub described: Vec<Kind>,
-    /// Events that mean nothing here, by name.
+    /// Events that are not interpreted, by name.
     pub left_out: BTreeMap<String, u64>,
     /// Events known to be lost, by CPU.
     pub lost: BTreeMap<u16, u64>,
-    /// Whether more may be: a gap of which the kernel did not say how many it holds.
+    /// Whether more may be lost: a gap whose number of events the kernel did not record.
     pub at_least: bool,
-    /// Pages or other parts that could not be read, or not as a whole.
+    /// Pages or other parts that could not be read completely.
     pub damaged: u64,
     /// First and last event, in ns.
     pub window_ns: (u64, u64),
@@ -72,10 +72,10 @@ impl fmt::Display for NoClock {
 
 impl std::error::Error for NoClock {}
 
-/// How to convert a clock's times to ns.
+/// Returns the conversion of a clock's times to ns.
 ///
 /// # Errors
-/// They cannot be.
+/// They cannot be converted.
 pub fn clock(name: &str, tsc: Option<Clock>) -> Result<Clock, NoClock> {
     match name {
         "local" | "global" | "perf" | "mono" | "mono_raw" | "boot" | "tai" | "" => Ok(Clock::NS),
@@ -87,10 +87,10 @@ pub fn clock(name: &str, tsc: Option<Clock>) -> Result<Clock, NoClock> {
 /// The buffers of a trace.dat.
 ///
 /// # Errors
-/// The clock of one of them counts no time.
+/// The clock of one of them does not measure time.
 pub fn parts<'a>(trace: &TraceDat<'a>) -> Result<Vec<Part<'a>>, NoClock> {
     let used: Vec<_> = trace.buffers.iter().filter(|b| b.cpus.iter().any(|(_, pages)| !pages.is_empty())).collect();
-    // Of an instance trace-cmd 3.1 writes `boot` whatever its clock is; the file's own option then has the right one.
+    // For an instance, trace-cmd 3.1 writes `boot` whatever its clock is; the file's own option then has the right one.
     let of_file = match used.len() {
         1 => clock(trace.clock.as_deref().unwrap_or(""), trace.tsc)?,
         _ => Clock::NS,
@@ -105,7 +105,7 @@ pub fn parts<'a>(trace: &TraceDat<'a>) -> Result<Vec<Part<'a>>, NoClock> {
         .collect()
 }
 
-/// Reads the trace twice and hands on its events, in order of time.
+/// Reads the trace twice and passes on its events, in time order.
 pub fn run(parts: &[Part<'_>], trace_context: &TraceContext, stats: &[Stats], sink: &mut dyn FnMut(&Event)) -> Summary {
     let streams = || {
         let of = |part: &'_ Part<'_>| (part.layout, part.clock);
@@ -136,7 +136,7 @@ pub fn run(parts: &[Part<'_>], trace_context: &TraceContext, stats: &[Stats], si
     Summary { taken: merged.taken, left_out: merged.left_out, ..summary }
 }
 
-/// The same of a trace that is in memory.
+/// The same for a trace in memory.
 pub fn run_gathered(trace: &Gathered, trace_context: &TraceContext, sink: &mut dyn FnMut(&Event)) -> Summary {
     let all = || trace.events.iter().map(Cow::Borrowed);
     let (mut summary, mut translator) = twice(all(), all(), trace_context, &trace.lost, sink);
@@ -151,7 +151,7 @@ pub fn run_gathered(trace: &Gathered, trace_context: &TraceContext, sink: &mut d
     Summary { described, left_out, damaged: trace.damaged, ..summary }
 }
 
-/// `counted`: what was lost of each CPU in all, known from elsewhere.
+/// `counted`: the total lost per CPU, from another source.
 fn twice<'n>(
     first: impl Iterator<Item = Cow<'n, Next>>,
     again: impl Iterator<Item = Cow<'n, Next>>,
@@ -173,7 +173,7 @@ fn twice<'n>(
         second.events().for_each(|event| sink(&event));
     }
     summary.window_ns = second.window_ns();
-    // What was counted as lost and no gap accounts for: at the end, or before the first page.
+    // Counted losses that no gap accounts for: at the end, or before the first page.
     for (&cpu, &counted) in counted {
         let in_gaps = summary.lost.get(&cpu).copied().unwrap_or(0);
         if counted > in_gaps {
@@ -187,7 +187,7 @@ fn twice<'n>(
     (summary, second)
 }
 
-/// What could not be read is missing from the archive, and nobody knows where: whoever opens it is told, not only who imports.
+/// Unreadable parts are missing from the archive at an unknown place: anyone who opens it learns that, not only who imports.
 fn lose_damaged(parts: u64, translator: &mut Translator, sink: &mut dyn FnMut(&Event)) {
     if parts > 0 {
         translator.damaged(parts);

@@ -1,12 +1,12 @@
-//! The rows of an archive as a Perfetto trace.
+//! Exports the rows of an archive as a Perfetto trace.
 //!
-//! What a thread does stands under the thread, one row a layer, from the application down; what a disk does stands
-//! under the disk: bios, requests, commands, and how many commands are in flight. Every link is an arrow with a number
-//! of its own, since Perfetto draws all slices of one number as one chain; a slice with very many (a checkpoint) keeps
-//! the first, and says how many are not drawn. The number of the operation is each slice's correlation, so that
-//! pointing at one lights up all that it brought about.
+//! A thread's activity is shown under the thread, one row per layer, from the application down; a disk's activity is
+//! shown under the disk: bios, requests, commands, and how many commands are in flight. Every link is an arrow with a
+//! number of its own, since Perfetto draws all slices of one number as one chain; a slice with very many (a checkpoint)
+//! keeps the first, and shows how many are not drawn. The number of the operation is each slice's correlation, so that
+//! pointing at one highlights everything that it caused.
 //!
-//! A span whose end was not seen lasts to the end of the trace and is marked `unfinished`; Perfetto's own way, a
+//! A span whose end was not seen extends to the end of the trace and is marked `unfinished`; Perfetto's own way, a
 //! length of -1, breaks sums.
 
 use super::lanes::{Lanes, Share};
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Arrows at one slice, at most. More are no help to the eye, and Perfetto lays them out one by one.
+/// Most arrows at one slice. More do not help the viewer, and Perfetto lays them out one by one.
 const ARROWS: u32 = 32;
 
 /// Characters of a statement in the name of its slice; the full text is in its annotation.
@@ -40,20 +40,20 @@ pub struct Tables<'a> {
     pub processes: &'a [Process],
     pub disks: &'a [Disk],
     pub losses: &'a [LossRow],
-    /// How the clocks stood, if that is known.
+    /// The clocks at one moment, if known.
     pub clocks: Option<Clocks>,
 }
 
-/// What was written; a viewer must find the same numbers.
+/// Counts of what was written; a viewer must find the same numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Slices: one a span, one a row of `slices`, and one a driver's command that carried out no recorded request.
+    /// Slices: one per span, one per row of `slices`, and one per driver's command without a recorded request.
     pub slices: u64,
     /// Slices whose end was not seen.
     pub unfinished: u64,
     /// Arrows.
     pub flows: u64,
-    /// Links that are not drawn: beyond the limit of a slice, or to a span that is not there.
+    /// Links that are not drawn: beyond the limit of a slice, or to a missing span.
     pub flows_left_out: u64,
     /// Marks of losses.
     pub losses: u64,
@@ -86,7 +86,7 @@ pub fn export<W: Write>(rows: &Tables<'_>, out: W) -> io::Result<Summary> {
     Ok(exporter.done)
 }
 
-/// What is looked up by its number.
+/// Lookup tables by number.
 struct Lookup<'a> {
     end_ns: u64,
     operations: HashMap<u64, &'a Operation>,
@@ -96,7 +96,7 @@ struct Lookup<'a> {
     processes: HashMap<u32, &'a str>,
     disks: HashMap<u32, &'a str>,
     causes: HashMap<u64, Vec<&'a Cause>>,
-    /// What the driver sent for a request, in the order of the table: more than one if it sent it again.
+    /// Commands that the driver sent for a request, in the order of the table: more than one if it retried.
     sent: HashMap<u64, Vec<&'a DriverCommand>>,
 }
 
@@ -141,13 +141,13 @@ impl<'a> Lookup<'a> {
         own.or_else(within).or_else(charged)
     }
 
-    /// An end that is not before its begin, whatever the rows say.
+    /// An end that is not before its start, whatever the rows contain.
     fn end(&self, span: &Span) -> u64 {
         span.end_ns.unwrap_or(self.end_ns).max(span.start_ns)
     }
 }
 
-/// Where a span stands. The order is that of the file, so that of two slices that begin together the upper one, where
+/// The row of a span. Rows are ordered as in the file, so that of two slices that start together the upper one, where
 /// the arrow starts, comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Row {
@@ -183,7 +183,7 @@ impl Row {
     }
 }
 
-/// One slice on its way into a row: its time, and its annotations.
+/// A slice to be placed in a row: its time, and its annotations.
 struct Bar<'a> {
     start_ns: u64,
     end_ns: u64,
@@ -191,11 +191,11 @@ struct Bar<'a> {
 }
 
 enum Content<'a> {
-    /// A span, by its place in the list.
+    /// A span, with its index in the list.
     Span(usize, &'a Span),
     /// A piece of an operation's time.
     Piece(&'a model::table::Slice),
-    /// A driver's command that carried out no recorded request.
+    /// A driver's command without a recorded request.
     Command(&'a DriverCommand),
 }
 
@@ -263,7 +263,7 @@ impl<'a, W: Write> Exporter<'a, W> {
         Ok(())
     }
 
-    /// What drivers sent beside the recorded requests, under the disk.
+    /// Commands that drivers sent besides those of the recorded requests, under the disk.
     fn own_commands(&mut self, rows: &Tables<'a>) -> io::Result<()> {
         let mut bars: BTreeMap<TrackOwner, Vec<Bar<'a>>> = BTreeMap::new();
         for command in rows.driver_commands.iter().filter(|c| c.command.is_none()) {
@@ -327,8 +327,8 @@ impl<'a, W: Write> Exporter<'a, W> {
             }
             self.done.flows += 1;
             let id = self.done.flows;
-            // Perfetto goes by time: an arrow starts where the earlier slice begins, and a flush may have been under
-            // way when the one who waits for it came. At one moment neither end may be called the last.
+            // Perfetto orders by time: an arrow starts where the earlier slice begins, and a flush may already have
+            // been in flight when a waiter arrived. If both begin at once, neither end may be marked as the last.
             let (begin, end) = if rows.spans[child].start_ns < rows.spans[parent].start_ns {
                 (child, parent)
             } else {
@@ -486,7 +486,7 @@ impl<'a, W: Write> Exporter<'a, W> {
     }
 }
 
-/// Who is charged for a command, the first few.
+/// Who is charged for a command: the first few.
 fn charged_to(causes: &[&Cause]) -> String {
     const SHOWN: usize = 8;
     let mut out = String::new();

@@ -1,5 +1,5 @@
 //! The field numbers of the messages we use, from `protos/perfetto/trace/` of google/perfetto (v58). A protobuf field
-//! never changes its number, so neither does this list.
+//! never changes its number, so this list does not change either.
 #![allow(missing_docs)] // The names are the documentation: they are those of the .proto files.
 
 pub mod trace {
@@ -25,7 +25,7 @@ pub mod packet {
 pub mod clock_snapshot {
     pub const CLOCKS: u32 = 1;
     pub const PRIMARY_TRACE_CLOCK: u32 = 2;
-    /// Of each clock.
+    /// Fields of each clock.
     pub const CLOCK_ID: u32 = 1;
     pub const TIMESTAMP: u32 = 2;
     /// Values of CLOCK_ID (common/builtin_clock.proto).
@@ -45,14 +45,14 @@ pub mod track_descriptor {
     pub const SIBLING_ORDER_RANK: u32 = 12;
     /// Value of CHILD_ORDERING.
     pub const EXPLICIT: u64 = 3;
-    /// Of process.
+    /// Fields of `process`.
     pub const PROCESS_PID: u32 = 1;
     pub const PROCESS_NAME: u32 = 6;
-    /// Of thread.
+    /// Fields of `thread`.
     pub const THREAD_PID: u32 = 1;
     pub const THREAD_TID: u32 = 2;
     pub const THREAD_NAME: u32 = 5;
-    /// Of counter.
+    /// Fields of `counter`.
     pub const COUNTER_UNIT: u32 = 3;
     /// Value of COUNTER_UNIT.
     pub const UNIT_COUNT: u64 = 2;
@@ -90,7 +90,7 @@ pub mod interned_data {
     pub const EVENT_NAMES: u32 = 2;
     pub const DEBUG_ANNOTATION_NAMES: u32 = 3;
     pub const DEBUG_ANNOTATION_STRING_VALUES: u32 = 29;
-    /// Of each entry.
+    /// Fields of each entry.
     pub const IID: u32 = 1;
     pub const TEXT: u32 = 2;
 }

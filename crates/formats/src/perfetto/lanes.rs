@@ -1,13 +1,12 @@
-//! Slices on one Perfetto track must nest, as calls on a stack do. What happens at one time without nesting is put on
-//! lanes, as cars on a road: each slice takes the first lane on which it fits, so that few lanes are used and a lane
-//! means nothing in itself.
+//! Slices on one Perfetto track must nest, like calls on a stack. Slices that overlap without nesting are put on lanes:
+//! each slice takes the first lane on which it fits, so that few lanes are used and a lane means nothing in itself.
 
 /// Which slices may share a lane at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// One that lies wholly within another: calls on a thread.
+    /// A slice that lies wholly within another: calls on a thread.
     Nested,
-    /// None: commands on a disk, where one within another's time is not its child.
+    /// None: commands on a disk, where a command within the time of another is not its child.
     Alone,
 }
 
@@ -20,13 +19,13 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Without lanes yet.
+    /// Creates a row without lanes.
     pub fn new(share: Share) -> Self {
         Self { share, open: Vec::new() }
     }
 
-    /// The lane, from 0, for a slice from `start` to `end`. Slices must come by rising start and, at one start, the
-    /// longest first, so that the outer one comes before the inner.
+    /// Returns the lane, from 0, for a slice from `start` to `end`. Slices must come in order of start and, with the
+    /// same start, the longest first, so that the outer one comes before the inner.
     pub fn place(&mut self, start: u64, end: u64) -> usize {
         for (lane, open) in self.open.iter_mut().enumerate() {
             while open.last().is_some_and(|&e| e <= start) {
@@ -62,7 +61,7 @@ mod tests {
     fn nested_calls_share_lane_and_crossing_ones_do_not() {
         let mut lanes = Lanes::new(Share::Nested);
         let places = [(0, 100), (10, 50), (20, 30), (40, 60), (100, 110)].map(|(s, e)| lanes.place(s, e));
-        // The fourth crosses the second, so it cannot stand inside it.
+        // The fourth crosses the second, so it cannot nest in it.
         assert_eq!(places, [0, 0, 0, 1, 0]);
     }
 

@@ -2,12 +2,12 @@
 //! by hand.
 //!
 //! By hand, because we need a dozen of its several hundred messages, and those have kept their field numbers since
-//! 2019: [`mod@fields`] is all there is to know. The encoder is checked against Perfetto's own trace processor in
+//! 2019: [`mod@fields`] lists all of them. The encoder is checked against Perfetto's own trace processor in
 //! `tests/trace_processor.rs`.
 //!
 //! - [`wire`]: the protobuf encoding, both ways.
 //! - [`Writer`]: tracks, slices, instants, counters, flows, one call each.
-//! - [`lanes`]: slices of one track must nest, and what a disk does at one time does not; hence lanes.
+//! - [`lanes`]: slices of one track must nest, and concurrent work of a disk does not; hence lanes.
 //! - [`export()`]: the rows of an archive as a trace.
 //! - [`Reader`]: the packets of a trace.
 //! - [`ftrace`]: the kernel's events in a trace.

@@ -1,5 +1,5 @@
-//! Reading a trace: its packets one by one, as far as [`super::fields`] knows them. Bounded and pure: it borrows from
-//! the bytes, follows no more than the four levels that these messages have, and never panics.
+//! Reads a trace packet by packet, as far as [`super::fields`] has its fields. Bounded and pure: it borrows from the
+//! bytes, follows no more than the four levels that these messages have, and never panics.
 
 use super::fields::{clock_snapshot, debug_annotation, interned_data, packet, trace, track_descriptor, track_event};
 use super::wire::{Fields, Value};
@@ -9,9 +9,9 @@ use super::wire::{Fields, Value};
 pub struct Packet<'a> {
     /// Time, on the sequence's default clock.
     pub timestamp_ns: Option<u64>,
-    /// The sequence, within which interned numbers hold.
+    /// The sequence, the scope of interned numbers.
     pub sequence: u64,
-    /// Bit set: 1 numbers interned before no longer hold, 2 they are needed.
+    /// Bits: 1: previously interned numbers are no longer valid, 2: they are needed.
     pub sequence_flags: u64,
     /// Texts interned by this packet: the field of `InternedData`, the number, the text.
     pub interned: Vec<(u32, u64, String)>,
@@ -22,7 +22,7 @@ pub struct Packet<'a> {
 /// The content of a packet.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Body<'a> {
-    /// Nothing that is known here.
+    /// Nothing known.
     #[default]
     None,
     /// A track.
@@ -67,18 +67,18 @@ pub struct TrackEvent {
 /// The value of an annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Annotation {
-    /// A number, truth, or the bits of a fraction or of a negative number.
+    /// A number, a boolean, or the bits of a floating-point or negative number.
     Number(u64),
     /// A text.
     Text(String),
-    /// The number of a text that was interned before.
+    /// The number of a previously interned text.
     Interned(u64),
 }
 
 /// A trace that could not be read to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Broken {
-    /// The byte at which what cannot be understood begins.
+    /// The offset of the first byte that cannot be parsed.
     pub at: usize,
 }
 
@@ -90,8 +90,8 @@ impl std::fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-/// Iterates over the packets of a trace. A packet that is broken within is one error, after which it goes on; where no
-/// further packet can be found it ends with an error.
+/// Iterates over the packets of a trace. A packet with broken content is one error, after which iteration continues;
+/// where no further packet can be found, iteration ends with an error.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     fields: Fields<'a>,
@@ -100,7 +100,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Of the trace in `bytes`.
+    /// Reads the trace in `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { fields: Fields::new(bytes), len: bytes.len(), failed: false }
     }

@@ -5,11 +5,11 @@
 pub trait Encode {
     /// A number.
     fn varint(&mut self, field: u32, value: u64);
-    /// A number of 8 bytes, for those that are seldom small (`fixed64`, `double`).
+    /// A number of 8 bytes, for numbers that are rarely small (`fixed64`, `double`).
     fn fixed64(&mut self, field: u32, value: u64);
     /// A text, or bytes.
     fn bytes(&mut self, field: u32, value: &[u8]);
-    /// A message within.
+    /// A nested message.
     fn message(&mut self, field: u32, fill: impl FnOnce(&mut Vec<u8>));
 }
 
@@ -60,7 +60,7 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// As a number; 0 if it is none, as protobuf has it for a field that is not there.
+    /// As a number; 0 if it is not one, which is protobuf's value for a missing field.
     pub fn number(self) -> u64 {
         match self {
             Self::Number(x) => x,
@@ -68,7 +68,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// As bytes; none if it is a number.
+    /// As bytes; empty if it is a number.
     pub fn bytes(self) -> &'a [u8] {
         match self {
             Self::Bytes(x) => x,
@@ -76,13 +76,13 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// As text, with what is not UTF-8 replaced.
+    /// As text, with invalid UTF-8 replaced.
     pub fn text(self) -> String {
         String::from_utf8_lossy(self.bytes()).into_owned()
     }
 }
 
-/// The fields of a message that may be anything: ends at the first byte that cannot be understood.
+/// The fields of an untrusted message: ends at the first byte that cannot be parsed.
 #[derive(Debug, Clone)]
 pub struct Fields<'a> {
     rest: &'a [u8],
@@ -90,17 +90,17 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Of the message in `bytes`.
+    /// Iterates over the message in `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes, failed: false }
     }
 
-    /// Bytes not yet read. Whatever is left when the iterator has ended could not be understood.
+    /// Bytes not yet read. Whatever is left when the iterator has ended could not be parsed.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Whether a field could not be understood.
+    /// Whether a field could not be parsed.
     pub fn failed(&self) -> bool {
         self.failed
     }
@@ -116,7 +116,7 @@ impl<'a> Fields<'a> {
                 Value::Bytes(take(rest, len)?)
             }
             5 => Value::Number(u32::from_le_bytes(take(rest, 4)?.try_into().ok()?).into()),
-            // Groups, which Perfetto never used, and what does not exist.
+            // Groups, which Perfetto never used, and invalid types.
             _ => return None,
         };
         Some((field, value))
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The examples of the encoding's own manual.
+    /// The examples of the documentation of the encoding.
     #[test]
     fn protobuf_documentation_examples_match() {
         let mut out = Vec::new();
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn undecodable_input_ends_reading_with_error() {
-        // Cut in a tag, a varint, a length, a text; field 0; a group; a varint of 11 bytes.
+        // Truncated in a tag, a varint, a length, a text; field 0; a group; a varint of 11 bytes.
         for bytes in [&b"\x80"[..], b"\x08\x96", b"\x12", b"\x12\x05ab", b"\x00\x00", b"\x0b", &[0x08; 1], &[0xff; 12]]
         {
             let mut fields = Fields::new(bytes);

@@ -1,9 +1,9 @@
-//! Writing a trace, a call for a thing: tracks, slices, instants, counters, flows.
+//! Writes a trace, with one call per item: tracks, slices, instants, counters, flows.
 //!
-//! All events are of one sequence, so that names and repeated texts are interned: written once, then referred to by number
-//! ("interned"). The tracks are announced on a second one: a thread that is announced on the events' own sequence is
-//! taken for the writer of all of them, and every command of a disk would be shown as that thread's. Times are CLOCK_BOOTTIME in ns, as ours and Android's are. Packets need not come in the order of time
-//! (the trace processor sorts a file), but those of one track must, an end before a begin of the same moment.
+//! All events belong to one sequence, so that names and repeated texts are interned: written once, then referred to by number. The tracks
+//! are announced on a second one: a thread that is announced on the events' own sequence is taken for the writer of all of them, and every
+//! command of a disk would be shown as that thread's. Times are CLOCK_BOOTTIME in ns, as ours and Android's are. Packets need not be in
+//! time order (the trace processor sorts a file), but those of one track must be, with an end before a begin of the same time.
 
 use super::fields::{clock_snapshot, debug_annotation, interned_data, packet, trace, track_descriptor, track_event};
 use super::wire::Encode;
@@ -20,7 +20,7 @@ const TRACKS: u64 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Track(u64);
 
-/// One moment on three clocks, so that the trace can be laid beside others.
+/// One moment on three clocks, so that the trace can be aligned with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clocks {
     /// CLOCK_BOOTTIME, ns.
@@ -40,15 +40,15 @@ pub enum Note<'a> {
     Signed(i64),
     /// A fraction.
     Double(f64),
-    /// Truth.
+    /// A boolean.
     Bool(bool),
-    /// A text that comes once.
+    /// A text that occurs once.
     Text(&'a str),
-    /// A text that comes often: stored once.
+    /// A text that occurs often: stored once.
     Repeated(&'a str),
 }
 
-/// An arrow's end at a slice. Both ends carry the same number, which no other arrow has.
+/// An arrow's end at a slice. Both ends carry the same number, which is unique to the arrow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// It begins here, or ends at a slice of the same moment.
@@ -57,7 +57,7 @@ pub enum Flow {
     Ends(u64),
 }
 
-/// What a slice (or an instant) is.
+/// The content of a slice (or an instant).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Slice<'a> {
     /// Its name.
@@ -68,7 +68,7 @@ pub struct Slice<'a> {
     pub correlation: Option<u64>,
     /// Arrows.
     pub flows: &'a [Flow],
-    /// What else is known.
+    /// Annotations.
     pub notes: &'a [(&'a str, Note<'a>)],
 }
 
@@ -77,7 +77,7 @@ pub struct Slice<'a> {
 struct Texts(HashMap<String, u64>);
 
 impl Texts {
-    /// The number of a text; if it is new, it is announced in `news` under `field`.
+    /// The number of a text; if it is new, it is added to `news` under `field`.
     fn iid(&mut self, text: &str, field: u32, news: &mut Vec<u8>) -> u64 {
         if let Some(&iid) = self.0.get(text) {
             return iid;
@@ -108,7 +108,7 @@ impl<W: Write> Writer<W> {
     /// Begins a trace.
     ///
     /// # Errors
-    /// Those of `out`, as all below.
+    /// Those of `out`, as in all functions below.
     pub fn new(out: W) -> io::Result<Self> {
         let mut writer = Self {
             out,
@@ -138,7 +138,7 @@ impl<W: Write> Writer<W> {
         self.out.write_all(&self.buffer)
     }
 
-    /// Says how three clocks stood at one moment.
+    /// Records three clocks at one moment.
     pub fn clocks(&mut self, at: Clocks) -> io::Result<()> {
         self.packet(EVENTS, |p| {
             p.message(packet::CLOCK_SNAPSHOT, |m| {
@@ -158,7 +158,7 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// A process, under which its threads stand.
+    /// A process, under which its threads are shown.
     pub fn process(&mut self, pid: u32, name: &str) -> io::Result<Track> {
         self.track(None, None, |d| {
             d.message(track_descriptor::PROCESS, |m| {
@@ -179,13 +179,13 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// A named track under another, or at the top. Tracks of one parent stand by rising `rank`; those of the same name
-    /// are shown as one row.
+    /// A named track under another, or at the top. Tracks of one parent are shown by rising `rank`; those of the same
+    /// name are shown as one row.
     pub fn named(&mut self, parent: Option<Track>, name: &str, rank: u32) -> io::Result<Track> {
         self.track(parent, Some(rank), |d| d.bytes(track_descriptor::NAME, name.as_bytes()))
     }
 
-    /// A track of numbers that count things.
+    /// A counter track.
     pub fn counter(&mut self, parent: Option<Track>, name: &str, rank: u32) -> io::Result<Track> {
         self.track(parent, Some(rank), |d| {
             d.bytes(track_descriptor::NAME, name.as_bytes());
@@ -210,7 +210,8 @@ impl<W: Write> Writer<W> {
                     d.varint(track_descriptor::PARENT_UUID, parent.0);
                 }
                 fill(d);
-                // Without this, children stand by name, and the layers would not stand from the application down.
+                // Without this, children are sorted by name, and the layers would not be shown from the application
+                // down.
                 d.varint(track_descriptor::CHILD_ORDERING, track_descriptor::EXPLICIT);
                 if let Some(rank) = rank {
                     d.varint(track_descriptor::SIBLING_ORDER_RANK, rank.into());
@@ -237,7 +238,7 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Something without length happens.
+    /// An event without duration happens.
     pub fn instant(&mut self, track: Track, time_ns: u64, slice: &Slice<'_>) -> io::Result<()> {
         self.event(track, time_ns, track_event::INSTANT, slice)
     }
@@ -302,7 +303,7 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Ends the trace: all that was written goes to where it belongs.
+    /// Ends the trace: flushes the output and returns it.
     pub fn finish(mut self) -> io::Result<W> {
         self.out.flush()?;
         Ok(self.out)

@@ -1,8 +1,8 @@
-//! Reads numbers and texts one after the other, and stops at the end.
+//! Reads numbers and texts in sequence, and fails at the end.
 
 use super::{Error, Result};
 
-/// A place in bytes.
+/// A position in bytes.
 #[derive(Debug, Clone)]
 pub struct Cursor<'a> {
     rest: &'a [u8],
@@ -11,7 +11,7 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// At their start.
+    /// At the start of the bytes.
     pub fn new(bytes: &'a [u8], big_endian: bool) -> Self {
         Self { rest: bytes, big_endian }
     }
@@ -21,7 +21,7 @@ impl<'a> Cursor<'a> {
         self.rest.len()
     }
 
-    /// So many bytes. `what`: what they are, for the error.
+    /// Takes `size` bytes. `what` names them for the error.
     pub fn take(&mut self, size: usize, what: &'static str) -> Result<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(size).ok_or(Error::Damaged(what))?;
         self.rest = rest;
@@ -49,7 +49,7 @@ impl<'a> Cursor<'a> {
         self.number(8, what)
     }
 
-    /// A text that ends in a zero.
+    /// A text that ends with NUL.
     pub fn text(&mut self, what: &'static str) -> Result<String> {
         let end = self.rest.iter().position(|b| *b == 0).ok_or(Error::Damaged(what))?;
         let text = String::from_utf8_lossy(&self.rest[..end]).into_owned();

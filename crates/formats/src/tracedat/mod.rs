@@ -1,13 +1,13 @@
 //! trace-cmd's `trace.dat`, versions 6 and 7 (trace-cmd.dat.v6(5), trace-cmd.dat.v7(5)).
 //!
-//! Both hold the same: how pages and events are laid out, names of tasks, options, and the pages of each CPU. Version 6 has
-//! them in a fixed order; version 7 in sections that options point at, each of which may be compressed.
+//! Both hold the same: the layout of pages and events, names of tasks, options, and the pages of each CPU. Version 6 has
+//! them in a fixed order; version 7 in sections that options point to, each of which may be compressed.
 //!
 //! | file | what |
 //! |---|---|
-//! | this one | what a file holds, whatever its version |
-//! | `cursor` | reads numbers and texts, and stops at the end |
-//! | `sections` | how version 7 is cut up and compressed |
+//! | this one | the content of a file, whatever its version |
+//! | `cursor` | reads numbers and texts, and fails at the end |
+//! | `sections` | the sections of version 7, and their compression |
 //! | `options` | the options |
 
 mod cursor;
@@ -23,17 +23,17 @@ use std::borrow::Cow;
 
 const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
-/// Most that a compressed file may hold: a small one could else ask for all memory there is.
+/// Most bytes of a decompressed file: otherwise a small one could exhaust memory.
 const MOST: u64 = 8 << 30;
 
 /// Why a file is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// It is no trace.dat.
+    /// It is not a trace.dat.
     Foreign,
-    /// It is one of another version, or with something in it that is not read.
+    /// Its version, or something in it, is not supported.
     Unsupported(String),
-    /// It ends too early, or says what cannot be.
+    /// It ends too early, or is inconsistent.
     Damaged(&'static str),
 }
 
@@ -63,15 +63,15 @@ pub struct Buffer<'a> {
     pub name: String,
     /// Its clock, if the file names it.
     pub clock: Option<String>,
-    /// How its pages are laid out.
+    /// The layout of its pages.
     pub layout: Layout,
     /// Pages by CPU.
     pub cpus: Vec<(u16, Cow<'a, [u8]>)>,
-    /// CPUs whose pages are not all there: the file was cut.
+    /// CPUs whose pages are incomplete: the file was truncated.
     pub cut: u64,
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Debug, Clone)]
 pub struct TraceDat<'a> {
     /// 6 or 7.
@@ -80,30 +80,30 @@ pub struct TraceDat<'a> {
     pub formats: Vec<Format>,
     /// Tasks and their names.
     pub names: Vec<(u32, String)>,
-    /// What `uname -a` says of the machine, in short.
+    /// The output of `uname -a` on the machine, shortened.
     pub uname: String,
-    /// What each CPU's buffer counted: by the order of the file, and with the buffer's name where the file has one.
+    /// The counts of each CPU's buffer: in the order of the file, and with the buffer's name if the file has it.
     pub stats: Vec<Stats>,
     /// The clock of the buffer that was recorded first, if the file names it.
     pub clock: Option<String>,
-    /// How times of the clock `x86-tsc` become ns, if they do.
+    /// The conversion of times of the clock `x86-tsc` to ns, if there is one.
     pub tsc: Option<Clock>,
     /// The buffers.
     pub buffers: Vec<Buffer<'a>>,
 }
 
-/// What the kernel counted of a CPU's buffer when the recording ended.
+/// The kernel's counts of a CPU's buffer at the end of the recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The instance's name; empty: the main buffer.
     pub buffer: String,
     /// CPU.
     pub cpu: u16,
-    /// Events overwritten before they were read, and events for which there was no room.
+    /// Events overwritten before they were read, and events for which there was no space.
     pub lost: u64,
 }
 
-/// How the file is laid out, which all its parts need.
+/// The layout of the file, which all parsers of its parts need.
 #[derive(Debug, Clone, Copy)]
 struct Frame {
     big_endian: bool,
@@ -115,7 +115,7 @@ impl<'a> TraceDat<'a> {
     /// Reads a whole file.
     ///
     /// # Errors
-    /// It is none, is of another version, or is damaged where nothing after it can be trusted.
+    /// It is not a trace.dat, is of another version, or is damaged where nothing after it can be trusted.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         if !is(bytes) {
             return Err(Error::Foreign);
@@ -188,7 +188,7 @@ impl<'a> TraceDat<'a> {
         let reader = sections::Reader { bytes, big_endian: frame.big_endian, compression };
         let mut options = Options::default();
         let mut next = at.u64("the offset of its options")?;
-        // Each block of options points at the next one.
+        // Each block of options points to the next one.
         let mut blocks = 0;
         while next != 0 {
             blocks += 1;
@@ -239,7 +239,7 @@ impl<'a> TraceDat<'a> {
     }
 }
 
-/// `header_page` and `header_event`; the text of the first.
+/// Reads `header_page` and `header_event`; returns the text of the first.
 fn header(at: &mut Cursor<'_>) -> Result<String> {
     let mut page = String::new();
     for what in ["header_page", "header_event"] {
@@ -278,7 +278,7 @@ fn event_formats(at: &mut Cursor<'_>) -> Result<Vec<Format>> {
     Ok(all)
 }
 
-/// One that is not understood is as one that is not there.
+/// A format that cannot be parsed is treated as missing.
 fn formats(at: &mut Cursor<'_>, system: &str, count: u32) -> Result<Vec<Format>> {
     let mut all = Vec::new();
     for _ in 0..count {
@@ -289,7 +289,7 @@ fn formats(at: &mut Cursor<'_>, system: &str, count: u32) -> Result<Vec<Format>>
     Ok(all)
 }
 
-/// `PID NAME`, a line each.
+/// `PID NAME`, one per line.
 fn names(bytes: &[u8]) -> Vec<(u32, String)> {
     let text = String::from_utf8_lossy(bytes);
     let line = |line: &str| {
@@ -300,7 +300,7 @@ fn names(bytes: &[u8]) -> Vec<(u32, String)> {
     text.lines().filter_map(line).collect()
 }
 
-/// A buffer's table of CPUs, and behind it, where the options say so, its clock.
+/// A buffer's table of CPUs, followed by its clock if the options announce one.
 fn buffer_6<'a>(
     bytes: &'a [u8],
     at: &mut Cursor<'a>,
@@ -314,7 +314,7 @@ fn buffer_6<'a>(
         let (offset, size) = (at.u64("a CPU's pages")?, at.u64("a CPU's pages")?);
         let start = usize::try_from(offset).ok().filter(|o| *o <= bytes.len());
         let start = start.ok_or(Error::Damaged("the pages of a CPU are beyond its end"))?;
-        // A recording that was cut keeps what is there.
+        // Of a truncated recording, what is there is kept.
         let end = start.saturating_add(size as usize);
         cut += u64::from(end > bytes.len());
         let end = end.min(bytes.len());

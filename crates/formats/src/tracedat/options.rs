@@ -22,7 +22,7 @@ pub struct Buffer7 {
     pub name: String,
     pub clock: String,
     pub page_size: u32,
-    /// CPU, place, bytes.
+    /// CPU, offset, bytes.
     pub cpus: Vec<(u16, u64, u64)>,
 }
 
@@ -43,7 +43,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The options of version 6, up to their end.
+    /// Parses the options of version 6, up to their end.
     pub fn version_6(&mut self, at: &mut Cursor<'_>) -> Result<()> {
         loop {
             let id = at.u16("an option")?;
@@ -59,7 +59,7 @@ impl Options {
         }
     }
 
-    /// A block of options of version 7; the place of the next, 0: it is the last.
+    /// Parses a block of options of version 7; returns the offset of the next, 0 for the last.
     pub fn version_7(&mut self, at: &mut Cursor<'_>) -> Result<u64> {
         while at.left() > 0 {
             let id = at.u16("an option")?;
@@ -107,7 +107,7 @@ impl Options {
         Ok(())
     }
 
-    /// What the CPUs counted. A text `Buffer: NAME` stands before those of an instance.
+    /// The counts of the CPUs. A text `Buffer: NAME` precedes those of an instance.
     pub fn stats(&self) -> Vec<Stats> {
         let (mut all, mut buffer) = (Vec::new(), String::new());
         for text in &self.counted {
@@ -126,7 +126,7 @@ impl Options {
     }
 }
 
-/// The clock in brackets, of `local global [boot]`.
+/// The clock in brackets in `local global [boot]`.
 pub fn selected(text: &str) -> String {
     let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(name, _)| name);
     inside.unwrap_or(text).trim().to_owned()

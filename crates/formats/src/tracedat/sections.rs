@@ -1,16 +1,17 @@
-//! How version 7 of trace.dat is cut into sections and compressed.
+//! The sections of version 7 of trace.dat, and their compression.
 //!
-//! A section has a header of 16 bytes: number, flags (1: compressed), place of its name, size. What is compressed is one
-//! chunk, or for the pages of a CPU their number and then each: sizes compressed and not, and the data.
+//! A section has a header of 16 bytes: number, flags (1: compressed), offset of its name, size. Compressed content is
+//! one chunk or, for the pages of a CPU, the number of chunks and the chunks: compressed and uncompressed size, and the
+//! data.
 
 use super::cursor::Cursor;
 use super::{Error, Result};
 use std::borrow::Cow;
 
-/// Bytes of one chunk when it is laid open; trace-cmd makes them of ten pages.
+/// Uncompressed bytes of one chunk; trace-cmd makes chunks of ten pages.
 const CHUNK: u32 = 256 << 20;
 
-/// By what it is compressed.
+/// The compression algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     None,
@@ -19,7 +20,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// The one of that name.
+    /// Returns the algorithm of that name.
     pub fn of(name: &str) -> Result<Self> {
         match name {
             "none" | "" => Ok(Self::None),
@@ -62,12 +63,12 @@ impl<'a> Reader<'a> {
         Ok((flags & 1 != 0, at.u64("a section")?, at))
     }
 
-    /// Whether the section there is compressed.
+    /// Whether the section at `offset` is compressed.
     pub fn is_compressed(&self, offset: u64) -> Result<bool> {
         Ok(self.header(offset)?.0)
     }
 
-    /// The data of the section there.
+    /// The data of the section at `offset`.
     pub fn section(&self, offset: u64, budget: &mut u64) -> Result<Cow<'a, [u8]>> {
         let (compressed, size, mut at) = self.header(offset)?;
         if compressed {
@@ -95,7 +96,7 @@ impl<'a> Reader<'a> {
         }
         let mut at = self.at(offset)?;
         if !compressed {
-            // A recording that was cut keeps what is there.
+            // Of a truncated recording, what is there is kept.
             let size = usize::try_from(size).unwrap_or(usize::MAX).min(at.left());
             return Ok(Cow::Borrowed(at.take(size, "a CPU's pages")?));
         }

@@ -63,7 +63,7 @@ pub(super) fn version_6() -> Vec<u8> {
     file
 }
 
-/// The same as sections, of which some are compressed.
+/// The same as sections, some of them compressed.
 pub(super) fn version_7(compression: &str) -> Vec<u8> {
     let close = |data: &[u8]| match compression {
         "zstd" => zstd::bulk::compress(data, 1).unwrap(),
@@ -112,7 +112,7 @@ pub(super) fn version_7(compression: &str) -> Vec<u8> {
     file
 }
 
-/// Transactions in order of time.
+/// Transactions in time order.
 fn transactions(trace: &TraceDat<'_>) -> Vec<(u64, u16, u32, u64)> {
     let buffer = &trace.buffers[0];
     let decoder = Decoder::new(buffer.layout, &trace.formats);
@@ -176,7 +176,7 @@ fn events_behind_cut_are_told_as_lost() {
         (summary.damaged, told)
     };
     assert_eq!(lost(&whole), (0, Vec::new()));
-    // Between pages, where no page is damaged, and within one.
+    // Between pages, so that no page is damaged, and within one.
     for cut in [4096, 4090] {
         let (damaged, told) = lost(&whole[..whole.len() - cut]);
         assert!(damaged >= 1 && told == [(LossSource::Damage.number(), damaged, 1)], "{cut}: {damaged} {told:?}");

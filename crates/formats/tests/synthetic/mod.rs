@@ -1,5 +1,5 @@
-//! A made-up trace with every shape that is hard to draw: crossing statements, commands in flight together, a flush
-//! that several wait for, an end that was not seen, spans of no length, a child that began before its parent.
+//! A synthetic trace with everything that is hard to draw: crossing statements, commands in flight together, a flush
+//! with several waiters, an end that was not seen, spans of zero length, a child that began before its parent.
 
 use formats::perfetto::{Clocks, Tables};
 use model::table::{Cause, Disk, DriverCommand, File, Link, LossRow, Operation, Process, Shape, Slice, Span};
@@ -132,21 +132,21 @@ pub fn everything() -> Made {
     // Statements that cross: one is stepped while another's rows are still coming.
     t.span(Layer::Database, "step", 50_000, Some(52_000));
     t.span(Layer::Database, "step", 51_000, Some(53_000));
-    // A call of no length, and one that ends where its outer one ends.
+    // A call of zero length, and one that ends together with its outer one.
     t.span(Layer::Syscall, "lseek", 51_500, Some(51_500));
     t.span(Layer::Syscall, "pread64", 52_900, Some(53_000));
-    // A flush that is under way when the last of its forty waiters comes, which is more than are drawn.
+    // A flush that is in flight when the last of its forty waiters arrives, which is more than are drawn.
     let flush = t.span(Layer::Driver, "flush", 60_000, Some(70_000));
     for i in 0..40 {
         let waiter = t.span(Layer::Syscall, "fsync", 60_000 - 20 + i * 2, Some(71_000 + i));
         t.link(waiter, flush, Relation::WaitsForFlush);
     }
-    // What was cut off by the end of the trace, and a link to what is not there.
+    // A span cut off by the end of the trace, and a link to a missing span.
     let open = t.span(Layer::Driver, "request", 72_000, None);
     t.link(open, 9_999, Relation::Retries);
     // A contradictory row.
     t.span(Layer::Block, "bio", 73_000, Some(72_000));
-    // Of no thread and no disk.
+    // Without a thread and a disk.
     t.span(Layer::FileSystem, "commit", 74_000, Some(75_000));
     let last = t.spans.len() - 1;
     (t.spans[last].tgid, t.spans[last].tid) = (0, 0);

@@ -1,4 +1,4 @@
-//! The scenarios that come with the program, and what a word names: one of them, or a file.
+//! The scenarios that come with the program; a word names one of them, or a file.
 
 use super::{Error, Scenario};
 use std::path::Path;
@@ -44,11 +44,11 @@ pub fn shipped() -> &'static [Entry] {
     SHIPPED
 }
 
-/// The scenario that `word` names, with the settings behind its name (`scsi-ext4,fs=f2fs`), then these: one that is shipped, or a file. Its
-/// name comes with it.
+/// Returns the scenario that `word` names, one that is shipped or a file, with the settings after its name (`scsi-ext4,fs=f2fs`), then
+/// `settings`. Its name is returned, too.
 ///
 /// # Errors
-/// There is none, the file cannot be read, or what it says is wrong.
+/// There is none, the file cannot be read, or its content is wrong.
 pub fn find(word: &str, settings: &[String]) -> Result<(String, Scenario), Error> {
     let (word, mut own) = super::value::apart(word);
     own.extend_from_slice(settings);

@@ -1,4 +1,4 @@
-//! A disk of a scenario: its driver, its scheduler, and what the device mapper puts on top.
+//! A disk of a scenario: its driver, its scheduler, and the device mapper's target on top.
 
 use super::Bytes;
 use crate::guest;
@@ -47,7 +47,7 @@ pub enum Bus {
 }
 
 impl Bus {
-    /// As a scenario has it.
+    /// The name in a scenario.
     pub fn name(self) -> &'static str {
         match self {
             Self::Virtio => "virtio",
@@ -83,7 +83,7 @@ pub enum Scheduler {
 }
 
 impl Scheduler {
-    /// As `queue/scheduler` has it.
+    /// The name in `queue/scheduler`.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -103,25 +103,26 @@ impl Scheduler {
     }
 }
 
-/// A target of the device mapper over the whole disk. It is in force once the file system is mounted; until then it is linear.
+/// A target of the device mapper over the whole disk. It takes effect once the file system is mounted; until then it is
+/// linear.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "target", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Map {
-    /// The disk as it is, by way of the mapper.
+    /// The disk as it is, through the mapper.
     Linear,
-    /// Each request waits (`dm-delay`).
+    /// Delays each request (`dm-delay`).
     Delay {
-        /// Milliseconds for a read.
+        /// Milliseconds per read.
         #[serde(default)]
         read_ms: u32,
-        /// For a write.
+        /// Milliseconds per write.
         #[serde(default)]
         write_ms: u32,
-        /// For a flush.
+        /// Milliseconds per flush.
         #[serde(default)]
         flush_ms: u32,
     },
-    /// The disk works and fails by turns (`dm-flakey`).
+    /// The disk works and fails in turn (`dm-flakey`).
     Flakey {
         /// Seconds for which it works.
         up_s: u32,
@@ -134,7 +135,7 @@ pub enum Map {
 }
 
 impl Map {
-    /// Its module; linear is the mapper's own.
+    /// Its module; linear is built into the mapper.
     pub fn module(&self) -> Option<&'static str> {
         match self {
             Self::Linear => None,
@@ -143,8 +144,8 @@ impl Map {
         }
     }
 
-    /// What follows begin and length in the mapper's table
-    /// (Documentation/admin-guide/device-mapper/delay.rst and dm-flakey.rst).
+    /// The part of the mapper's table after start and length (Documentation/admin-guide/device-mapper/delay.rst and
+    /// dm-flakey.rst).
     pub fn table(&self, below: &str) -> String {
         match self {
             Self::Linear => format!("linear {below} 0"),
@@ -163,7 +164,7 @@ impl Map {
 }
 
 impl Disk {
-    /// What is wrong, with its key.
+    /// Returns what is wrong, with its key.
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         let bytes = self.size.0;
         if !(1 << 20..=1 << 40).contains(&bytes) || !bytes.is_multiple_of(512) {

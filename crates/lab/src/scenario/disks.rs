@@ -1,15 +1,15 @@
-//! A scenario of disks alone, as `fathom lab shell --disk` takes them: ext4 is on the first, and nothing runs.
+//! A scenario with only disks, for `fathom lab shell --disk`: ext4 is on the first, and nothing runs.
 
 use super::{Error, Scenario};
 
-/// Of a disk that says none.
+/// The default size of a disk.
 const SIZE: &str = "256M";
 
 impl Scenario {
-    /// Of disks, each `BUS` or `BUS:SIZE`.
+    /// Creates a scenario of disks, each `BUS` or `BUS:SIZE`.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// Describes what is wrong, and where.
     pub fn of_disks(disks: &[String], settings: &[String]) -> Result<Self, Error> {
         let mut text = "about = \"a shell\"\n".to_string();
         for (i, disk) in disks.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A port of this machine that leads into a guest.
+//! A port of this machine forwarded to a guest.
 
 use super::value::NotAValue;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-/// What comes to this address and port of the host, over TCP or UDP, goes to that port of the guest.
+/// Forwards this address and port of the host, over TCP and UDP, to that port of the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "Written", into = "String")]
 pub struct Forward {
@@ -18,7 +18,7 @@ pub struct Forward {
     pub guest: u16,
 }
 
-/// One, or several of them, as TOML has them.
+/// One or several of them, in TOML.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected ports such as 7100, \"8080:80\" or \"192.0.2.1:8080:80\"")]
 enum Written {

@@ -1,25 +1,24 @@
-//! What the guest's shell (busybox ash) does for a scenario: prepare the disks, run the workload, put things away. Texts only, so
-//! that they can be read in a test.
+//! The scripts for the guest's shell (busybox ash): prepare the disks, run the workload, unmount. Only texts, so that tests can
+//! check them.
 
 use super::{Backend, Bus, Disk, FOLDER, Scenario};
 
-/// Where the scripts are in the guest.
+/// The paths of the scripts in the guest.
 pub(crate) const PREPARE: &str = "/lab/prepare";
-/// The workload's.
+/// The script of the workload.
 pub(crate) const WORKLOAD: &str = "/lab/workload";
-/// Holds the workload's exit status, once it ended by itself.
+/// Contains the workload's exit status, once it has exited.
 pub(crate) const STATUS: &str = "/run/workload.status";
 /// The recording's name in the shared folder.
 pub(crate) const ARCHIVE: &str = "trace.fathom";
 /// Output of recording and workload.
 pub(crate) const WORKLOAD_LOG: &str = "workload.log";
 
-/// A shell on the terminal, which becomes its own: so job control and Ctrl-C work in it.
+/// A shell on the terminal, which becomes its controlling terminal: so job control and Ctrl-C work in it.
 pub(crate) const SHELL: &str =
     "cd /mnt; export PS1='lab:$PWD# '; setsid sh -c 'exec sh -i </dev/terminal >/dev/terminal 2>&1'";
 
-/// Makes and mounts the file system; each program, by name, is the one at its path. A file system that was made before the guest booted is
-/// mounted only.
+/// Makes and mounts the file system; `programs` are names and paths. A file system that was made before the guest booted is only mounted.
 pub(crate) fn prepare(scenario: &Scenario, programs: &[(String, String)], is_made: bool) -> String {
     let fs = &scenario.filesystem;
     let disk = format!("/dev/disk/{}", fs.disk);
@@ -49,7 +48,8 @@ pub(crate) fn prepare(scenario: &Scenario, programs: &[(String, String)], is_mad
     script
 }
 
-/// Makes the `i`th disk what it is to be: there, under its name, with its scheduler, and below the device mapper.
+/// Sets up the `i`th disk: creates it if necessary, gives it its name and its scheduler, and puts the device mapper on
+/// it.
 fn made(i: usize, name: &str, disk: &Disk) -> String {
     let node = format!("/dev/disk/{name}");
     let mut script = match disk.bus {
@@ -58,7 +58,7 @@ fn made(i: usize, name: &str, disk: &Disk) -> String {
              truncate -s {} /run/disks/{name}\nlosetup /dev/loop{i} /run/disks/{name}\nln -s /dev/loop{i} {node}\n",
             disk.size.0
         ),
-        // The driver of disks looks at what it finds in its own time.
+        // The disk driver probes asynchronously.
         Bus::ScsiDebug => format!(
             "tries=0\nuntil [ -e {node} ] || [ $tries -ge 100 ]; do\n    for found in /sys/block/sd*; do\n        \
              ! grep -q scsi_debug $found/device/model || ln -s /dev/${{found##*/}} {node}\n    done\n    \
@@ -80,9 +80,9 @@ fn made(i: usize, name: &str, disk: &Disk) -> String {
     script
 }
 
-/// Runs the workload; its status is kept apart, for the recording has one too.
+/// Runs the workload; its status is stored separately, since the recording has one too.
 pub(crate) fn workload(scenario: &Scenario) -> Result<String, String> {
-    // Its first line has the recorder look for the programs that it names.
+    // From its first line the recorder finds the programs that it names.
     let mut script = format!("#!/bin/sh\ntrap 'echo $? >{STATUS}' EXIT\nset -e\ncd {FOLDER}\n");
     for command in &scenario.workload.commands {
         script += scenario.filled(command)?.trim_end();
@@ -106,7 +106,7 @@ pub(crate) fn put_away() -> String {
     format!("cat {STATUS} 2>/dev/null\ndmesg >/share/kernel.log\numount {FOLDER}\nsync\n")
 }
 
-/// A word of a shell's.
+/// A word quoted for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+:,./@%^".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

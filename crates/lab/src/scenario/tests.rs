@@ -1,4 +1,4 @@
-//! What a scenario's reader takes, what it refuses, and how it says so.
+//! What the parser of scenarios accepts, what it refuses, and its messages.
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A text that is no value of its kind.
+/// A text that is not a value of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a {kind}; expected {expected}")]
 pub struct NotAValue {
@@ -16,7 +16,7 @@ pub struct NotAValue {
 #[serde(try_from = "Written", into = "String")]
 pub struct Bytes(pub u64);
 
-/// What TOML has for `"256M"` and for `268435456`.
+/// The TOML forms `"256M"` and `268435456`.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a size such as \"512K\", \"256M\" or \"2G\"")]
 enum Written {
@@ -60,7 +60,7 @@ impl From<Bytes> for String {
 pub struct Span(pub u64);
 
 impl Span {
-    /// As the standard library has it.
+    /// The value as a standard library duration.
     pub fn duration(self) -> std::time::Duration {
         std::time::Duration::from_secs(self.0)
     }
@@ -91,7 +91,7 @@ impl From<Span> for String {
     }
 }
 
-/// Keys that need not name their table. A disk's are those of the disk that the file system is on.
+/// Keys that may omit their table. A disk's keys refer to the disk that the file system is on.
 const SHORT: &[(&str, &[&str])] = &[
     ("disk", &["bus", "size", "scheduler", "parameters", "map"]),
     ("filesystem", &["type", "mkfs", "mount"]),
@@ -101,7 +101,7 @@ const SHORT: &[(&str, &[&str])] = &[
     ("machine", &["arch", "memory", "cpus", "accelerator", "silence", "forward"]),
 ];
 
-/// A key as it stands in the file: `fs` is `filesystem.type`, `bus` that of the file system's disk.
+/// The full key in the file: `fs` is `filesystem.type`, `bus` is that of the file system's disk.
 fn full(key: &str, table: &toml::Table) -> Result<String, String> {
     if key.contains('.') || table.contains_key(key) {
         return Ok(key.to_string());
@@ -125,15 +125,15 @@ fn full(key: &str, table: &toml::Table) -> Result<String, String> {
     }
 }
 
-/// A scenario's name or file, and the settings behind it: `scsi-ext4,fs=f2fs,size=1G`. A comma within quotes or brackets belongs to its
-/// value, one that no `KEY=` follows to what stands before it.
+/// Splits a scenario's name or file from the settings after it: `scsi-ext4,fs=f2fs,size=1G`. A comma within quotes or brackets belongs
+/// to its value, one not followed by `KEY=` to the part before it.
 pub(super) fn apart(word: &str) -> (&str, Vec<String>) {
     let (mut cuts, mut depth, mut quote) = (Vec::new(), 0_usize, None);
     let mut valued = false;
     for (at, byte) in word.bytes().enumerate() {
         match (byte, quote) {
             (_, Some(open)) => quote = quote.filter(|_| byte != open),
-            // A name may have such signs of its own.
+            // A name may contain such characters itself.
             (b'\'' | b'"', None) if valued => quote = Some(byte),
             (b'[' | b'{', None) if valued => depth += 1,
             (b']' | b'}', None) if valued => depth = depth.saturating_sub(1),
@@ -156,8 +156,8 @@ fn is_setting(text: &str) -> bool {
     key.len() < text.len() && !key.is_empty() && key.chars().all(letters)
 }
 
-/// Puts `KEY=VALUE` into the table. A value that is no TOML is a string, so that a shell's quotes are enough; what is to be a string
-/// where TOML sees a number (`"1"`) says so with quotes of its own.
+/// Puts `KEY=VALUE` into the table. A value that is not TOML is a string, so that a shell's quotes are enough; a string that TOML
+/// would parse as a number (`"1"`) needs quotes of its own.
 pub(super) fn set(table: &mut toml::Table, setting: &str) -> Result<(), String> {
     let (key, value) = setting.split_once('=').ok_or("expected KEY=VALUE, such as sqlite.journal_mode=wal")?;
     let key = full(key.trim(), table)?;
@@ -169,7 +169,8 @@ pub(super) fn set(table: &mut toml::Table, setting: &str) -> Result<(), String> 
     let value = parsed.unwrap_or_else(|| toml::Value::String(value.to_string()));
     let (last, above) = parts.split_last().ok_or("expected a key")?;
     if let ["disk", name] = above {
-        // Half a disk would be a second one, of defaults, that nothing uses: a mistyped name more often than a wish.
+        // A partial disk would be a second one, with defaults, that nothing uses: more likely a mistyped name than
+        // intended.
         let disks = table.get("disk").and_then(toml::Value::as_table);
         if disks.is_some_and(|disks| !disks.contains_key(*name)) {
             let known: Vec<&str> = disks.into_iter().flat_map(|disks| disks.keys().map(String::as_str)).collect();

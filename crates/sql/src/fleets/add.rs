@@ -1,10 +1,10 @@
-//! `fathom fleet add`: archives in, a day at a time, in batches that are committed whole.
+//! `fathom fleet add`: adds archives, a day at a time, in batches that are committed atomically.
 //!
-//! Archives are sorted by day, device and run, so that files of one day only are open at a time and rows of one device stand together.
-//! A batch ends with the day, or when its largest file has the wanted size. Rows are handed on while they are read: if an archive proves
-//! damaged on the way, the batch is restarted without it, so that nothing of it is in the fleet and memory does not depend on its size.
+//! Archives are sorted by day, device and run, so that only files of one day are open at a time and rows of one device are adjacent. A
+//! batch ends with the day, or when its largest file has the target size. Rows are passed on while they are read: if an archive turns
+//! out to be damaged, the batch is restarted without it, so that nothing of it is in the fleet and memory does not depend on its size.
 //!
-//! An archive that the fleet has already (by its run) is passed over. So an `add` that was killed at any point is repeated as it was.
+//! An archive that the fleet already has (by its run) is skipped. So an `add` that was killed at any point can simply be repeated.
 
 use super::collect;
 use super::log::{Fleet, NotCommitted};
@@ -21,7 +21,7 @@ use model::words::LossSource;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// Where so many small files of one table and day have gathered, adding merges them.
+/// Adding merges small files once there are this many of one table and day.
 const MERGE_AT: usize = 16;
 
 /// How archives are added.
@@ -31,16 +31,16 @@ pub struct Options {
     pub device: Option<String>,
 }
 
-/// What came of it.
+/// The outcome of adding.
 #[derive(Debug, Default)]
 pub struct Added {
     /// Archives added.
     pub added: usize,
     /// Archives that the fleet had already, or that were given twice.
     pub known: usize,
-    /// Archives that were not added, and why.
+    /// Archives that were not added, and the reasons.
     pub skipped: Vec<(PathBuf, String)>,
-    /// Archives that were added, of whose logs a part is missing.
+    /// Archives that were added although a part of their log is missing.
     pub damaged: Vec<PathBuf>,
     /// Rows added.
     pub rows: u64,
@@ -58,7 +58,7 @@ struct Waiting {
 /// Adds archives; one that cannot be added is reported and skipped.
 ///
 /// # Errors
-/// The fleet's store fails; what was committed until then stays.
+/// The fleet's store fails; earlier commits stay.
 pub async fn add(fleet: &mut Fleet, dirs: &[PathBuf], options: &Options) -> Result<Added> {
     let mut added = Added::default();
     let mut waiting = known_and_new(fleet, dirs, options, &mut added).await;
@@ -101,21 +101,21 @@ async fn known_and_new(fleet: &Fleet, dirs: &[PathBuf], options: &Options, added
     new
 }
 
-/// Lets Ctrl-C be heard: reading an archive waits for nothing, and making its tables may take minutes.
+/// Gives Ctrl-C a chance: reading an archive never yields, and making its tables may take minutes.
 async fn interruptible() {
     tokio::task::yield_now().await;
 }
 
-/// Which archive it is, and whether a part of its log is missing.
+/// Returns the identity of an archive, and whether a part of its log is missing.
 fn identity(dir: &Path, device: Option<&str>) -> Result<(Identity, bool)> {
     let archive = open::linked(dir)?;
     let identity = Identity::of(&archive, device)?;
-    // A table that cannot be read is reported when all of them are.
+    // A table that cannot be read is reported when all of them are read.
     let losses = archive.rows::<LossRow>().unwrap_or_default();
     Ok((identity, losses.iter().any(|loss| loss.source == LossSource::Damage)))
 }
 
-/// Adds the first of the waiting archives, as many as make a batch; returns how many of them are dealt with.
+/// Adds the first of the waiting archives, as many as make a batch; returns how many of them are done.
 async fn batch(
     fleet: &mut Fleet,
     waiting: &mut Vec<Waiting>,
@@ -184,11 +184,11 @@ async fn batch(
 enum Stopped {
     /// The archive is at fault.
     Archive(String),
-    /// The fleet's store is.
+    /// The fleet's store is at fault.
     Store(anyhow::Error),
 }
 
-/// Hands an archive's rows to the files; returns how many there are.
+/// Passes an archive's rows to the files; returns how many there are.
 fn rows_of(fleet: &Fleet, one: &Waiting, files: &mut Files) -> Result<u64, Stopped> {
     read(fleet, one, &mut |table, row| files.push(table, row))
 }
@@ -207,7 +207,7 @@ fn read(
         let mut failed = None;
         archive
             .for_each_cells(table, &mut |cells| {
-                // The reader cannot be stopped; its rows are dropped.
+                // The reader cannot be stopped; further rows are dropped.
                 if failed.is_none() {
                     rows += 1;
                     failed = take(table, keeper.row(&one.identity, cells.to_vec())).err();
@@ -224,12 +224,12 @@ fn read(
     Ok(rows + 1)
 }
 
-/// What a table's rows look like in the fleet.
+/// Converts a table's rows to their form in the fleet.
 struct Keeper<'a> {
     fleet: &'a Fleet,
-    /// The private columns: which, their class, whether they may be empty.
+    /// The private columns: index, class, and whether they may be empty.
     private: Vec<(usize, Class, bool)>,
-    /// The column whose text says what a row is.
+    /// The column whose text names the kind of a row.
     name: Option<usize>,
 }
 
@@ -261,7 +261,8 @@ impl<'a> Keeper<'a> {
     }
 }
 
-/// Copies an archive's own files, but not its tables, which are made of its log; of an archive without one they are all there is.
+/// Copies an archive's own files, but not its tables, which are made from its log; an archive without a log has nothing but
+/// tables.
 async fn keep_raw(fleet: &Fleet, one: &Waiting) -> Result<()> {
     let root = format!("_raw/{}", one.identity.run);
     let has_log = one.identity.log_bytes > 0;
@@ -278,7 +279,7 @@ async fn keep_raw(fleet: &Fleet, one: &Waiting) -> Result<()> {
                 let mut copy = fleet.store.temporary()?;
                 let mut from = std::fs::File::open(&path).with_context(|| format!("reading {}", path.display()))?;
                 std::io::copy(&mut from, copy.as_file_mut()).with_context(|| format!("copying {}", path.display()))?;
-                // A writer that was killed may have brought it there, or one that commits it at this moment.
+                // A writer that was killed may have put it there, or one that is committing it right now.
                 fleet.store.replace_file(copy, &to).await?;
             }
         }

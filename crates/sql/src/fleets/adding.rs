@@ -14,7 +14,7 @@ use std::path::Path;
 /// `fathom fleet add`; false if an archive was skipped.
 ///
 /// # Errors
-/// With a text for people.
+/// With a message for people.
 pub async fn run(args: &Add) -> Result<bool> {
     let (mut here, mut sources) = (Vec::new(), Vec::new());
     for word in &args.archives {

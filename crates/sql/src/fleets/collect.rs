@@ -1,7 +1,7 @@
 //! `fathom fleet gc`: merges small files, and removes files that no commit names.
 //!
-//! A file that a merge has replaced, or that no commit names, is removed only after a time of grace: a query that began before the
-//! merge still reads the one, a writer may be about to commit the other.
+//! A file that a merge has replaced, or that no commit names, is removed only after a grace period: a query that began before the
+//! merge may still read the former, and a writer may be about to commit the latter.
 
 use super::log::{Fleet, NotCommitted};
 use super::progress::Progress;
@@ -12,25 +12,25 @@ use fleet::plan::{self, Merge};
 use std::collections::HashSet;
 use std::path::Path;
 
-/// What came of it.
+/// The outcome of a collection.
 #[derive(Debug, Default)]
 pub struct Collected {
     /// Files merged.
     pub merged: usize,
-    /// Into how many.
+    /// Number of files they were merged into.
     pub into: usize,
     /// Files removed.
     pub removed: usize,
     /// Their bytes.
     pub bytes: u64,
-    /// Files that will be removed once their time of grace is over.
+    /// Files that will be removed after their grace period.
     pub waiting: usize,
 }
 
-/// Merges small files where at least so many are together; returns how many became how many.
+/// Merges small files if there are at least `at_least` together; returns how many became how many.
 ///
 /// # Errors
-/// The store fails; the fleet is as before or after each merge.
+/// The store fails; the fleet is in the state before or after each merge.
 pub async fn merge(fleet: &mut Fleet, at_least: usize) -> Result<(usize, usize)> {
     let plan = plan::merges(&fleet.state, fleet.info.file_bytes, at_least);
     let (mut merged, mut into) = (0, 0);
@@ -51,7 +51,7 @@ async fn merge_one(fleet: &mut Fleet, merge: &Merge) -> Result<bool> {
     let info = in_fleet(table);
     let mut files = Files::new(&fleet.store, &merge.date);
     for file in &merge.files {
-        // Ctrl-C is heard here.
+        // Ctrl-C is handled here.
         tokio::task::yield_now().await;
         let mut source = fleet.store.fetch(&file.path).await?;
         if super::rows::sum(&mut source)? != file.sum {
@@ -75,7 +75,7 @@ async fn merge_one(fleet: &mut Fleet, merge: &Merge) -> Result<bool> {
     let remove = merge.files.iter().map(|file| file.path.clone()).collect();
     match fleet.commit(Commit { add: add.clone(), remove, ..Commit::default() }).await {
         Ok(()) => Ok(true),
-        // Another writer merged some of these; its work stands.
+        // Another writer merged some of these; its merge remains.
         Err(NotCommitted::Conflict(Conflict::Gone(_))) => {
             fleet.discard(&add).await?;
             Ok(false)
@@ -90,16 +90,16 @@ async fn merge_one(fleet: &mut Fleet, merge: &Merge) -> Result<bool> {
 /// # Errors
 /// The store fails.
 pub async fn gc(fleet: &mut Fleet, grace_ns: u64) -> Result<Collected> {
-    // A store that is too full to merge has space again once what nobody needs is removed; then the error is reported.
+    // A store that is too full to merge has space again once unneeded files are removed; then the error is reported.
     let merged = merge(fleet, 2).await;
     let (files, into) = *merged.as_ref().unwrap_or(&(0, 0));
     let mut collected = Collected { merged: files, into, ..Collected::default() };
     let now = archive::unix_now_ns();
     let due = |at: u64| at.saturating_add(grace_ns) <= now;
     let listed = fleet.store.list("").await?;
-    // Listed first, read second: what was committed in between is seen.
+    // Listed first, read second: commits in between are seen.
     fleet.refresh().await?;
-    // A reader begins from the newest checkpoint; one that began before may still read the one before.
+    // A reader starts from the newest checkpoint; one that began earlier may still read the one before it.
     let mut checkpoints: Vec<&str> = Vec::new();
     checkpoints
         .extend(listed.iter().filter(|file| file.path.starts_with("_checkpoints/")).map(|file| file.path.as_str()));
@@ -130,7 +130,7 @@ pub async fn gc(fleet: &mut Fleet, grace_ns: u64) -> Result<Collected> {
             forgotten.push(file.path.clone());
         }
     }
-    // Replaced files that somebody removed before.
+    // Replaced files that were removed earlier.
     forgotten.extend(fleet.state.removed.keys().filter(|path| !listed_paths.contains(path.as_str())).cloned());
     fleet.state.forget(&forgotten);
     collected.removed += usize::try_from(fleet.store.sweep(grace_ns)?).unwrap_or(0);

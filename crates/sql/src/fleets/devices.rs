@@ -137,7 +137,7 @@ fn unpack(stream: &mut impl Read, into: &Path) -> Result<()> {
         if kind.is_dir() {
             fs::create_dir_all(&to).with_context(|| format!("creating {}", to.display()))?;
         } else if kind.is_file() && below == Path::new("lock") {
-            // Its holder is a process there.
+            // Its holder is a process on the device.
         } else if kind.is_file() {
             let made = fs::File::create_new(&to).and_then(|mut file| std::io::copy(&mut entry, &mut file));
             let got = made.with_context(|| format!("writing {}", to.display()))?;
@@ -146,7 +146,7 @@ fn unpack(stream: &mut impl Read, into: &Path) -> Result<()> {
             bail!("{} is neither a file nor a folder", model::text::shown(&below.to_string_lossy()));
         }
     }
-    // What follows the last entry is read, so that its writer ends by itself.
+    // The rest of the stream is read, so that its writer ends by itself.
     std::io::copy(stream, &mut std::io::sink()).context(DamagedStream)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A fleet that was opened: what it is, and the commits that say what belongs to it.
+//! An open fleet: its description, and the commits that define its content.
 
 use super::store::Store;
 use crate::tables::{Part, Parts};
@@ -11,28 +11,28 @@ use futures_util::{StreamExt, TryStreamExt};
 /// A fleet.
 #[derive(Clone)]
 pub struct Fleet {
-    /// Where it is.
+    /// Its location.
     pub store: Store,
-    /// What it is.
+    /// Its description.
     pub info: Info,
-    /// What belongs to it.
+    /// Its content.
     pub state: State,
 }
 
 /// Why a commit was not made.
 #[derive(Debug)]
 pub enum NotCommitted {
-    /// Another writer was there first, and this commit no longer stands.
+    /// Another writer was first, and this commit no longer applies.
     Conflict(Conflict),
     /// The store failed.
     Store(anyhow::Error),
 }
 
 impl Fleet {
-    /// Makes an empty fleet.
+    /// Creates an empty fleet.
     ///
     /// # Errors
-    /// There is one, or something else, or the store refuses.
+    /// There already is a fleet or something else, or the store refuses.
     pub async fn init(word: &str, info: Info) -> Result<Self> {
         let store = Store::open(word)?;
         if let Some(folder) = store.folder() {
@@ -46,8 +46,8 @@ impl Fleet {
         if !store.put_new(commits::INFO, bytes.clone()).await? {
             bail!("{word} is already a fleet; `fathom fleet add` adds to it");
         }
-        // The second put of the same name must fail, or two writers could both believe to be first.
-        // Other bytes, so that it cannot be taken for a repetition of the first.
+        // The second put of the same name must fail, or two writers could both believe to be first. Its bytes differ,
+        // so that it cannot be taken for a repetition of the first.
         if store.put_new(commits::INFO, [&bytes[..], b"\n"].concat()).await? {
             store.delete(commits::INFO).await?;
             bail!(
@@ -90,17 +90,17 @@ impl Fleet {
         self.refresh().await
     }
 
-    /// Reads what was committed since.
+    /// Reads the commits made since.
     ///
     /// # Errors
     /// A commit cannot be read, or is missing.
     pub async fn refresh(&mut self) -> Result<()> {
         let after = self.state.last;
-        // Those before are never listed again: of a store, a thousand cost a request.
+        // Earlier ones are never listed again: a store needs a request per thousand.
         let listed = self.store.list_after("_log", Some(&commits::commit_path(after))).await?;
         let newest = listed.iter().filter_map(|one| commits::number(&one.path)).max().unwrap_or(after);
-        // All up to the newest, also those that are not listed: a listing is no snapshot, and may have passed the place of a commit before
-        // it was made, and not that of the next.
+        // Reads all commits up to the newest, including those not listed: a listing is no snapshot, and may have passed the position of a
+        // commit before that was made, but not that of the next one.
         let new = (after + 1..=newest).map(|number| (number, commits::commit_path(number)));
         let store = &self.store;
         let mut read = futures_util::stream::iter(new)
@@ -127,10 +127,10 @@ impl Fleet {
         Ok(())
     }
 
-    /// Makes a commit the next one, after those of other writers. It stands if it still may follow them.
+    /// Makes a commit the next one, after those of other writers, if it may still follow them.
     ///
     /// # Errors
-    /// As [`NotCommitted`]; the state is the newest then.
+    /// As [`NotCommitted`]; the state is then the newest.
     pub async fn commit(&mut self, mut commit: Commit) -> Result<(), NotCommitted> {
         commit.version = commits::VERSION;
         commit.id = super::rows::unique();
@@ -160,19 +160,19 @@ impl Fleet {
         Ok(there.id == id)
     }
 
-    /// Removes files that were written for a commit that came too late.
+    /// Removes files that were written for a commit that failed.
     ///
     /// # Errors
     /// The store fails.
     pub async fn discard(&self, files: &[DataFile]) -> Result<()> {
-        // Their names were never published; should one be in the fleet all the same, it stays.
+        // Their names were never published; should one be in the fleet nonetheless, it stays.
         for file in files.iter().filter(|file| !self.state.files.contains_key(&file.path)) {
             self.store.delete(&file.path).await?;
         }
         Ok(())
     }
 
-    /// The files that are missing, or are not what was written.
+    /// Returns the files that are missing, or differ from what was written.
     ///
     /// # Errors
     /// The store fails.
@@ -193,13 +193,13 @@ impl Fleet {
         Ok(damaged)
     }
 
-    /// Writes all commits so far as one file, from which the next reader begins.
+    /// Writes all commits so far as one file, from which the next reader starts.
     ///
     /// # Errors
     /// It cannot be written.
     pub async fn checkpoint(&self) -> Result<()> {
         let bytes = serde_json::to_vec(&self.state.to_checkpoint())?;
-        // Whoever was first wrote the same.
+        // An earlier writer wrote the same bytes.
         self.store.put_new(&commits::checkpoint_path(self.state.last), bytes).await.map(drop)
     }
 

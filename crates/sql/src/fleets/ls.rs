@@ -1,4 +1,4 @@
-//! `fathom fleet ls`: what is in a fleet, and which files an engine must read to see all of it once.
+//! `fathom fleet ls`: the content of a fleet, and the files an engine must read to see all of it once.
 
 use super::log::Fleet;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ fn sums(fleet: &Fleet) -> BTreeMap<&str, Sum> {
     sums
 }
 
-/// For people.
+/// The listing for people.
 pub fn text(fleet: &Fleet) -> String {
     let sums = sums(fleet);
     let whole: u64 = sums.values().map(|sum| sum.bytes).sum();
@@ -51,7 +51,7 @@ pub fn text(fleet: &Fleet) -> String {
     out
 }
 
-/// For programs (docs/reference/json.md).
+/// The listing for programs (docs/reference/json.md).
 pub fn json(fleet: &Fleet) -> Value {
     let tables: Vec<Value> = sums(fleet)
         .into_iter()
@@ -70,7 +70,7 @@ pub fn json(fleet: &Fleet) -> Value {
     })
 }
 
-/// The files of a table, or of all, a line each.
+/// The files of a table, or of all, one per line.
 pub fn files(fleet: &Fleet, table: Option<&str>) -> String {
     let files = fleet.state.files.values().filter(|file| table.is_none_or(|table| table == file.table));
     files.map(|file| format!("{}\n", file.path)).collect()

@@ -24,12 +24,12 @@ use std::path::Path;
 /// `fathom fleet`; false if something was left out.
 ///
 /// # Errors
-/// With a text for people.
+/// With a message for people.
 pub fn run(args: &Arguments) -> Result<bool> {
     crate::ask::runtime(0)?.block_on(async {
         tokio::select! {
             done = verb(&args.verb) => done,
-            // Files that are not whole are removed on the way out.
+            // Incomplete files are removed on exit.
             () = crate::stop::stopped() => bail!("stopped; committed archives stay, and the same command continues from there"),
         }
     })
@@ -38,7 +38,7 @@ pub fn run(args: &Arguments) -> Result<bool> {
 /// `fathom serve`.
 ///
 /// # Errors
-/// With a text for people.
+/// With a message for people.
 pub fn serve(args: &fleet::args::Serve) -> Result<bool> {
     crate::ask::runtime(0)?.block_on(async {
         tokio::select! {
@@ -121,7 +121,7 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes the own pages of the archives at changes beside a report; returns where they are from there, by run.
+/// Writes the pages of the archives at changes next to a report; returns their relative paths, by run.
 async fn pages(fleet: &Fleet, gathered: &crate::report::Gathered, report: &Path) -> Result<BTreeMap<String, String>> {
     if !fleet.info.keep_raw {
         bail!(
@@ -146,7 +146,7 @@ async fn pages(fleet: &Fleet, gathered: &crate::report::Gathered, report: &Path)
     Ok(links)
 }
 
-/// A name as a link has it.
+/// A name percent-encoded for a link.
 fn percent(name: &str) -> String {
     name.bytes().fold(String::new(), |mut out, c| {
         match c {

@@ -16,7 +16,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// `what` is done `done` times of `total`.
+    /// Shows that `done` of `total` steps of `what` are done.
     pub fn step(&mut self, what: &str, done: usize, total: usize) {
         let due = self.last.is_none_or(|last| last.elapsed() > Duration::from_millis(200));
         if self.shown && due {

@@ -1,4 +1,4 @@
-//! Rows of many archives on their way into files, one file a table: buffered as columns, written as row groups, in bounded memory.
+//! Writes rows of many archives to files, one per table: buffered as columns, written as row groups, in bounded memory.
 
 use super::store::Store;
 use crate::output::array;
@@ -20,18 +20,19 @@ use std::io::{Read as _, Seek as _};
 use std::sync::Arc;
 use tempfile::NamedTempFile;
 
-/// Rows held as cells.
+/// Rows buffered as cells.
 const BUFFERED: usize = 8192;
 
 /// Rows of a row group.
 const GROUP_ROWS: usize = 128 << 10;
 
-/// A table as a fleet has it: with the columns that identify rows of several archives, but for the date, which is in the path.
+/// A table as stored in a fleet: with the columns that identify rows of several archives, except for the date, which is in the
+/// path.
 pub fn in_fleet(table: &TableInfo) -> TableInfo {
     use std::sync::{Mutex, PoisonError};
     static KNOWN: Mutex<BTreeMap<&str, &[ColumnInfo]>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    // Some tables, each once: nothing is leaked twice.
+    // Each of a few tables once, so that nothing is leaked twice.
     let columns = *known
         .entry(table.name)
         .or_insert_with(|| Vec::leak(fleet::LEADING.iter().chain(table.columns).copied().collect::<Vec<_>>()));
@@ -61,7 +62,7 @@ impl File {
             ]))
             .build();
         let file = store.temporary()?;
-        // Without Arrow's own schema in it: texts are plain UTF-8 to every engine, and views to this one alone.
+        // Without Arrow's own schema: texts are plain UTF-8 to every engine, and views only to this one.
         let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
         let out = ArrowWriter::try_new_with_options(file.reopen()?, schema.clone(), options);
         let out = out.map_err(|error| failed(info.name, error))?;
@@ -83,13 +84,13 @@ impl File {
         self.out.write(&batch).map_err(|error| failed(self.info.name, error))
     }
 
-    /// Bytes written, and those that wait.
+    /// Bytes written, and those pending.
     fn bytes(&self) -> u64 {
         (self.out.bytes_written() + self.out.in_progress_size()) as u64
     }
 }
 
-/// Why rows of a table cannot be written, in the words of what failed.
+/// The error that rows of a table cannot be written, with the message of the cause.
 fn failed(table: &str, error: ParquetError) -> anyhow::Error {
     let why = match error {
         ParquetError::External(why) => anyhow!(why),
@@ -106,7 +107,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// None yet.
+    /// Creates an empty set of files.
     pub fn new(store: &Store, date: &str) -> Self {
         Self { store: store.clone(), date: date.into(), open: BTreeMap::new() }
     }
@@ -130,7 +131,7 @@ impl Files {
         self.open.values().map(File::bytes).max().unwrap_or(0)
     }
 
-    /// Completes the files and brings them to their places, where no commit names them yet.
+    /// Completes the files and moves them into place, where no commit names them yet.
     ///
     /// # Errors
     /// One cannot be written.
@@ -157,7 +158,7 @@ impl Files {
     }
 }
 
-/// CRC-32 of a file, which is at its beginning afterwards.
+/// CRC-32 of a file, which is rewound first.
 ///
 /// # Errors
 /// It cannot be read.
@@ -174,7 +175,7 @@ pub fn sum(file: &mut std::fs::File) -> Result<u32> {
     Ok(sum.finalize())
 }
 
-/// A name that no other writer has: 128 random bits.
+/// A unique name: 128 random bits.
 pub fn unique() -> String {
     let mut bytes = [0; 16];
     let read =
@@ -188,7 +189,7 @@ pub fn unique() -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Who writes.
+/// The name of this program.
 pub fn made_by() -> String {
     format!("Fathom {}", env!("CARGO_PKG_VERSION"))
 }

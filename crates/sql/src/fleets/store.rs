@@ -1,9 +1,9 @@
-//! Where a fleet is: a folder, or a bucket of any store that speaks S3.
+//! The location of a fleet: a folder, or a bucket of any store that speaks S3.
 //!
-//! Both must do two things: bring a file to its place whole or not at all, and make a file only if none of its name is there. In a
-//! folder we do it ourselves (the crate syncs nothing to the medium): a temporary file, fsync, then rename or link. In a bucket it
-//! is a multipart upload, and a put with `If-None-Match: *`; a store that ignores that header could let two writers commit the same
-//! number, so that `init` tries it.
+//! Both must do two things: put a file in place atomically, and create a file only if none of its name exists. In a folder we do it
+//! ourselves (the crate never syncs to disk): a temporary file, fsync, then rename or link. In a bucket it is a multipart upload,
+//! and a put with `If-None-Match: *`; a store that ignores that header could let two writers commit the same number, so `init`
+//! tests it.
 
 use crate::scratch::{Held, Purpose};
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -21,37 +21,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tempfile::NamedTempFile;
 
-/// Folder for files that are not whole yet.
+/// Folder for incomplete files.
 const TMP: &str = "_tmp";
 
-/// How often a file is put before the failure is reported, in addition to the retries of each request.
+/// How often a put of a file is tried before the failure is reported, in addition to the retries of each request.
 const TRIES: u32 = 4;
 /// How often a file's removal is tried.
 const REMOVALS: u32 = 8;
-/// A pause between two tries, the first; later ones are longer.
+/// The first pause between two tries; later ones are longer.
 const PAUSE: Duration = Duration::from_millis(300);
-/// Files up to this size are one request; of larger ones it is a part.
+/// Files up to this size are one request; larger ones are split into parts of this size.
 const PART: u64 = 8 << 20;
 
-/// A fleet's place.
+/// A fleet's location.
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
-    /// The same, if it is a bucket.
+    /// The same store, if it is a bucket.
     s3: Option<Arc<AmazonS3>>,
-    /// What stands before every path.
+    /// The prefix of every path.
     prefix: Place,
-    /// The folder, if it is one.
+    /// The folder, if the store is one.
     local: Option<PathBuf>,
     url: String,
-    /// Where files are on their way into a bucket.
+    /// Folder for files on their way into a bucket.
     scratch: Arc<Mutex<Option<Held>>>,
 }
 
 /// A file of a fleet as its store lists it.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// From the fleet's root.
+    /// Relative to the fleet's root.
     pub path: String,
     /// Its size.
     pub bytes: u64,
@@ -60,10 +60,10 @@ pub struct Listed {
 }
 
 impl Store {
-    /// The place that a word of the command line names. Nothing is made.
+    /// Returns the location that an argument of the command line names. Creates nothing.
     ///
     /// # Errors
-    /// It names no place.
+    /// It names no location.
     pub fn open(word: &str) -> Result<Self> {
         if let Some(rest) = word.strip_prefix("s3://") {
             let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -85,7 +85,7 @@ impl Store {
             bail!("{scheme}:// is not supported; give a folder, or s3://BUCKET/PATH");
         }
         let folder = std::path::absolute(word).with_context(|| format!("{word} is not a path"))?;
-        // Links and `..` must not matter to where the engine looks.
+        // Links and `..` must not affect where the engine looks.
         let folder = fs::canonicalize(&folder).unwrap_or(folder);
         let prefix =
             Place::from_absolute_path(&folder).with_context(|| format!("{word} is not a valid path for a fleet"))?;
@@ -99,22 +99,22 @@ impl Store {
         })
     }
 
-    /// The store as the engine knows it, and by which name.
+    /// The store for the engine, and its URL there.
     ///
     /// # Errors
-    /// The name is none.
+    /// The URL is invalid.
     pub fn for_engine(&self) -> Result<(ObjectStoreUrl, Arc<dyn ObjectStore>)> {
         let url =
             if self.local.is_some() { ObjectStoreUrl::local_filesystem() } else { ObjectStoreUrl::parse(&self.url)? };
         Ok((url, self.inner.clone()))
     }
 
-    /// Where a path of the fleet is in its store.
+    /// The location of a path of the fleet in its store.
     pub fn location(&self, path: &str) -> Place {
         path.split('/').filter(|part| !part.is_empty()).fold(self.prefix.clone(), |place, part| place.join(part))
     }
 
-    /// The folder, if it is one.
+    /// The folder, if the store is one.
     pub fn folder(&self) -> Option<&Path> {
         self.local.as_deref()
     }
@@ -123,10 +123,10 @@ impl Store {
         self.local.as_ref().map(|folder| folder.join(path))
     }
 
-    /// A whole file.
+    /// Reads a whole file.
     ///
     /// # Errors
-    /// It cannot be read; `None` if there is none.
+    /// It cannot be read. A missing file is `None`.
     pub async fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
         match self.inner.get(&self.location(path)).await {
             Ok(found) => Ok(Some(found.bytes().await.with_context(|| format!("reading {path}"))?.to_vec())),
@@ -135,7 +135,7 @@ impl Store {
         }
     }
 
-    /// A file brought into a temporary one.
+    /// Fetches a file into a temporary one.
     ///
     /// # Errors
     /// It cannot be read.
@@ -153,10 +153,10 @@ impl Store {
         Ok(file)
     }
 
-    /// A file that may become one of the fleet's.
+    /// Creates a temporary file that may become one of the fleet's.
     ///
     /// # Errors
-    /// None can be made.
+    /// It cannot be created.
     pub fn temporary(&self) -> Result<NamedTempFile> {
         let Some(folder) = self.here(TMP) else {
             let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,7 +172,7 @@ impl Store {
         made.tempfile_in(&folder).with_context(|| format!("creating a file in {}", folder.display()))
     }
 
-    /// Brings a whole file to its place, which nothing else may have.
+    /// Puts a complete file in place, where nothing else may be.
     ///
     /// # Errors
     /// It cannot be written.
@@ -180,8 +180,8 @@ impl Store {
         self.bring(file, path, false).await
     }
 
-    /// Brings a whole file to its place, also where another writer has brought the same. At no moment is there none, since that writer may
-    /// have committed it.
+    /// Puts a complete file in place, even if another writer has put the same there. At no moment is the file missing, since that writer
+    /// may have committed it.
     ///
     /// # Errors
     /// It cannot be written.
@@ -206,7 +206,7 @@ impl Store {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
-            // It may have come through, and only the answer was lost. Its name is no other file's.
+            // It may have succeeded, with only the response lost. No other file has its name.
             if self.inner.head(&self.location(path)).await.is_ok_and(|there| there.size == bytes) {
                 return Ok(());
             }
@@ -218,7 +218,7 @@ impl Store {
         }
     }
 
-    /// Brings a file to a store: as one request, which it repeats by itself, or in parts.
+    /// Uploads a file to a store: as one request, which is retried automatically, or in parts.
     async fn upload(&self, file: &NamedTempFile, bytes: u64, path: &str) -> Result<()> {
         let mut source = file.reopen()?;
         if bytes <= PART {
@@ -242,7 +242,7 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a small file if there is none of its name; false if there is.
+    /// Creates a small file if none of that name exists; returns false if one does.
     ///
     /// # Errors
     /// It cannot be written.
@@ -253,7 +253,7 @@ impl Store {
             std::io::Write::write_all(&mut file, &bytes).and_then(|()| file.as_file().sync_all()).with_context(to)?;
             let folder = here.parent().context("a file has a folder")?;
             fs::create_dir_all(folder).with_context(to)?;
-            // A link is made only where nothing is, also on network file systems.
+            // A link is only created where nothing exists, also on network file systems.
             return match fs::hard_link(file.path(), &here) {
                 Ok(()) => sync_folder(folder).with_context(to).map(|()| true),
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
@@ -266,13 +266,13 @@ impl Store {
             let put = self.inner.put_opts(&self.location(path), PutPayload::from(bytes.clone()), create).await;
             let error = match put {
                 Ok(_) => return Ok(true),
-                // What an earlier try of ours brought, whose answer was lost, is ours: what is put here is no other writer's.
+                // A file from an earlier try of ours whose response was lost is ours: no other writer puts the same bytes.
                 Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
                     return Ok(tries > 1 && self.read(path).await?.is_some_and(|there| there == bytes));
                 }
                 Err(error) => error,
             };
-            // Refusals stay; what the network or the store did may pass.
+            // Refusals are final; failures of the network or the store may be temporary.
             if tries == TRIES || !matches!(error, object_store::Error::Generic { .. }) {
                 return Err(error).with_context(to);
             }
@@ -289,7 +289,8 @@ impl Store {
         self.list_after(folder, None).await
     }
 
-    /// The files below a folder whose names come after one of them, which a store finds without listing those before.
+    /// The files below a folder whose names come after that of a file, which a store finds without listing earlier
+    /// ones.
     ///
     /// # Errors
     /// They cannot be listed.
@@ -312,10 +313,10 @@ impl Store {
         Ok(found)
     }
 
-    /// Removes a file; one that is not there is removed.
+    /// Removes a file; a missing one counts as removed.
     ///
     /// # Errors
-    /// It cannot be.
+    /// It cannot be removed.
     pub async fn delete(&self, path: &str) -> Result<()> {
         if let Some(s3) = &self.s3 {
             return remove(s3, &self.location(path)).await.with_context(|| format!("removing {path}"));
@@ -326,7 +327,7 @@ impl Store {
         }
     }
 
-    /// Removes what writers left behind that were killed more than `grace_ns` ago; returns how many files.
+    /// Removes the leftovers of writers that were killed more than `grace_ns` ago; returns how many files.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -344,8 +345,8 @@ impl Store {
     }
 }
 
-/// Removes a file of a bucket by a request of its own. The crate's request is for several files, and has a checksum that some stores refuse
-/// (S3Proxy 3.1).
+/// Removes a file of a bucket with a request of its own. The crate's request is for several files, and has a checksum that some stores
+/// refuse (S3Proxy 3.1).
 async fn remove(s3: &AmazonS3, at: &Place) -> Result<()> {
     let client = reqwest::Client::builder().timeout(Duration::from_secs(30)).build()?;
     let mut tries = 1;
@@ -356,7 +357,7 @@ async fn remove(s3: &AmazonS3, at: &Place) -> Result<()> {
                 return Ok(());
             }
             Ok(answer) => anyhow!("the store answered {}", answer.status()),
-            // Its address holds a signature.
+            // Its URL contains a signature.
             Err(error) => error.without_url().into(),
         };
         if tries == REMOVALS {
@@ -375,7 +376,7 @@ fn sync_folder(folder: &Path) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A file of some text.
+    /// A file with some text.
     fn file(store: &Store, text: &str) -> NamedTempFile {
         let mut file = store.temporary().unwrap();
         std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();

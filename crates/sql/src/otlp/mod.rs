@@ -1,9 +1,9 @@
-//! `fathom serve --otlp URL`: operations that came with a trace context go to a collector of OpenTelemetry, as spans below the
+//! `fathom serve --otlp URL`: sends operations with a trace context to an OpenTelemetry collector, as spans below the
 //! application's own ([`spans`]), by OTLP/HTTP with JSON.
 //!
-//! The fleet is polled every ten seconds. First what it already has is sent, then what is added. A collector that is away or busy (429,
-//! 502, 503, 504) is asked again at the next look, in growing distances; what it rejects for good is counted and said. What was sent is
-//! remembered as long as this runs: after a restart all is sent again, under the same identities.
+//! The fleet is polled every ten seconds. Its existing operations are sent first, then new ones. If a collector is unavailable or busy
+//! (429, 502, 503, 504), the request is retried at a later poll, with growing back-off; what the collector rejects for good is counted
+//! and reported. What was sent is remembered as long as this runs: after a restart everything is sent again, with the same identities.
 
 pub mod spans;
 
@@ -20,21 +20,21 @@ use std::time::Duration;
 
 /// How often the fleet is polled.
 const LOOK: Duration = Duration::from_secs(10);
-/// The longest distance of tries.
+/// The longest back-off.
 const LONGEST: Duration = Duration::from_secs(300);
-/// How long a collector may take.
+/// Timeout of a request to the collector.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Archives that are read at once.
+/// Archives that are read at a time.
 const RUNS: usize = 50;
-/// What is read of a collector's answer.
+/// Bytes that are read of a collector's response.
 const ANSWER: usize = 64 << 10;
-/// Spans of a request.
+/// Spans per request.
 const SPANS: usize = 512;
 
-/// What was sent so far.
+/// Counts of what was sent so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sent {
-    /// Spans that the collector took.
+    /// Spans that the collector accepted.
     pub spans: u64,
     /// Spans that it rejected.
     pub rejected: u64,
@@ -42,15 +42,15 @@ pub struct Sent {
     pub failures: u64,
 }
 
-/// Sends what a fleet has.
+/// Sends a fleet's operations.
 pub struct Exporter {
     url: String,
     client: reqwest::Client,
     sent: Mutex<Sent>,
 }
 
-/// The headers in a text such as `api-key=x,authorization=Basic%20YTpi`, whose values are percent-encoded, as the specification of
-/// OpenTelemetry's exporters has it. A `%` that encodes nothing stands for itself.
+/// Parses headers in a text such as `api-key=x,authorization=Basic%20YTpi`, whose values are percent-encoded, as specified for
+/// OpenTelemetry's exporters. A `%` that encodes nothing stands for itself.
 fn pairs(text: &str) -> Result<Vec<(&str, Vec<u8>)>> {
     let mut found = Vec::new();
     for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
@@ -60,8 +60,8 @@ fn pairs(text: &str) -> Result<Vec<(&str, Vec<u8>)>> {
     Ok(found)
 }
 
-/// Where a collector takes spans, by its address: `/v1/traces` below it, as the specification of OpenTelemetry's exporters has it. An
-/// address that ends so already is left as it is.
+/// The URL for spans of a collector: `/v1/traces` below its address, as specified for OpenTelemetry's exporters. An address that
+/// already ends so is left as it is.
 fn traces(address: &str) -> Result<String> {
     const PATH: &str = "/v1/traces";
     reqwest::Url::parse(address).with_context(|| format!("{address} is not a collector's URL"))?;
@@ -83,21 +83,22 @@ fn decoded(mut text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A collector's answer.
+/// A collector's response.
 enum Said {
-    /// It took them but for so many.
+    /// It accepted all but this many.
     Took(u64),
-    /// It will never take them: why.
+    /// It will never accept them, and why.
     Never(String),
-    /// It may take them later: why, and when if it says so.
+    /// It may accept them later: the reason, and the delay if it gives one.
     Later(String, Option<Duration>),
 }
 
 impl Exporter {
-    /// One for this collector; headers, such as a token, are taken from OTEL_EXPORTER_OTLP_HEADERS (`name=value,…`).
+    /// Creates an exporter for this collector; headers, such as a token, are taken from OTEL_EXPORTER_OTLP_HEADERS
+    /// (`name=value,…`).
     ///
     /// # Errors
-    /// The address or the headers are none.
+    /// The address or the headers are invalid.
     pub fn new(url: &str) -> Result<Self> {
         let url = traces(url)?;
         let mut headers = reqwest::header::HeaderMap::new();
@@ -116,7 +117,7 @@ impl Exporter {
         Ok(Self { url, client, sent: Mutex::default() })
     }
 
-    /// What was sent so far.
+    /// Counts of what was sent so far.
     pub fn sent(&self) -> Sent {
         self.sent.lock().map(|sent| *sent).unwrap_or_default()
     }
@@ -127,7 +128,7 @@ impl Exporter {
         }
     }
 
-    /// Sends for ever.
+    /// Sends until cancelled.
     pub async fn run(&self, place: &str, print: fn(&str) -> Result<()>) {
         let mut done = BTreeSet::new();
         let mut distance = LOOK;
@@ -146,7 +147,7 @@ impl Exporter {
         }
     }
 
-    /// Sends what is new.
+    /// Sends new operations.
     async fn look(
         &self,
         place: &str,
@@ -252,7 +253,7 @@ async fn runs(engine: &Engine) -> Result<Vec<String>> {
     Ok(batches.iter().flat_map(|batch| (0..batch.num_rows()).map(|row| cell(batch, 0, row))).collect())
 }
 
-/// The executions with a context of some archives. Those that did not end are left out.
+/// The executions with a context in some archives. Unfinished ones are left out.
 async fn executions(engine: &Engine, runs: &[&String]) -> Result<Vec<Execution>> {
     let mut names = Vec::new();
     for run in runs {
@@ -301,7 +302,7 @@ async fn executions(engine: &Engine, runs: &[&String]) -> Result<Vec<Execution>>
         for row in 0..batch.num_rows() {
             let run = cell(&batch, 0, row);
             let (start, unix, created) = clocks.get(&run).copied().unwrap_or_default();
-            // Times of the archive begin with its trace, when it was made at the latest.
+            // Times of the archive begin with its trace, or at the latest when it was made.
             let Some(start) = start else { continue };
             let (base, clock) = unix.map_or((created, Clock::Estimated), |unix| (unix, Clock::Read));
             let id = integer(&batch, 4, row).unwrap_or(0);

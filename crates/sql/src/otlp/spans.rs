@@ -1,14 +1,14 @@
-//! Operations as spans of OpenTelemetry, in the JSON encoding of OTLP
+//! Operations as OpenTelemetry spans, in the JSON encoding of OTLP
 //! (<https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>: identities in hexadecimal, 64-bit numbers as texts). Pure.
 //!
 //! A span's identity is a hash of the run and the operation: the same operation is the same span whenever it is sent, and a backend that
-//! stores by identity has it once.
+//! stores by identity stores it once.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// `SPAN_KIND_INTERNAL`: what the application's own client span of the statement did below.
+/// `SPAN_KIND_INTERNAL`: work below the application's own client span of the statement.
 const INTERNAL: u32 = 1;
 /// `STATUS_CODE_ERROR`.
 const ERROR: u32 = 2;
@@ -18,7 +18,7 @@ const ERROR: u32 = 2;
 pub enum Clock {
     /// Both clocks were read when it was recorded.
     Read,
-    /// An older archive says only when it was made: times are too early, by as long as setting up probes took.
+    /// An older archive records only when it was made: times are too early, by as long as setting up probes took.
     Estimated,
 }
 
@@ -39,19 +39,19 @@ pub struct Execution {
     pub start_unix_ns: i64,
     /// When it ended.
     pub end_unix_ns: i64,
-    /// How well that is known.
+    /// How accurately the times are known.
     pub clock: Clock,
     /// Its shape.
     pub text: String,
     /// What SQLite returned.
     pub result: Option<i64>,
-    /// Rows it gave.
+    /// Rows it returned.
     pub rows: i64,
     /// Where its time went, in ns.
     pub layers: BTreeMap<String, i64>,
 }
 
-/// The parts of a context: trace and parent, if the application records this trace at all.
+/// The parts of a context: trace and parent, if the trace is sampled at all.
 fn parts(traceparent: &str) -> Option<(&str, &str)> {
     if !is_traceparent(traceparent) {
         return None;
@@ -60,7 +60,7 @@ fn parts(traceparent: &str) -> Option<(&str, &str)> {
     sampled.then(|| (&traceparent[3..35], &traceparent[36..52]))
 }
 
-/// Whether a text is a context; one that a fleet's rules hashed or dropped is none.
+/// Whether a text is a context; one that a fleet's rules hashed or dropped is not.
 fn is_traceparent(text: &str) -> bool {
     let hex =
         |part: &str| part.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f')) && part.bytes().any(|c| c != b'0');
@@ -119,7 +119,7 @@ fn span(one: &Execution) -> Option<Value> {
     Some(span)
 }
 
-/// An `ExportTraceServiceRequest` of these, and how many spans are in it; contexts that are none, or not sampled, are left out.
+/// An `ExportTraceServiceRequest` of these, and its number of spans; invalid or unsampled contexts are left out.
 pub fn request(executions: &[Execution]) -> (Value, usize) {
     let mut resources: BTreeMap<&str, (&Execution, Vec<Value>)> = BTreeMap::new();
     let mut count = 0;
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(span["traceId"], "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_eq!(span["parentSpanId"], "00f067aa0ba902b7");
         assert_eq!(span["spanId"], span_id("0123456789abcdef", 3));
-        // 64-bit numbers are texts, or a reader that has only doubles would round them.
+        // 64-bit numbers are texts, since a reader that has only doubles would round them.
         assert_eq!(span["startTimeUnixNano"], "1795456989402286832");
         assert_eq!((&span["name"], &span["status"]), (&json!("INSERT"), &Value::Null));
         assert!(span["attributes"].as_array().unwrap().contains(&number("fathom.layer.Driver_ns", 60_000)));

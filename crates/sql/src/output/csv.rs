@@ -1,4 +1,4 @@
-//! CSV: RFC 4180, with texts quoted as `fathom export --csv` does it.
+//! CSV: RFC 4180, with texts quoted as in `fathom export --csv`.
 
 use super::{Sink, text};
 use anyhow::Result;
@@ -25,7 +25,7 @@ impl Sink for Csv<'_> {
                     self.0.write_all(b",")?;
                 }
                 let value = text(column, row)?;
-                // A negative number is no formula.
+                // A negative number is not a formula.
                 match column.data_type().is_numeric() {
                     true => self.0.write_all(value.as_bytes())?,
                     false => self.0.write_all(csv_text(&value).as_bytes())?,

@@ -1,7 +1,7 @@
 //! JSON: one object, `{"format": "fathom.sql", "version": 1, "columns": […], "rows": [{…}, …]}`.
 //!
-//! Whole numbers are written with all their digits; NaN and the infinities, which JSON lacks, as null. Lists are arrays, structures
-//! objects, and maps lists of pairs, since their keys may be of any type. Two columns of one name would be one key, so the second gets `_2`.
+//! Integers are written with all their digits; NaN and the infinities, which JSON lacks, as null. Lists are arrays, structures objects, and
+//! maps lists of pairs, since their keys may be of any type. Two columns with the same name would share a key, so the second gets `_2`.
 
 use super::{Sink, text};
 use anyhow::Result;
@@ -38,7 +38,7 @@ impl<'a> Json<'a> {
     }
 }
 
-/// Names that differ. A name that is another column's own goes to that one.
+/// Makes names unique. A name that is a column's original one stays with that column.
 fn keys<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let own: HashSet<&str> = names.clone().collect();
     let (mut taken, mut next) = (HashSet::new(), HashMap::new());
@@ -69,13 +69,13 @@ fn type_name(kind: &DataType) -> String {
     }
 }
 
-/// All values of a part of a column.
+/// All values of an array.
 fn values(column: &ArrayRef) -> Result<Value> {
     (0..column.len()).map(|row| value(column, row)).collect::<Result<Vec<_>>>().map(Value::from)
 }
 
 fn value(column: &ArrayRef, row: usize) -> Result<Value> {
-    // A column of nothing but NULL marks none of its values.
+    // A column that is entirely NULL has no validity mask.
     if column.is_null(row) || column.data_type() == &DataType::Null {
         return Ok(Value::Null);
     }

@@ -1,7 +1,7 @@
-//! An answer as text or file: a table for people, CSV, JSON and Parquet for programs.
+//! A result as text or file: a table for people, CSV, JSON and Parquet for programs.
 //!
-//! Rows are written as they come, so that an answer may be larger than memory. Texts come from traced programs, hence from anybody:
-//! in a table they cannot steer the terminal, in CSV they are no formulas.
+//! Rows are written as they come, so that a result may be larger than memory. Texts come from traced programs and are thus
+//! untrusted: in a table they cannot control the terminal, in CSV they are not formulas.
 
 mod csv;
 mod json;
@@ -33,11 +33,11 @@ pub fn print(text: &str) -> Result<()> {
     Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?)
 }
 
-/// Takes the rows of an answer, some at a time.
+/// Takes the rows of a result, some at a time.
 trait Sink {
     /// Some rows.
     fn rows(&mut self, rows: &RecordBatch) -> Result<()>;
-    /// No more will come.
+    /// Ends the output.
     fn finish(&mut self) -> Result<()>;
 }
 
@@ -59,10 +59,10 @@ impl<W: Write + Send> Sink for ParquetFile<W> {
     }
 }
 
-/// Why an answer is not there.
+/// Why there is no result.
 #[derive(Debug)]
 pub enum Failed {
-    /// The query ran into something.
+    /// The query failed.
     Query(DataFusionError),
     /// Its rows could not be written.
     Output(anyhow::Error),
@@ -77,10 +77,10 @@ impl From<Failed> for anyhow::Error {
     }
 }
 
-/// Writes an answer; returns the number of its rows.
+/// Writes a result; returns the number of its rows.
 ///
 /// # Errors
-/// The query fails on its way, or the rows cannot be written.
+/// The query fails while it runs, or the rows cannot be written.
 pub async fn write(
     mut rows: SendableRecordBatchStream,
     format: Format,
@@ -117,11 +117,11 @@ pub fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Writes a file as a whole: under another name until `fill` has succeeded, which replaces what was there. What is no file, such as a
-/// pipe or /dev/null, is written to, and so is standard output.
+/// Writes a file atomically: under another name until `fill` has succeeded, and then replaces an existing one. A target that is not a
+/// file, such as a pipe or /dev/null, is written to directly, and so is standard output.
 ///
 /// # Errors
-/// Those of `fill`, and the file cannot be written; what was there stays then.
+/// Those of `fill`, and the file cannot be written; an existing file stays then.
 pub async fn whole_file<T>(
     path: &Path,
     fill: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<T, Failed>,
@@ -158,7 +158,7 @@ pub async fn whole_file<T>(
     Ok(filled)
 }
 
-/// Values of a column as the engine has them. A cell of another type is empty.
+/// Values of a column as an array of the engine. A cell of another type is empty.
 pub fn array<'a>(kind: ColumnType, cells: impl Iterator<Item = &'a Cell>) -> ArrayRef {
     match kind {
         ColumnType::I64 => Arc::new(Int64Array::from_iter(cells.map(|cell| match cell {
@@ -180,12 +180,12 @@ pub fn array<'a>(kind: ColumnType, cells: impl Iterator<Item = &'a Cell>) -> Arr
     }
 }
 
-/// A value of a column as text; empty for none.
+/// A value of a column as text; empty if there is none.
 fn text(column: &ArrayRef, row: usize) -> Result<String> {
     if column.is_null(row) {
         return Ok(String::new());
     }
-    // By default a value without a text is the text of an error, which nobody tells from an answer.
+    // By default a value that cannot be formatted becomes the text of an error, indistinguishable from a result.
     let strict = FormatOptions::new().with_display_error(false);
     let shown = ArrayFormatter::try_new(column, &strict).and_then(|one| one.value(row).try_to_string());
     shown.context("a value cannot be shown")

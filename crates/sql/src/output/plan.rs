@@ -1,4 +1,4 @@
-//! The plan of a statement as people read it: its lines are lines, and no cells of a table. What is in it is anybody's all the same.
+//! The plan of a statement for people: printed as lines, not as cells of a table. Its content is untrusted all the same.
 
 use super::{Sink, text};
 use anyhow::Result;
@@ -14,7 +14,7 @@ impl<'a> Plan<'a> {
         Self(out)
     }
 
-    /// Whether an answer is one: the engine gives those of EXPLAIN these columns.
+    /// Whether a result is a plan: the engine gives the results of EXPLAIN these columns.
     pub fn is(schema: &Schema) -> bool {
         schema.fields().iter().map(|field| field.name().as_str()).eq(["plan_type", "plan"])
     }

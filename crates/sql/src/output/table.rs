@@ -1,5 +1,5 @@
-//! Columns side by side, numbers to the right. Widths are those of the first thousand rows; a wider value later pushes its line
-//! out and is not cut.
+//! Columns side by side, numbers right-aligned. Widths are those of the first thousand rows; a wider value later widens its
+//! line and is not cut.
 
 use super::{Sink, text};
 use anyhow::Result;
@@ -9,7 +9,7 @@ use model::text::shown;
 use std::io::Write;
 use unicode_width::UnicodeWidthStr;
 
-/// Rows that decide the widths.
+/// Rows that determine the widths.
 const MEASURED: usize = 1000;
 
 pub struct Table<'a> {
@@ -17,7 +17,7 @@ pub struct Table<'a> {
     names: Vec<String>,
     right: Vec<bool>,
     widths: Vec<usize>,
-    /// Rows that wait for the widths, which are then known.
+    /// Rows buffered until the widths are known.
     waiting: Option<Vec<Vec<String>>>,
     rows: u64,
 }
@@ -36,7 +36,7 @@ impl<'a> Table<'a> {
             if !line.is_empty() {
                 line.push_str("  ");
             }
-            // By what a terminal draws: a character of East Asian scripts is two columns wide.
+            // By width on a terminal: a character of East Asian scripts takes two columns.
             let blank = " ".repeat(width.saturating_sub(cell.width()));
             match right {
                 true => line.extend([blank.as_str(), cell]),

@@ -5,7 +5,7 @@ use crate::otlp::Sent;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// All of them.
+/// All of the metrics.
 pub fn text(fleet: &Fleet, sent: Option<Sent>) -> String {
     let mut out = String::new();
     let mut metric = |name: &str, kind: &str, help: &str, values: &[(String, u64)]| {

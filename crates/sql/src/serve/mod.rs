@@ -1,6 +1,6 @@
-//! `fathom serve FLEET`: the fleet's page, archives' own pages, and numbers for Prometheus; read-only.
+//! `fathom serve FLEET`: the fleet's page, archives' own pages, and metrics for Prometheus; read-only.
 //!
-//! By hand and not by an HTTP server's crate: three pages, one GET a connection.
+//! Written by hand instead of with an HTTP server crate: three pages, one GET per connection.
 
 mod metrics;
 mod request;
@@ -18,21 +18,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
 
-/// Longest head of a request.
+/// Longest request head.
 const HEAD: usize = 8 << 10;
-/// How long a client may take to send one, and to take a piece of the answer.
+/// How long a client may take to send a request, and to accept a piece of the response.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A page younger than this is sent again.
+/// A page younger than this is reused.
 const FRESH: Duration = Duration::from_secs(30);
 /// Clients at once; more wait.
 const CLIENTS: usize = 64;
-/// Archives' pages that are kept.
+/// Archives' pages that are cached.
 const PAGES: usize = 16;
 
 /// A fleet's page may have its own style and an empty icon, and nothing else.
 const STRICT: &str =
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
-/// An archive's page draws itself by its own script, and reaches nothing.
+/// An archive's page is drawn by its own script, and loads nothing.
 const DRAWN: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; \
                      base-uri 'none'; form-action 'none'";
 
@@ -47,7 +47,7 @@ struct Shared {
 /// Serves until Ctrl-C.
 ///
 /// # Errors
-/// The address is others' too and there is no key, or it is taken; the fleet cannot be opened.
+/// The address is reachable by others and there is no key, or it is in use; the fleet cannot be opened.
 pub async fn run(args: &fleet::args::Serve, print: fn(&str) -> Result<()>) -> Result<()> {
     let (place, listen) = (&args.fleet, args.listen);
     let key = match &args.key_file {
@@ -76,9 +76,9 @@ pub async fn run(args: &fleet::args::Serve, print: fn(&str) -> Result<()>) -> Re
         let place = room.clone().acquire_owned().await.context("waiting for a place")?;
         let client = match listener.accept().await {
             Ok((client, _)) => client,
-            // A client that was gone before, or too many files: the next one may do.
+            // The client has gone, or there are too many open files: the next one may succeed.
             Err(_) => {
-                // A fixed wait: no event says when there are descriptors again.
+                // A fixed wait: no event signals that descriptors are available again.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -93,7 +93,7 @@ pub async fn run(args: &fleet::args::Serve, print: fn(&str) -> Result<()>) -> Re
     }
 }
 
-/// What is sent back.
+/// The response.
 struct Answer {
     status: &'static str,
     kind: &'static str,
@@ -155,7 +155,7 @@ async fn answer(request: Request, shared: &Shared) -> Result<Answer> {
             Answer { kind: "text/plain; version=0.0.4", ..Answer::text("200 OK", metrics::text(&fleet, sent)) }
         }
         Request::Page => {
-            // Locked while it is made: a page is one scan of the fleet, and all waiting clients get the same one.
+            // Locked while it is made: a page takes one scan of the fleet, and all waiting clients get the same one.
             let mut page = shared.page.lock().await;
             let fresh = page.as_ref().filter(|(made, _)| made.elapsed() < FRESH).map(|(_, page)| page.clone());
             let body = match fresh {

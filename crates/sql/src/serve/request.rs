@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 pub enum Request {
     /// The fleet's page.
     Page,
-    /// Numbers for Prometheus.
+    /// Metrics for Prometheus.
     Metrics,
     /// An archive's own page.
     Archive(String),
@@ -64,7 +64,7 @@ pub fn parse(head: &str, key: Option<&Key>) -> Request {
         Some(key) if !headers_of("authorization").first().is_some_and(|sent| authorized(sent, key)) => {
             return Request::Refused("401 Unauthorized");
         }
-        // A second one could be another's (RFC 9112: a request has one).
+        // A second one could be forged (RFC 9112: a request has one).
         None if !matches!(headers_of("host")[..], [host] if own_name(host)) => {
             return Request::Refused("403 Forbidden");
         }

@@ -1,11 +1,11 @@
-//! A checksum of numbers by their bits, the same in every language: equal sums mean equal results to the last bit.
+//! A checksum of numbers by their bits, the same in every language: equal checksums mean results equal to the last bit.
 
-/// FNV-1a's two steps on whole words. One word that differs gives another sum, since each step can be undone.
+/// FNV-1a's two steps on whole words. If a single word differs, so does the sum, since each step is invertible.
 pub fn sum_of_bits(words: impl Iterator<Item = u64>) -> u64 {
     words.fold(0xcbf2_9ce4_8422_2325, |sum, word| (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// That of numbers in double precision.
+/// The checksum of double-precision numbers.
 pub fn checksum(values: &[f64]) -> u64 {
     sum_of_bits(values.iter().map(|v| v.to_bits()))
 }

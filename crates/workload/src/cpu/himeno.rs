@@ -1,8 +1,8 @@
-//! Himeno's benchmark: steps of Jacobi's method for Poisson's equation on a grid, in single precision; 34 operations for
-//! each inner point of a step (R. Himeno, RIKEN).
+//! Himeno's benchmark: steps of Jacobi's method for Poisson's equation on a grid, in single precision; 34 operations per
+//! inner point and step (R. Himeno, RIKEN).
 //!
-//! The arrays are one point larger each way than the grid, as in the published programs, and stand one behind the other:
-//! how they lie to one another in the cache decides as much as the arithmetic does.
+//! The arrays are one point larger in each dimension than the grid, as in the published programs, and consecutive in
+//! memory: their relative placement in the cache matters as much as the arithmetic.
 
 use super::checksum::sum_of_bits;
 use super::series::{Load, Timed, Wrong, time};
@@ -11,19 +11,19 @@ use super::{Native, available_bytes};
 /// Steps after which gosa is known.
 const STEPS: u64 = 3;
 
-/// A published size, with what every faithful build gives for it after three steps.
+/// A published size, with the results that every faithful build gives for it after three steps.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     /// Its letter.
     pub name: &'static str,
-    /// Points of the grid each way.
+    /// Points of the grid in each dimension.
     pub grid: [usize; 3],
-    /// Bits of gosa. In single precision the sum stops growing where a term is less than half of its last digit: at L
-    /// and XL it has, at a power of two, and says nothing about the result any more.
+    /// Bits of gosa. In single precision the sum stops growing when a term is less than half of its last digit: at L
+    /// and XL it has, at a power of two, and is no longer meaningful.
     pub gosa: u32,
-    /// Checksum of the pressure, which does say something at every size.
+    /// Checksum of the pressure, which is meaningful at every size.
     pub pressure: u64,
-    /// gosa summed in double precision: what a build with another order of additions comes near.
+    /// gosa summed in double precision: a build with another order of additions comes close to it.
     pub sum: f64,
 }
 
@@ -36,7 +36,7 @@ pub const SIZES: [Size; 5] = [
     Size { name: "XL", grid: [512, 512, 1024], gosa: 0x3880_0000, pressure: 0x987d_1923_70f4_eaa0, sum: 4.383945e-4 },
 ];
 
-/// How far fast mathematics may be from the sum in double precision.
+/// How far a fast-math result may be from the sum in double precision.
 const FAST: f64 = 0.005;
 
 /// The grid with its arrays.
@@ -49,7 +49,7 @@ pub struct Himeno {
     last: f32,
 }
 
-/// A grid does not fit into memory.
+/// A grid that does not fit into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("Himeno's size {size} needs {needed} bytes of memory, and {available} are available")]
 pub struct NoMemory {
@@ -62,7 +62,7 @@ pub struct NoMemory {
 }
 
 impl Himeno {
-    /// The grid of a named size at its first state.
+    /// Creates the grid of a named size in its initial state.
     ///
     /// # Errors
     /// There is not enough memory for it.
@@ -77,7 +77,7 @@ impl Himeno {
     }
 
     /// The published start: every coefficient constant, the pressure growing with the square of i. Row by row through all
-    /// arrays, as the published programs do: which memory an array gets is decided by who writes to it first.
+    /// arrays, as the published programs do: which memory an array gets depends on who writes to it first.
     fn begin(&mut self) {
         let [ni, nj, nk] = self.size.grid;
         let points = points(self.size.grid);
@@ -102,7 +102,7 @@ impl Himeno {
         self.steps += steps;
     }
 
-    /// By its bits; see [`super::checksum`].
+    /// The checksum of the pressure; see [`super::checksum`].
     fn pressure(&self) -> u64 {
         let points = points(self.size.grid);
         sum_of_bits(self.arrays[10 * points..11 * points].iter().map(|v| u64::from(v.to_bits())))
@@ -114,7 +114,7 @@ impl Himeno {
         format!("gosa after {steps} steps {gosa} (bits {bits:08x}), pressure {:016x}", self.pressure())
     }
 
-    /// gosa after so many steps from the start.
+    /// gosa after `steps` steps from the start.
     #[cfg(test)]
     pub fn gosa(&mut self, steps: u64) -> f32 {
         self.begin();
@@ -123,7 +123,7 @@ impl Himeno {
     }
 }
 
-/// As the benchmark prints it: seven digits, and two of the exponent.
+/// gosa as the benchmark prints it: seven digits, and two of the exponent.
 fn published(gosa: f32) -> String {
     let text = format!("{gosa:.6e}");
     match text.split_once("e-") {
@@ -136,7 +136,7 @@ fn points(size: [usize; 3]) -> usize {
     size.iter().map(|n| n + 1).product()
 }
 
-/// Memory of the fourteen arrays.
+/// Bytes of the fourteen arrays.
 pub fn bytes(size: [usize; 3]) -> u64 {
     14 * 4 * points(size) as u64
 }
@@ -165,7 +165,7 @@ impl Load for Himeno {
     }
 
     fn left(&mut self) -> Result<String, Wrong> {
-        // The method converges: no step changes more than the first ones did.
+        // The method converges: no step changes more than the first ones.
         let most = 1.01 * self.size.sum.max(f64::from(f32::from_bits(self.size.gosa)));
         let right = self.last >= 0.0 && f64::from(self.last) < most;
         if right { Ok(self.summary()) } else { Err(Wrong::Result(self.summary())) }

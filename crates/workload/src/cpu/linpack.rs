@@ -2,8 +2,8 @@
 //! (J. Dongarra). The matrix comes from the published generator; its right-hand side is the sum of each row, so that the
 //! solution is all ones.
 //!
-//! Factors replace the matrix, so a fresh one is made before each solution, outside the time. An iteration's time is the
-//! sum over its solutions.
+//! The factors overwrite the matrix, so a new one is made before each solution, outside the measured time. An
+//! iteration's time is the sum over its solutions.
 
 use super::Native;
 use super::checksum::checksum;
@@ -12,10 +12,10 @@ use super::series::{Load, Timed, Wrong, time};
 /// A normalised residual of this or more is not a solution by this method in double precision.
 const RESIDUAL: f64 = 16.0;
 
-/// The published generator has this period, and every matrix draws from it.
+/// The period of the published generator, from which every matrix is drawn.
 const PERIOD: usize = 16_384;
 
-/// Orders and the checksum of their solution, as every faithful build gives it.
+/// Orders and the checksums of their solutions, which every faithful build gives.
 pub const KNOWN: [(usize, u64); 4] = [
     (100, 0x8587_7794_83f3_ff4d),
     (200, 0x7a10_d744_52f2_55c0),
@@ -31,7 +31,7 @@ pub struct Linpack {
     a: Vec<f64>,
     b: Vec<f64>,
     pivot: Vec<i32>,
-    /// Of the first solution; all others must be the same.
+    /// The checksum of the first solution; all others must be the same.
     sum: Option<u64>,
     solutions: u64,
 }
@@ -39,10 +39,10 @@ pub struct Linpack {
 /// Why there is no such system.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
-    /// It has no order.
+    /// It is not a number.
     #[error("{0:?} is not a number of equations")]
     NotANumber(String),
-    /// It is too small to be one, or too large for a machine.
+    /// It is too small, or too large for a machine.
     #[error("{0} equations: must be from 2 to 20000")]
     Range(usize),
     /// It has no solution.
@@ -50,10 +50,10 @@ pub enum OrderError {
     Singular(usize),
 }
 
-/// The order that a text names.
+/// Parses an order.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Describes what is wrong with it.
 pub fn order(text: &str) -> Result<usize, OrderError> {
     let n: usize = text.parse().map_err(|_| OrderError::NotANumber(text.into()))?;
     if !(2..=20_000).contains(&n) {
@@ -68,7 +68,7 @@ pub fn order(text: &str) -> Result<usize, OrderError> {
 }
 
 impl Linpack {
-    /// The system of `n` equations.
+    /// Creates the system of `n` equations.
     pub fn new(how: Native, n: usize) -> Self {
         let (a, b) = (vec![0.0; n * (n + 1)], vec![0.0; n]);
         Self { how, n, a, b, pivot: vec![0; n], sum: None, solutions: 0 }
@@ -141,7 +141,7 @@ impl Load for Linpack {
         let (residual, off) = self.residual();
         let text = format!("normalised residual {residual:.3}, x within {off:.1e} of 1, checksum {sum:016x}");
         let known = KNOWN.iter().find(|(n, _)| *n == self.n).filter(|_| self.how.exact());
-        // A residual that is no number is not less than anything.
+        // A NaN residual is not less than anything.
         let solved = residual < RESIDUAL;
         match known {
             _ if !solved => Err(Wrong::Result(format!("{text}: the residual must be less than {RESIDUAL}"))),
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn refused_order_has_equal_columns() {
-        // 128 is the largest power of two that passes, 256 the first that does not.
+        // 128 is the largest accepted power of two, 256 the first that is refused.
         let mut refused = Linpack::new(Native::Rust, 256);
         refused.generate();
         assert_eq!(refused.a[..256], refused.a[64 * 257..][..256]);

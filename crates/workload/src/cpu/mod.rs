@@ -1,13 +1,13 @@
-//! The processor's benchmarks, as the papers ran them (000, section 4.2): LINPACK, SciMark 2 and Himeno, each in C, Rust
-//! and Java from one definition.
+//! The processor benchmarks of the papers (000, section 4.2): LINPACK, SciMark 2 and Himeno, each in C, Rust and Java
+//! from one definition.
 //!
-//! How the code is executed is a parameter, `--mode`, and it is proven in the process that measures: see
-//! [`native`] for C, [`rust`] for Rust, `java/src/fathom/proof` for a JVM, and [`crate::art`] for Android's runtime. The proof is printed as the mark `mode`; a
-//! proof that contradicts the mode is a failure. Every result is checked before and after the timed iterations, and
-//! what can be checked of each of them is.
+//! How the code is executed is a parameter, `--mode`, and it is proven in the process that measures: see [`native`] for C, [`rust`] for
+//! Rust, `java/src/fathom/proof` for a JVM, and [`crate::art`] for Android's runtime. The proof is printed as the mark `mode`; a proof that
+//! contradicts the mode is a failure. Every result is checked before and after the timed iterations, and each timed iteration as far as
+//! possible.
 //!
-//! The inputs, the order of every operation and the sums are the same in the three languages, so that their results are,
-//! to the last bit; `c-fast` alone is allowed another arithmetic, and is labelled as not comparable.
+//! The inputs, the order of every operation and the sums are the same in the three languages, so that their results are
+//! the same to the last bit; only `c-fast` may use other arithmetic, and is labelled as not comparable.
 
 mod checksum;
 mod himeno;
@@ -30,9 +30,9 @@ use std::path::PathBuf;
 /// Compiled kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Native {
-    /// C at a level of optimisation.
+    /// C at an optimisation level.
     C(Level),
-    /// Rust as this program was compiled.
+    /// Rust, as compiled into this program.
     Rust,
 }
 
@@ -40,7 +40,7 @@ pub enum Native {
 pub const NATIVE_MODES: [&str; 5] = ["c-O0", "c-O2", "c-O3", "c-fast", "rust"];
 
 impl Native {
-    /// The mode of that name.
+    /// Returns the mode of that name.
     pub fn named(mode: &str) -> Option<Self> {
         Some(match mode {
             "c-O0" => Self::C(Level::O0),
@@ -52,7 +52,7 @@ impl Native {
         })
     }
 
-    /// Whether its arithmetic is the one whose bits are known.
+    /// Whether its arithmetic gives the known bits.
     pub fn exact(self) -> bool {
         self != Self::C(Level::Fast)
     }
@@ -185,7 +185,7 @@ fn table(name: &str) -> (&'static str, &'static [Spec]) {
     }
 }
 
-/// What a processor's benchmark is asked for.
+/// The parameters of a processor benchmark.
 #[derive(Debug)]
 struct Parameters {
     name: &'static str,
@@ -193,7 +193,7 @@ struct Parameters {
     kernel: String,
     size: String,
     iterations: u64,
-    /// 0: to be found.
+    /// 0: to be determined.
     inner: u64,
     min_ms: u64,
     java: String,
@@ -235,7 +235,7 @@ impl Parameters {
         if self.kernel == "composite" { scimark::KERNELS.to_vec() } else { vec![&self.kernel] }
     }
 
-    /// The size, which was checked.
+    /// The size, which has been validated.
     fn himeno(&self) -> himeno::Size {
         himeno::SIZES.into_iter().find(|s| s.name == self.size).unwrap_or(himeno::SIZES[1])
     }
@@ -252,7 +252,7 @@ impl Parameters {
     }
 }
 
-/// Runs a processor's benchmark; a `jvm-*` mode becomes a JVM and does not come back, an `art-*` mode runs Android's runtime.
+/// Runs a processor benchmark; a `jvm-*` mode becomes a JVM and does not return, an `art-*` mode runs Android's runtime.
 ///
 /// # Errors
 /// See [`Error`]. A wrong result prints `"verified":false` and is [`Error::Failed`].
@@ -265,7 +265,7 @@ pub fn run(name: &'static str, words: &[String], context: &Context, out: &mut dy
     let loads: Result<Vec<_>, _> = kernels.iter().map(|k| parameters.load(how, k)).collect();
     let mut series = Series::new(&parameters, loads?);
     let measured = series.run(context);
-    // Only now, so that a slow reader of our output cannot disturb what is timed.
+    // Only now, so that a slow reader of our output cannot disturb the timed part.
     mark(out, "mode", &format!("{}{label}: {proof}", parameters.mode))?;
     match measured {
         Ok(by) => {
@@ -292,7 +292,7 @@ fn verified(out: &mut dyn Write, right: bool, by: &str) -> std::io::Result<()> {
     writeln!(out, "{}", json!({"verified": right, "by": by}))
 }
 
-/// The timed iterations of one kernel, or of five that take turns.
+/// The timed iterations of one kernel, or of five in turn.
 struct Series<'a> {
     parameters: &'a Parameters,
     loads: Vec<Box<dyn Load>>,
@@ -307,7 +307,7 @@ impl<'a> Series<'a> {
         Self { parameters, loads, inner: parameters.inner, times: Vec::new(), results: Vec::new() }
     }
 
-    /// Checks, sizes, measures and checks again. Returns what was checked.
+    /// Checks, sizes, measures and checks again. Returns a description of the checks.
     fn run(&mut self, context: &Context) -> Result<String, Error> {
         let mut now = clock::now_ns;
         let before: Result<Vec<_>, _> = self.loads.iter_mut().map(|l| l.check()).collect();
@@ -362,8 +362,8 @@ impl<'a> Series<'a> {
     }
 }
 
-/// The composite is the mean of the five rates. So that it is, as everywhere, work over time, its time is the one in
-/// which all the work would be done at that mean rate.
+/// The composite is the mean of the five rates. For it to be work over time, as everywhere else, its time is the one
+/// that all the work would take at that mean rate.
 fn composite_ns(work: &[f64], times: &[Timed]) -> f64 {
     let rates = work.iter().zip(times).map(|(w, t)| w / t.ns.max(1) as f64);
     work.iter().sum::<f64>() / (rates.sum::<f64>() / work.len() as f64)
@@ -412,7 +412,7 @@ fn in_java(parameters: &Parameters, context: &Context, out: &mut dyn Write) -> R
     jvm::become_jvm(&parameters.java, &parameters.mode, heap, &words, out)
 }
 
-/// Memory that can be had without swapping; everything if the kernel does not tell.
+/// Memory available without swapping; unlimited if the kernel does not report it.
 fn available_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));

@@ -1,8 +1,8 @@
-//! The kernels in C: one table of functions for each level of optimisation, and the proof of the level.
+//! The kernels in C: one table of functions per optimisation level, and the proof of the level.
 //!
-//! The tables come from `c/kernels.c`, which build.rs compiles once a level. A level is believed if the flags that the
-//! compiler wrote into the object say so, and what the object says of itself agrees: whether the preprocessor saw an
-//! optimiser and fast mathematics, and whether `a * b + c` rounds once or twice.
+//! The tables come from `c/kernels.c`, which build.rs compiles once per level. A level is accepted if the flags that
+//! the compiler wrote into the object match it, and the object itself agrees: whether the preprocessor saw an optimiser
+//! and fast mathematics, and whether `a * b + c` rounds once or twice.
 
 use super::himeno::SIZES;
 use crate::Unproven;
@@ -39,7 +39,7 @@ unsafe extern "C" {
 /// Level and recorded flags, in the order of build.rs.
 const RECORDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/levels.rs"));
 
-/// A level of optimisation of the C kernels.
+/// An optimisation level of the C kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     /// `-O0`.
@@ -48,7 +48,7 @@ pub enum Level {
     O2,
     /// `-O3`.
     O3,
-    /// `-O3 -ffast-math`, with contraction: another arithmetic, not comparable with the rest.
+    /// `-O3 -ffast-math`, with contraction: other arithmetic, not comparable with the rest.
     Fast,
 }
 
@@ -74,7 +74,7 @@ impl Level {
         }
     }
 
-    /// What shows that the kernels are of this level, or what contradicts it.
+    /// Returns the evidence that the kernels are of this level.
     ///
     /// # Errors
     /// The contradiction.
@@ -87,7 +87,7 @@ impl Level {
     }
 
     fn judge(self, compiler: &str, flags: &str, flags_used: &CompilerFlags) -> Result<String, Unproven> {
-        // The last level on a command line is the one in force; GCC records none at all for -O0.
+        // The last level on a command line takes effect; GCC records none at all for -O0.
         let last = flags.split(' ').rfind(|f| f.starts_with("-O")).unwrap_or("-O0");
         let (level, fast) = match self {
             Self::O0 => ("-O0", false),
@@ -102,12 +102,12 @@ impl Level {
             if flags_used.contracted { "once" } else { "twice" },
         );
         let holds = last == level && flags_used.optimize == (level != "-O0") && flags_used.fast_math == fast;
-        // Whether fast mathematics does contract is the machine's affair; the others must not.
+        // Whether fast mathematics actually contracts depends on the machine; the others must not.
         if holds && (fast || !flags_used.contracted) { Ok(text) } else { Err(Unproven(text)) }
     }
 
-    /// Steps of Himeno's method on one of the published sizes; returns the last step's gosa. `arrays` holds the fourteen
-    /// arrays, each of a point more each way than the grid.
+    /// Runs steps of Himeno's method on one of the published sizes; returns the last step's gosa. `arrays` holds the
+    /// fourteen arrays, each one point larger in each dimension than the grid.
     pub fn himeno(self, arrays: &mut [f32], grid: [usize; 3], steps: u64) -> f32 {
         let points = grid.iter().map(|n| n + 1).product::<usize>();
         assert!(SIZES.iter().any(|s| s.grid == grid) && arrays.len() == 14 * points, "fourteen arrays of a known size");
@@ -125,7 +125,7 @@ impl Level {
         }
     }
 
-    /// Fourier transform in place of interleaved complex numbers; -1 forward, 1 back.
+    /// Fourier transform in place of interleaved complex numbers; -1 forward, 1 inverse.
     pub fn fft(self, data: &mut [f64], direction: i32) {
         let n = data.len() / 2;
         assert!(n.is_power_of_two() && data.len() == 2 * n, "a power of two");
@@ -133,7 +133,7 @@ impl Level {
         unsafe { (self.table().fft)(data.as_mut_ptr(), n as i64, direction) }
     }
 
-    /// Transforms forward and back, `pairs` times.
+    /// Transforms forward and inverse, `pairs` times.
     pub fn fft_pairs(self, data: &mut [f64], pairs: u64) {
         let n = data.len() / 2;
         assert!(n.is_power_of_two() && data.len() == 2 * n, "a power of two");
@@ -154,7 +154,7 @@ impl Level {
         unsafe { (self.table().montecarlo)(seed, samples as i64) as u64 }
     }
 
-    /// `y = A x`, `times` over.
+    /// Computes `y = A x`, `times` times.
     pub fn sparse(self, y: &mut [f64], values: &[f64], rows: &[i32], columns: &[i32], x: &[f64], times: u64) {
         let inside = |i: &i32| usize::try_from(*i).is_ok_and(|i| i < x.len());
         assert!(rows.len() == y.len() + 1 && columns.len() == values.len() && columns.iter().all(inside), "a matrix");
@@ -174,7 +174,7 @@ impl Level {
         }
     }
 
-    /// Factors a copy of `a` into `factors`, `times` over; false if it is singular.
+    /// Factors a copy of `a` into `factors`, `times` times; false if it is singular.
     pub fn lu(self, a: &[f64], factors: &mut [f64], pivot: &mut [i32], times: u64) -> bool {
         let n = pivot.len();
         assert!(a.len() == n * n && factors.len() == n * n, "two squares");
@@ -183,7 +183,7 @@ impl Level {
     }
 }
 
-/// What an object says of itself.
+/// Properties of an object, as the object itself reports them.
 #[derive(Debug, Clone, Copy)]
 struct CompilerFlags {
     optimize: bool,
@@ -217,7 +217,7 @@ mod tests {
     fn contradicting_flags_macros_and_arithmetic_are_detected() {
         let plain = CompilerFlags { optimize: true, fast_math: false, contracted: false };
         assert!(Level::O2.judge("c", "-O2", &plain).is_ok());
-        // The compiler obeys the last level, -O3 after -O2; a wrapper may add it.
+        // The compiler uses the last level, -O3 after -O2; a wrapper may add it.
         assert!(Level::O2.judge("c", "-O2 -O3", &plain).is_err());
         assert!(Level::O0.judge("c", "-mtune=generic", &plain).is_err());
         assert!(Level::O0.judge("c", "-mtune=generic", &CompilerFlags { optimize: false, ..plain }).is_ok());

@@ -1,15 +1,15 @@
 //! SciMark 2 (R. Pozo, B. Miller, NIST): five kernels in double precision, with the published sizes, generator, seed and
 //! counts of operations. The composite is the arithmetic mean of their five rates.
 //!
-//! Two things to know about the published counts, which are kept so that scores compare with everybody's: a Fourier
-//! transform forward and back counts as one, and LU's count leaves out its copy of the matrix, though its time has it.
+//! Two peculiarities of the published counts are kept so that scores are comparable with published ones: a Fourier
+//! transform forward and back counts as one, and LU's count omits its copy of the matrix, though its time includes it.
 
 use super::Native;
 use super::checksum::checksum;
 use super::rust::scimark::Random;
 use super::series::{Load, Timed, Wrong, time};
 
-/// The published seed, of every kernel by itself.
+/// The published seed, used by every kernel separately.
 pub const SEED: i32 = 101_010;
 
 /// The kernels, in the published order.
@@ -20,8 +20,8 @@ const SOR_STEPS: u64 = 10;
 const SAMPLES: u64 = 100_000;
 const OMEGA: f64 = 1.25;
 
-/// The published sizes: Fourier transform, grid, rows and values of the sparse matrix, LU; and what every faithful
-/// build gives for them, in the order of the kernels.
+/// The published sizes: Fourier transform, grid, rows and values of the sparse matrix, LU; and the results that every
+/// faithful build gives for them, in the order of the kernels.
 pub const SIZES: [(&str, [usize; 5], [u64; 5]); 3] = [
     (
         "tiny",
@@ -40,7 +40,7 @@ pub const SIZES: [(&str, [usize; 5], [u64; 5]); 3] = [
     ),
 ];
 
-/// A kernel of the five on data of a named size.
+/// Creates one of the five kernels with data of a named size.
 pub fn load(how: Native, kernel: &str, size: &str) -> Box<dyn Load> {
     let (_, [fft, grid, rows, values, lu], known) = SIZES.into_iter().find(|s| s.0 == size).unwrap_or(SIZES[1]);
     let mut random = Random::new(SEED);
@@ -62,7 +62,7 @@ pub fn load(how: Native, kernel: &str, size: &str) -> Box<dyn Load> {
     }
 }
 
-/// The text if `sum` is `known`, or need not be since the arithmetic is another; else what is wrong.
+/// Returns the text if `sum` is `known`, or need not be since the arithmetic differs; otherwise the error.
 fn compare(how: Native, text: &str, sum: u64, known: u64) -> Result<String, Wrong> {
     let found = format!("{text}, checksum {sum:016x}");
     match sum == known || !how.exact() {
@@ -108,7 +108,7 @@ impl Load for Fft {
         self.how.fft(&mut data, 1);
         let off = difference(&data, &self.first);
         let text = format!("fft: forward and back off by {off:.1e}");
-        // Also false for what is no number.
+        // Also false for NaN.
         if off < 1e-10 { compare(self.how, &text, sum, self.known) } else { Err(Wrong::Result(text)) }
     }
 
@@ -153,7 +153,7 @@ impl Load for Sor {
     }
 
     fn left(&mut self) -> Result<String, Wrong> {
-        // Each step is a weighted mean with one negative weight; what converges stays within its border's values.
+        // Each step is a weighted mean with one negative weight; a converging grid stays within its border's values.
         let inside = self.data.iter().all(|v| (-1.0..=2.0).contains(v));
         let text = format!("sor: checksum {:016x} after {} steps", checksum(&self.data), self.steps);
         if inside { Ok(text) } else { Err(Wrong::Result(format!("{text}: values outside the border's"))) }
@@ -173,7 +173,7 @@ impl Load for MonteCarlo {
 
     fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
         let (within, timed) = time(clock, || self.how.montecarlo(SEED, inner));
-        // The seed is the same each time, so the count is.
+        // The seed is the same each time, and so must be the count.
         match self.last.replace((inner, within)) {
             Some((samples, before)) if samples == inner && before != within => Err(Wrong::Unrepeatable {
                 what: format!("montecarlo: {within} points within"),
@@ -187,7 +187,7 @@ impl Load for MonteCarlo {
         let within = self.how.montecarlo(SEED, SAMPLES);
         let pi = 4.0 * within as f64 / SAMPLES as f64;
         let text = format!("montecarlo: pi {pi:.5}, {within} of {SAMPLES} points within");
-        // A point on the border may fall to either side in another arithmetic.
+        // With other arithmetic a point on the border may fall to either side.
         let right = if self.how.exact() { within == self.known } else { within.abs_diff(self.known) <= 2 };
         if right { Ok(text) } else { Err(Wrong::Unexpected { found: text, known: self.known.to_string() }) }
     }
@@ -196,7 +196,7 @@ impl Load for MonteCarlo {
         let (samples, within) = self.last.ok_or(Wrong::NothingRun("montecarlo"))?;
         let pi = 4.0 * within as f64 / samples as f64;
         let text = format!("montecarlo: pi {pi:.6} of {samples} points");
-        // Five standard deviations of the mean of four times a coin of chance pi / 4.
+        // Five standard deviations of the mean of four times a coin with probability pi / 4.
         let bound = 5.0 * 1.6422 / (samples as f64).sqrt();
         if (pi - std::f64::consts::PI).abs() < bound { Ok(text) } else { Err(Wrong::Result(text)) }
     }
@@ -213,7 +213,7 @@ struct Sparse {
 }
 
 impl Sparse {
-    /// The published pattern: every row has the same number of values, spread from its beginning to its diagonal.
+    /// The published pattern: every row has the same number of values, spread from its start to its diagonal.
     fn new(how: Native, known: u64, n: usize, values: usize, random: &mut Random) -> Self {
         let in_row = values / n;
         let x = random.vector(n);
@@ -265,7 +265,7 @@ impl Lu {
         self.how.lu(&self.a, &mut self.factors, &mut self.pivot, times)
     }
 
-    /// Largest |A x - b| of the x that the factors give, over n, for b all ones.
+    /// Largest |A x - b| for the x computed from the factors, divided by n, for b all ones.
     fn residual(&self) -> f64 {
         let n = self.pivot.len();
         let mut x = vec![1.0; n];

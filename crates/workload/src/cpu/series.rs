@@ -1,41 +1,41 @@
-//! A series of timed iterations of one kernel: how many units each does, and when it began and how long it took.
+//! A series of timed iterations of one kernel: how many units each does, when it began and how long it took.
 //!
-//! The clock is read right before a piece of work and right after it, and nothing else happens in between: two readings
-//! a piece are all that the harness adds to what it measures. Checks, fresh inputs and output lie outside.
+//! The clock is read right before a piece of work and right after it, and nothing else happens in between: two clock
+//! readings per piece are all that the harness adds to the measurement. Checks, fresh inputs and output lie outside.
 
 use crate::{Error, uninterrupted};
 use model::Context;
 
-/// What one iteration must last at least, if its size is not given: well above the clock's resolution (a nanosecond
-/// step, some 20 ns a reading) and the scheduler's tick.
+/// The minimum duration of an iteration whose size is not given: well above the clock's resolution (a nanosecond step,
+/// some 20 ns a reading) and the scheduler's tick.
 pub const DEFAULT_MIN_MS: &str = "10";
 
-/// How often a size must last long enough before it is taken: code that is still being compiled gets faster.
+/// How often a size must last long enough before it is accepted: code that is still being compiled gets faster.
 const CONFIRMATIONS: u32 = 3;
 
-/// A count beyond this is no sensible size of anything.
+/// A count beyond this is not a sensible size.
 pub const MOST: u64 = 1 << 40;
 
-/// What a kernel computed is wrong.
+/// Why a kernel's result is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
-    /// The result is outside the bound of what is right; the text has what was found.
+    /// The result is outside the allowed bound; the text has the result.
     #[error("wrong result: {0}")]
     Result(String),
-    /// The result is not the known one of this size.
+    /// The result is not the known one for this size.
     #[error("wrong result: {found}, expected {known}")]
     Unexpected {
-        /// What was checked, with its numbers.
+        /// A description of the check, with its numbers.
         found: String,
-        /// What the last of them must be.
+        /// The expected value of the last of them.
         known: String,
     },
-    /// The same input gave another result than before.
+    /// The same input gave a different result than before.
     #[error("{what} differs from {before}, the result of an earlier run on the same input")]
     Unrepeatable {
         /// The result.
         what: String,
-        /// The one before.
+        /// The earlier one.
         before: String,
     },
     /// A factorisation ended early.
@@ -52,31 +52,32 @@ impl From<Wrong> for Error {
     }
 }
 
-/// A kernel on its data.
+/// A kernel with its data.
 pub trait Load {
-    /// Floating-point operations in one unit, as the benchmark's definition counts them.
+    /// Floating-point operations per unit, as counted by the benchmark's definition.
     fn flop(&self) -> f64;
 
     /// Does `inner` units and times them with [`time`]. A wrong result is an error.
     fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong>;
 
-    /// Checks the compiled kernel against what is known of it, on fresh data. Says what was checked, with its numbers.
+    /// Checks the compiled kernel against known results, on fresh data. Returns a description of the check, with its
+    /// numbers.
     fn check(&mut self) -> Result<String, Wrong>;
 
-    /// Checks what the timed runs left behind, and says what it is.
+    /// Checks the data left by the timed runs, and returns a description of it.
     fn left(&mut self) -> Result<String, Wrong>;
 }
 
 /// One iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timed {
-    /// Its begin, CLOCK_BOOTTIME in ns.
+    /// Its start, CLOCK_BOOTTIME in ns.
     pub start_ns: u64,
-    /// How long its work took, ns.
+    /// The duration of its work, ns.
     pub ns: u64,
 }
 
-/// Times one piece of work: two readings of the clock around it.
+/// Times one piece of work, with a clock reading before and after it.
 pub fn time<T>(clock: &mut dyn FnMut() -> u64, work: impl FnOnce() -> T) -> (T, Timed) {
     let start_ns = clock();
     let result = work();
@@ -84,8 +85,8 @@ pub fn time<T>(clock: &mut dyn FnMut() -> u64, work: impl FnOnce() -> T) -> (T, 
     (result, Timed { start_ns, ns: end_ns.saturating_sub(start_ns) })
 }
 
-/// How many of its own units a kernel does in one unit of all of them: for several, enough for a million operations, so
-/// that one number sizes kernels whose units are a point and a matrix.
+/// How many of its own units each kernel does per common unit: with several kernels, enough for a million operations,
+/// so that one number sizes kernels whose units are as different as a point and a matrix.
 pub fn shares(loads: &[Box<dyn Load>]) -> Vec<u64> {
     match loads {
         [_] => vec![1],
@@ -93,8 +94,8 @@ pub fn shares(loads: &[Box<dyn Load>]) -> Vec<u64> {
     }
 }
 
-/// Finds how many units last `min_ns` in every kernel: doubled until they do, three times over. These runs count for
-/// nothing else.
+/// Finds how many units last `min_ns` in every kernel: doubled until they do, three times in a row. These runs are not
+/// used for anything else.
 pub fn size(
     loads: &mut [Box<dyn Load>],
     min_ns: u64,
@@ -126,7 +127,7 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::rc::Rc;
 
-    /// A load whose unit takes so many ticks of a clock that ticks when it works.
+    /// A load whose unit takes a fixed number of ticks of a clock that only advances with its work.
     struct Fake {
         unit: u64,
         flop: f64,
@@ -150,7 +151,7 @@ mod tests {
         }
     }
 
-    /// Sizes loads given as ticks and operations of a unit.
+    /// Sizes loads given as ticks and operations per unit.
     fn sized(units: &[(u64, f64)], min_ns: u64) -> (u64, Vec<u64>) {
         let (now, runs) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())));
         let fake = |(unit, flop): &(u64, f64)| -> Box<dyn Load> {
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn one_inner_count_sizes_several_kernels() {
-        // A unit of all is a million operations of each, or one unit of what has more.
+        // A common unit is a million operations of each, or one unit of a kernel that has more.
         assert_eq!(sized(&[(1, 4.0), (100, 7e8)], 150), (2, vec![250_000, 1, 500_000, 2, 500_000, 2, 500_000, 2]));
     }
 

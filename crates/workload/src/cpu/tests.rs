@@ -1,4 +1,4 @@
-//! Compiled kernels against known results and against each other.
+//! Checks compiled kernels against known results and against each other.
 
 use super::*;
 use scimark::KERNELS;
@@ -13,7 +13,7 @@ fn exact() -> impl Iterator<Item = Native> {
 
 #[test]
 fn himeno_has_published_residuals() {
-    // After 3 and after 40 steps, as they were measured of other compilers, processors and languages.
+    // After 3 and after 40 steps, as measured with other compilers, processors and languages.
     for (size, steps, known) in [(0, 3, "6.227474e-3"), (1, 3, "3.288628e-3"), (1, 40, "2.616851e-3")] {
         for how in exact() {
             let gosa = himeno::Himeno::new(how, himeno::SIZES[size]).unwrap().gosa(steps);
@@ -34,9 +34,9 @@ fn linpack_solution_is_bit_identical_everywhere() {
             linpack::Linpack::new(how, n).check().unwrap();
         }
     }
-    // The published residual of the order 100.
+    // The published residual for order 100.
     assert!(linpack::Linpack::new(Native::Rust, 100).check().unwrap().contains("residual 1.671,"));
-    // An order of which nothing is known is checked by its residual, and has the same bits all the same.
+    // An order without known results is checked by its residual, and still has the same bits.
     let others: Vec<String> = exact().map(|how| linpack::Linpack::new(how, 333).check().unwrap()).collect();
     assert!(others.windows(2).all(|w| w[0] == w[1]), "{others:?}");
 }
@@ -79,7 +79,7 @@ fn clock_is_read_twice_per_kernel_only() {
     for kernel in KERNELS {
         scimark::load(Native::Rust, kernel, "tiny").run(1000, &mut clock).unwrap();
     }
-    // LINPACK makes a new matrix for each solution, outside the time.
+    // LINPACK makes a new matrix for each solution, outside the measured time.
     linpack::Linpack::new(Native::Rust, 100).run(3, &mut clock).unwrap();
     assert_eq!(readings, 2 + 2 * 5 + 2 * 3);
 }

@@ -1,8 +1,8 @@
-//! The client: threads with connections, each taking the next request of the schedule when a connection is free.
+//! The client: threads with connections, each of which takes the next request of the schedule when it is free.
 //!
-//! A thread with one connection blocks in its socket: two system calls a transaction. One with several asks epoll which
-//! are ready; edges are enough, since every step goes on until the socket would block, so that nothing is ever registered
-//! twice. Measured against wrk in experiments/peers/http.toml.
+//! A thread with one connection blocks in its socket: two system calls per transaction. A thread with several uses epoll
+//! to find those that are ready; edge-triggered events are enough, since every step continues until the socket would
+//! block, so that nothing is ever registered twice. Measured against wrk in experiments/peers/http.toml.
 
 use super::connection::{Connection, Plan, Step, TICK};
 use super::failure::ClientError;
@@ -19,33 +19,33 @@ use std::num::NonZeroU64;
 use std::sync::Barrier;
 use std::time::Duration;
 
-/// What a run saw.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// From the intended (open loop) or real (closed loop) time of sending until the response was whole, ns.
+    /// From the intended (open loop) or actual (closed loop) time of sending until the response was complete, ns.
     pub latency: Histogram<u64>,
-    /// How late the client itself sent what it had been waiting to send, ns; empty in the closed loop.
+    /// How late the client itself sent requests that were due, ns; empty in the closed loop.
     pub late: Histogram<u64>,
-    /// Bytes received, heads included.
+    /// Bytes received, including heads.
     pub received: u64,
-    /// Connections opened in place of ones that the server closed.
+    /// Connections opened to replace those that the server closed.
     pub reopened: u64,
-    /// When the last response was whole.
+    /// When the last response was complete.
     pub end_ns: u64,
 }
 
 impl Outcome {
     fn new() -> Result<Self, ClientError> {
-        // Three significant digits: at most 0.1 % off. It grows as it must.
+        // Three significant digits: at most 0.1 % off. It grows as needed.
         let histogram = || Histogram::new(3);
         Ok(Self { latency: histogram()?, late: histogram()?, received: 0, reopened: 0, end_ns: 0 })
     }
 }
 
-/// Runs `schedule` over `connections` connections of `threads` threads.
+/// Runs `schedule` on `connections` connections in `threads` threads.
 ///
 /// # Errors
-/// The client itself could not work (threads, descriptors). What the server did is in the schedule's counts.
+/// The client itself failed (threads, descriptors). Failures of the server are in the schedule's counts.
 pub fn run(
     plan: &Plan,
     schedule: &Schedule,
@@ -81,11 +81,11 @@ struct Worker<'a> {
     schedule: &'a Schedule,
     connections: Vec<Connection>,
     free: VecDeque<usize>,
-    /// Whether a request is under way on each.
+    /// Whether a request is in flight on each.
     busy: Vec<bool>,
     /// The request taken and not yet due, and whether it was waited for.
     next: Option<(u64, bool)>,
-    /// Whether the schedule has no more.
+    /// Whether the schedule is exhausted.
     over: bool,
     epoll: OwnedFd,
     seen: Outcome,
@@ -110,7 +110,7 @@ impl<'a> Worker<'a> {
     fn run(mut self, barrier: &Barrier, context: &Context) -> Result<Outcome, ClientError> {
         // Without this the kernel may wake us 50 us late, to save power.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        // Connections are made before the clock starts, unless making them is part of each transaction.
+        // Connections are opened before the clock starts, unless opening them is part of each transaction.
         if self.plan.keep_alive {
             for at in 0..self.connections.len() {
                 match self.connections[at].open(self.plan, true) {
@@ -143,7 +143,7 @@ impl<'a> Worker<'a> {
             self.wait(&mut ready)?;
             for event in ready.drain(..) {
                 let at = event.data.u64() as usize;
-                // A connection without a request misses its server's end: the next request will find out.
+                // A connection without a request does not notice that the server closed it: the next request will.
                 if self.busy[at] {
                     let step = self.connections[at].advance(self.plan);
                     self.account(at, step)?;
@@ -152,7 +152,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Sends what is due on what is free.
+    /// Sends due requests on free connections.
     fn send(&mut self, mut now: u64) -> Result<(), ClientError> {
         while let Some(&at) = self.free.front() {
             if self.next.is_none() && !self.over {
@@ -161,7 +161,7 @@ impl<'a> Worker<'a> {
             }
             let Some((due, waited)) = self.next else { return Ok(()) };
             if due > now {
-                // The end of the run does not wait for what is due in a minute.
+                // The end of the run does not wait for a request that is due in a minute.
                 if self.schedule.stopped() {
                     (self.next, self.over) = (None, true);
                 } else {
@@ -179,7 +179,7 @@ impl<'a> Worker<'a> {
             let step = self.connections[at].begin(self.plan, begun, now);
             self.account(at, step)?;
             now = clock::now_ns();
-            // One blocking exchange at a time; what may be asked in between is asked by the caller.
+            // One blocking exchange at a time; the caller checks for an end in between.
             if self.plan.blocking {
                 return Ok(());
             }
@@ -215,16 +215,16 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Waits until something is ready, due, or worth a look.
+    /// Waits until a connection is ready, a request is due, or it is time for a check.
     fn wait(&mut self, ready: &mut Vec<Event>) -> Result<(), ClientError> {
         let most = TICK.as_nanos() as u64;
-        // Only where a connection is free does a due time wake us.
+        // A due time wakes us only if a connection is free.
         let ns = match self.next.filter(|_| !self.free.is_empty()) {
             Some((due, _)) => due.saturating_sub(clock::now_ns()).min(most),
             None => most,
         };
         if self.plan.blocking {
-            // There is one connection. Under way: it is asked again, and waits in its socket.
+            // There is one connection. If it is busy, it is tried again, and waits in its socket.
             if self.free.is_empty() {
                 let step = self.connections[0].advance(self.plan);
                 self.account(0, step)?;
@@ -233,7 +233,7 @@ impl<'a> Worker<'a> {
             }
             return Ok(());
         }
-        // epoll's own limit is in milliseconds on older kernels.
+        // epoll's own timeout is in milliseconds on older kernels.
         if ns < most {
             let limit = Timespec { tv_sec: 0, tv_nsec: ns as _ };
             let mut fds = [PollFd::new(&self.epoll, PollFlags::IN)];
@@ -266,7 +266,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// A histogram that grows takes every value; it refuses only when there is no memory to grow.
+/// A histogram that can grow accepts every value; it fails only without memory to grow.
 fn record(histogram: &mut Histogram<u64>, ns: u64) {
     if histogram.record(ns).is_err() {
         histogram.saturating_record(ns);

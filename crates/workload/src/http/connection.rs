@@ -1,7 +1,7 @@
-//! One connection of the client: at most one request under way, its response checked byte for byte.
+//! One connection of the client: at most one request in flight, its response checked byte for byte.
 //!
-//! Written without waiting: every step goes on until the socket would block and says so. On a socket that blocks (a thread
-//! with a single connection saves the call that asks what is ready) "would block" is the socket's own time limit.
+//! Never waits: every step continues until the socket would block, and reports that. With a blocking socket (a thread with
+//! a single connection saves the call that finds ready ones) "would block" is the socket's own timeout.
 
 use super::failure::{Failure, Step as At};
 use super::response::{Malformed, Response};
@@ -11,38 +11,38 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How long a blocking socket waits before it lets us look at time limits and at Ctrl-C.
+/// How long a blocking socket waits before timeouts and Ctrl-C are checked.
 pub const TICK: Duration = Duration::from_millis(100);
-/// Longest body that is kept to compare the others with.
+/// Longest body that is kept for comparison with later ones.
 const LONGEST_BODY: usize = 64 << 20;
-/// Bytes asked of the kernel at once.
+/// Bytes per read.
 const READ: usize = 64 << 10;
 
-/// What every connection does the same.
+/// State common to all connections.
 #[derive(Debug)]
 pub struct Plan {
     /// The server.
     pub address: SocketAddr,
-    /// What is sent.
+    /// The request.
     pub request: Vec<u8>,
     /// Whether a connection serves more than one request.
     pub keep_alive: bool,
     /// The status that every response must have.
     pub status: u16,
-    /// The body that every response must have; none accepts any (and keeps it).
+    /// The body that every response must have; `None` accepts any (and keeps it).
     pub body: Option<Vec<u8>>,
-    /// A response that is not whole by then is an error, ns.
+    /// A response that is not complete by then is an error, ns.
     pub timeout_ns: u64,
     /// Whether sockets block, for at most [`TICK`].
     pub blocking: bool,
 }
 
-/// How far a request is.
+/// The progress of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     /// It waits for the network.
     Waiting,
-    /// Its response is whole and right.
+    /// Its response is complete and correct.
     Done,
     /// It failed.
     Failed(Failure),
@@ -52,13 +52,13 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Connection {
     socket: Option<OwnedFd>,
-    /// Whether the socket was made since the caller last asked.
+    /// Whether the socket was created since the caller last asked.
     fresh: bool,
-    /// Responses that came over this socket.
+    /// Responses received over this socket.
     served: u64,
     sent: usize,
     response: Response,
-    /// Bytes read and not yet taken by the response.
+    /// Bytes read and not yet consumed by the response.
     waiting: Vec<u8>,
     /// Bytes of this response, head and body.
     answered: u64,
@@ -66,18 +66,18 @@ pub struct Connection {
     body_length: usize,
     wrong: bool,
     scratch: Vec<u8>,
-    /// When the request under way is too late.
+    /// The deadline of the current request.
     pub deadline_ns: u64,
-    /// When the request under way began, for its latency.
+    /// When the current request began, for its latency.
     pub begun_ns: u64,
     /// Bytes received in all.
     pub received: u64,
-    /// Connections opened in place of ones that the server had closed.
+    /// Connections opened to replace those that the server had closed.
     pub reopened: u64,
 }
 
 impl Connection {
-    /// None yet.
+    /// Creates a closed connection.
     pub fn new() -> Self {
         Self {
             socket: None,
@@ -98,17 +98,18 @@ impl Connection {
         }
     }
 
-    /// The socket, if it was opened since the last call: whoever asks what is ready must know it.
+    /// Returns the socket if it was opened since the last call, for registration with epoll.
     pub fn take_fresh(&mut self) -> Option<&OwnedFd> {
         std::mem::take(&mut self.fresh).then_some(self.socket.as_ref()).flatten()
     }
 
-    /// The body of the last response, where none was expected.
+    /// The body of the last response, if none was expected.
     pub fn into_body(self) -> Vec<u8> {
         self.body
     }
 
-    /// Opens it. `ahead` of the first request its connection is awaited; as part of one, its request goes out with it.
+    /// Opens it. `ahead` of the first request the connection is awaited; as part of a request, the request is sent
+    /// along with it.
     ///
     /// # Errors
     /// [`Failure::System`].
@@ -126,7 +127,7 @@ impl Connection {
         match rustix::net::connect(&socket, &plan.address) {
             Ok(()) => {}
             Err(Errno::INPROGRESS | Errno::AGAIN) if ahead => return Err(describe(Errno::TIMEDOUT)),
-            // Not yet there: the first send says whether it will be.
+            // Not connected yet: the first send shows whether it will be.
             Err(Errno::INPROGRESS | Errno::AGAIN | Errno::INTR) => {}
             Err(e) => return Err(describe(e)),
         }
@@ -159,7 +160,7 @@ impl Connection {
         self.body.clear();
     }
 
-    /// Goes on as far as the network lets it.
+    /// Continues as far as the network allows.
     pub fn advance(&mut self, plan: &Plan) -> Step {
         match self.exchange(plan) {
             Ok(false) => Step::Waiting,
@@ -175,8 +176,8 @@ impl Connection {
             }
             Err(Broken { why, by_peer }) => {
                 self.socket = None;
-                // A server may close a connection that it has kept for long enough just when we send. The request was not
-                // answered, so it is sent once more, over a new connection; its time goes on.
+                // A server may close a long-kept connection just when we send. The request was not answered, so it is
+                // sent once more, over a new connection; its time continues.
                 if by_peer && self.served > 0 && self.answered == 0 {
                     self.reopened += 1;
                     self.restart();
@@ -190,13 +191,13 @@ impl Connection {
         }
     }
 
-    /// The request under way is too late.
+    /// The current request has timed out.
     pub fn give_up(&mut self, plan: &Plan) -> Failure {
         self.socket = None;
         Failure::Late { address: plan.address, timeout_ms: plan.timeout_ns / 1_000_000, received: self.answered }
     }
 
-    /// Sends and receives; whether the response is whole.
+    /// Sends and receives; returns whether the response is complete.
     fn exchange(&mut self, plan: &Plan) -> Result<bool, Broken> {
         let Some(socket) = &self.socket else {
             let why = Failure::System { at: At::Send, address: plan.address, errno: Errno::NOTCONN };
@@ -213,12 +214,12 @@ impl Connection {
             match rustix::net::send(socket, &plan.request[self.sent..], SendFlags::NOSIGNAL) {
                 Ok(n) => self.sent += n,
                 Err(Errno::INTR) => {}
-                // A blocking socket whose connection is not there yet says ALREADY or NOTCONN.
+                // A blocking socket that is not connected yet returns ALREADY or NOTCONN.
                 Err(Errno::AGAIN | Errno::INPROGRESS | Errno::ALREADY) => return Ok(false),
                 Err(e) => return Err(broken(At::Send, e)),
             }
         }
-        // The answer is not there yet; to ask for it would cost a call.
+        // The response cannot be there yet; checking would cost a call.
         if sending && !plan.blocking {
             return Ok(false);
         }
@@ -244,7 +245,7 @@ impl Connection {
                 }
                 *length += piece.len();
             };
-            // The usual case: all of it came at once and nothing has to be kept.
+            // The usual case: everything arrived at once and nothing has to be kept.
             if self.waiting.is_empty() {
                 let taken = self.response.take(&self.scratch[..n], &mut piece).map_err(|why| malformed(why, false))?;
                 self.waiting.extend_from_slice(&self.scratch[taken..n]);
@@ -279,6 +280,6 @@ impl Connection {
 
 struct Broken {
     why: Failure,
-    /// The other end closed the connection, as it may between requests.
+    /// The peer closed the connection, as it may between requests.
     by_peer: bool,
 }

@@ -1,17 +1,17 @@
-//! Why a request of the client failed, and what can be done about it.
+//! Why a request of the client failed, and the remedy.
 
 use super::response::Malformed;
 use rustix::io::Errno;
 use std::net::SocketAddr;
 
-/// What was tried on a socket.
+/// An operation on a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// To connect.
+    /// Connecting.
     Connect,
-    /// To send the request.
+    /// Sending the request.
     Send,
-    /// To receive the response.
+    /// Receiving the response.
     Receive,
 }
 
@@ -28,40 +28,40 @@ impl std::fmt::Display for Step {
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The kernel's answer.
+    /// An error of the kernel.
     #[error("cannot {at} {address}: {}{}", std::io::Error::from(*errno), advice(*address, *errno))]
     System {
-        /// What was tried.
+        /// The operation that failed.
         at: Step,
         /// The server.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The error number.
         errno: Errno,
     },
-    /// What came is no response.
+    /// The received bytes are not a response.
     #[error("{address}: {why}")]
     Malformed {
         /// The server.
         address: SocketAddr,
-        /// Why not.
+        /// The reason.
         why: Malformed,
     },
-    /// The response has another status than the expected one.
+    /// The response has an unexpected status.
     #[error("{address} answered with status {found} instead of {expected} (--status)")]
     Status {
         /// The server.
         address: SocketAddr,
-        /// The status that came.
+        /// The received status.
         found: u16,
-        /// The one that must come.
+        /// The expected status.
         expected: u16,
     },
-    /// The body is not the first response's.
+    /// The body differs from that of the first response.
     #[error("{address} answered with a different body ({found} bytes) than at first ({expected} bytes)")]
     Body {
         /// The server.
         address: SocketAddr,
-        /// Bytes that came.
+        /// Bytes received.
         found: usize,
         /// Bytes of the first body.
         expected: usize,
@@ -74,7 +74,7 @@ pub enum Failure {
         /// The largest that is kept.
         most: usize,
     },
-    /// No whole response in time.
+    /// No complete response in time.
     #[error(
         "no complete response from {address} within {timeout_ms} ms ({received} bytes received); --timeout-ms sets the limit"
     )]
@@ -83,12 +83,12 @@ pub enum Failure {
         address: SocketAddr,
         /// The limit.
         timeout_ms: u64,
-        /// Bytes that had come.
+        /// Bytes received so far.
         received: u64,
     },
 }
 
-/// What can be done about an error of the system.
+/// The remedy for an error of the system.
 fn advice(address: SocketAddr, errno: Errno) -> String {
     match errno {
         Errno::CONNREFUSED => {
@@ -102,7 +102,7 @@ fn advice(address: SocketAddr, errno: Errno) -> String {
     }
 }
 
-/// Why the client itself could not work; what the server did is a [`Failure`].
+/// Why the client itself failed; failures of the server are a [`Failure`].
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// A histogram could not be made.

@@ -1,11 +1,12 @@
-//! HTTP transactions: how often a second a byte can be fetched from a Web server (paper 000, section 4.3).
+//! HTTP transactions: how many times per second one byte can be fetched from a Web server (paper 000, section 4.3).
 //!
 //! In the **closed loop** each of n connections sends its next request when the last was answered: the most that client,
-//! network and server do together. In the **open loop** (`--rate`) requests are due at a constant rate, and a latency
-//! counts from when its request was due (see [`schedule`]). Latencies go into an HdrHistogram of three digits.
+//! network and server together can do. In the **open loop** (`--rate`) requests are due at a constant rate, and a
+//! latency counts from when its request was due (see [`schedule`]). Latencies go into an HdrHistogram of three digits.
 //!
-//! Every response is checked: status and each byte of the body, which must be the first response's. `--self` serves from
-//! a thread of this process, so that a device can be measured alone; then client and server share its cores.
+//! Every response is checked: status and each byte of the body, which must be the same as in the first response.
+//! `--self` serves from a thread of this process, so that a device can be measured alone; then client and server share
+//! its cores.
 
 mod client;
 mod connection;
@@ -52,9 +53,9 @@ const SPECS: &[Spec] = &[
     Spec { name: "max-errors", default: "0", help: "number of errors to tolerate; one more fails the run" },
 ];
 
-/// A size that no iteration reaches: doubling ends here.
+/// A size that no iteration reaches, where doubling ends.
 const LARGEST_INNER: u64 = 1 << 24;
-/// Most connections: their descriptors fit any usual limit's raise, and their buffers 256 MiB.
+/// Most connections: any usual limit of descriptors can be raised to this, and their buffers take 256 MiB.
 const CONNECTIONS: usize = 4096;
 
 #[derive(Debug)]
@@ -142,7 +143,7 @@ impl Parameters {
 /// Runs the workload with `words` as its options and writes its lines to `out` at its end.
 ///
 /// # Errors
-/// See [`Error`]; a response that is wrong, missing or late beyond `--max-errors` is one.
+/// See [`Error`]; wrong, missing or late responses beyond `--max-errors` are one.
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     let parameters = Parameters::parse(words)?;
     if let Some(url) = &parameters.url {
@@ -173,7 +174,7 @@ fn measure(p: &Parameters, url: &Url, target: &str, context: &Context, out: &mut
         blocking: true,
     };
     plan.body = Some(first_body(&plan, p)?);
-    // With a connection a thread, each waits in its own socket.
+    // With one connection per thread, each thread waits in its own socket.
     plan.blocking = p.connections == p.threads;
     let inner = size_iteration(p, &plan, context)?;
     let schedule = Schedule::new(p.rate, p.until(inner), inner, p.max_errors);
@@ -197,7 +198,7 @@ fn measure(p: &Parameters, url: &Url, target: &str, context: &Context, out: &mut
     let alive = if p.keep_alive { "kept alive" } else { "a new one for each request" };
     let wait = if plan.blocking { "blocking" } else { "epoll" };
     let mode = format!("{loops}; {} connections, {alive}; {} threads of the client, {wait}", p.connections, p.threads);
-    // Whom it was measured against: results against two servers are not compared.
+    // The server measured against: results against two different servers are not compared.
     let peer = p.url.as_ref().map_or_else(|| target.to_string(), |_| plan.address.to_string());
     for (name, text) in [("target", target.to_string()), ("peer", peer), ("mode", mode), ("inner", inner.to_string())] {
         writeln!(lines, "{}", serde_json::json!({"mark": name, "text": text}))?;
@@ -207,7 +208,7 @@ fn measure(p: &Parameters, url: &Url, target: &str, context: &Context, out: &mut
     }
     write_samples(&mut lines, &schedule, &seen, inner, (done, errors))?;
     writeln!(lines, "{}", serde_json::json!({"verified": true, "by": by}))?;
-    // Only now, so that a slow reader of our output cannot disturb what is timed.
+    // Only now, so that a slow reader of our output cannot disturb the timed part.
     out.write_all(&lines)?;
     out.flush()?;
     Ok(())
@@ -241,7 +242,8 @@ fn write_samples(
     Ok(())
 }
 
-/// The usual percentiles, but none that fewer than one value lies beyond: that would be the maximum under another name.
+/// The usual percentiles, except those with less than one value beyond them: that would be the maximum under another
+/// name.
 fn percentiles(lines: &mut dyn Write, name: &str, time_ns: u64, seen: &Histogram<u64>) -> Result<(), Error> {
     if seen.is_empty() {
         return Ok(());
@@ -255,7 +257,7 @@ fn percentiles(lines: &mut dyn Write, name: &str, time_ns: u64, seen: &Histogram
     Ok(())
 }
 
-/// Fetches once: what every later response must be.
+/// Fetches once, to get the body that every later response must have.
 fn first_body(plan: &Plan, p: &Parameters) -> Result<Vec<u8>, Error> {
     let mut connection = Connection::new();
     let now = clock::now_ns();
@@ -281,10 +283,11 @@ fn first_body(plan: &Plan, p: &Parameters) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// Iterations that are tried for a size. The shortest counts: one that was interrupted by somebody else's work says nothing.
+/// Iterations tried per size. The shortest counts: one that was interrupted by other work is meaningless.
 const TRIES: u64 = 3;
 
-/// Requests in an iteration: doubled until it lasts long enough that neither clock nor harness shows.
+/// Returns the requests per iteration: doubled until it lasts long enough that the cost of clock and harness is
+/// negligible.
 fn size_iteration(p: &Parameters, plan: &Plan, context: &Context) -> Result<u64, Error> {
     if p.inner > 0 {
         return Ok(p.inner);

@@ -1,66 +1,65 @@
-//! The requests in what a client sends: bytes in, in whatever pieces they come; requests out. Pure, so that hostile bytes can
-//! be tried on it.
+//! Parses a client's requests: bytes in, in pieces of any size; requests out. Pure, so that hostile bytes can be tested.
 //!
-//! A head is at most [`HEAD`] bytes with [`HEADERS`] lines. What is no request, or a larger one, is refused and is the last
-//! thing that is read; so is a request with a body, since where a body ends is a matter of its own. How the bytes were cut into
-//! pieces makes no difference to what is found in them.
+//! A head is at most [`HEAD`] bytes with [`HEADERS`] lines. Anything larger or invalid is refused, and nothing after it is
+//! read; so is a request with a body, since finding the end of a body is a matter of its own. How the bytes are split into
+//! pieces does not change the result.
 
-/// Largest head of a request, with empty lines before it.
+/// Largest head of a request, including empty lines before it.
 pub const HEAD: usize = 16 << 10;
 /// Most header lines.
 const HEADERS: usize = 96;
 
-/// What a request asks for.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
-    /// The bytes.
+    /// The body.
     Get,
-    /// The head alone.
+    /// Only the head.
     Head,
-    /// Something that is not served: the status line's end.
+    /// Something that is not served: the end of the status line.
     Refused(&'static str),
 }
 
 /// A request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// What it asks for.
+    /// Its kind.
     pub asked: RequestKind,
-    /// Whether the connection ends with its answer.
+    /// Whether the connection is closed after its response.
     pub last: bool,
 }
 
-/// What a client has sent and is not yet answered.
+/// Bytes from a client that are not yet answered.
 #[derive(Debug, Default)]
 pub struct Requests {
     heard: Vec<u8>,
-    /// The first byte of `heard` that is no part of a request already given out.
+    /// The first byte of `heard` that does not belong to a request already returned.
     at: usize,
-    /// Whether the last request was given out.
+    /// Whether the last request was returned.
     over: bool,
 }
 
 impl Requests {
-    /// Takes what came.
+    /// Adds received bytes.
     pub fn hear(&mut self, bytes: &[u8]) {
         if !self.over {
             self.heard.extend_from_slice(bytes);
         }
     }
 
-    /// Bytes that wait for more: at most [`HEAD`], once [`Self::take`] has given nothing.
+    /// Bytes of an incomplete request: at most [`HEAD`], once [`Self::take`] has returned nothing.
     pub fn waiting(&self) -> usize {
         self.heard.len() - self.at
     }
 
-    /// The next whole request; nothing until more is heard, and nothing after the last.
+    /// Returns the next complete request; nothing until more is received, and nothing after the last.
     pub fn take(&mut self) -> Option<Request> {
         let rest = self.heard.get(self.at..).unwrap_or_default();
         if self.over || rest.is_empty() {
             self.compact();
             return None;
         }
-        // No more than a head may have is looked at, so that a large one is refused whether it came at once or bit by bit.
+        // At most the size of a head is parsed, so that a larger one is refused whether it came at once or in pieces.
         let head = &rest[..rest.len().min(HEAD)];
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut request = httparse::Request::new(&mut headers);
@@ -86,7 +85,7 @@ impl Requests {
         Some(found)
     }
 
-    /// Forgets what was given out, and all that follows the last request.
+    /// Discards returned requests, and everything after the last request.
     fn compact(&mut self) {
         let done = if self.over { self.heard.len() } else { self.at };
         self.heard.drain(..done);
@@ -94,9 +93,10 @@ impl Requests {
     }
 }
 
-/// Whether the connection ends after this request: it says so, is of an older HTTP, or has a body, which is not read.
+/// Whether the connection ends after this request: it requests that, is of an older HTTP, or has a body, which is not
+/// read.
 fn closes(request: &httparse::Request<'_, '_>) -> bool {
-    // Several lines of one name mean one list.
+    // Several lines with the same name form one list.
     let values =
         |name: &'static str| request.headers.iter().filter(move |h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value);
     let close = values("connection")

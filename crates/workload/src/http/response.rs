@@ -1,16 +1,16 @@
-//! A response, as its bytes arrive: head, then a body by length, in chunks, or until the end of the connection.
+//! Parses a response as its bytes arrive: head, then a body by length, in chunks, or until the end of the connection.
 //!
-//! Pure: bytes in, how far it is out; however the network cuts them, the same body comes out. Heads are read by
+//! Pure: bytes in, progress out; however the network splits them, the same body results. Heads are parsed by
 //! `httparse`.
 
-/// Largest head: more is no answer to a GET of a byte.
+/// Largest head: a larger one is not a response to a GET of a byte.
 const HEAD: usize = 64 << 10;
 /// Most header lines.
 const HEADERS: usize = 96;
 /// Longest line of a chunk's size or of a trailer.
 const LINE: usize = 4096;
 
-/// Why bytes are no response, or not all of one.
+/// Why bytes are not a response, or not a complete one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The connection ended before the head.
@@ -25,7 +25,7 @@ pub enum Malformed {
     /// The head does not end within [`HEAD`] bytes.
     #[error("the head of the response is too long")]
     LongHead,
-    /// The length is no number.
+    /// The length is not a number.
     #[error("invalid Content-Length")]
     ContentLength,
     /// Two lengths contradict each other.
@@ -34,7 +34,7 @@ pub enum Malformed {
     /// A coding other than chunked.
     #[error("unsupported Transfer-Encoding {0:?}")]
     TransferEncoding(String),
-    /// A chunk's size is no number.
+    /// A chunk's size is not a number.
     #[error("invalid chunk size")]
     ChunkSize,
     /// No line break follows a chunk's last byte.
@@ -66,19 +66,19 @@ enum State {
 #[derive(Debug, Clone, Default)]
 pub struct Response {
     state: State,
-    /// The status, once the head is there.
+    /// The status, once the head is complete.
     pub status: u16,
-    /// Whether the connection cannot be used again.
+    /// Whether the connection cannot be reused.
     pub close: bool,
 }
 
 impl Response {
-    /// Whether all of it was read.
+    /// Whether it is complete.
     pub fn done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// The connection ended: that is the end of some bodies, and too early for all others.
+    /// The connection ended: this completes some bodies, and is too early for all others.
     pub fn end(&mut self) -> Result<(), Malformed> {
         match self.state {
             State::Done => Ok(()),
@@ -91,8 +91,8 @@ impl Response {
         }
     }
 
-    /// Takes what it can of `input`, gives pieces of the body to `body`, and returns how many bytes it has taken; the rest
-    /// comes again with what follows it.
+    /// Consumes as much of `input` as possible, passes pieces of the body to `body`, and returns the number of bytes
+    /// consumed; the caller passes the rest again with what follows it.
     pub fn take(&mut self, input: &[u8], body: &mut dyn FnMut(&[u8])) -> Result<usize, Malformed> {
         let mut at = 0;
         while at < input.len() && self.state != State::Done {
@@ -168,7 +168,7 @@ impl Response {
             Err(error) => return Err(Malformed::NotHttp(error)),
         };
         let status = parsed.code.unwrap_or(0);
-        // 100 and 103 announce the real one; 101 would be another protocol, which nobody asked for.
+        // 100 and 103 announce the actual response; 101 would switch to another protocol, which was not requested.
         if (100..200).contains(&status) && status != 101 {
             return Ok(length);
         }
@@ -213,7 +213,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Reads `bytes` in pieces that end at `cuts`; status, body, whether it closes, and how many bytes were left over.
+    /// Reads `bytes` in pieces that end at `cuts`; returns status, body, whether it closes, and how many bytes were
+    /// left over.
     fn read(bytes: &[u8], cuts: &[usize]) -> Result<(u16, Vec<u8>, bool, usize), Malformed> {
         let (mut response, mut body, mut waiting) = (Response::default(), Vec::new(), Vec::new());
         let mut begin = 0;

@@ -1,12 +1,12 @@
-//! Who sends which request when: the one thing that the client's threads share.
+//! Which request is sent when and on which connection: the only state shared by the client's threads.
 //!
-//! Requests are numbered; a connection that is free takes the next number. In a **closed loop** that number is due at
-//! once. In an **open loop** (a rate) it is due at `start + number / rate`, whatever became of the others before: when all
-//! connections are busy the number waits, and its latency begins all the same when it was due. So a stall of the server
-//! shows in every request that would have been sent meanwhile, and not in one alone (coordinated omission).
+//! Requests are numbered; a free connection takes the next number. In a **closed loop** that request is due at once. In an
+//! **open loop** (a rate) it is due at `start + number / rate`, whatever happened to earlier ones: when all connections
+//! are busy the request waits, and its latency still counts from when it was due. So a stall of the server shows in every
+//! request that would have been sent meanwhile, and not only in one (coordinated omission).
 //!
 //! Every `inner` successes make an iteration; it ends when the last of them ends. The iterations of a run follow each
-//! other without a gap, so their times sum to the run's.
+//! other without a gap, so their times add up to the run's.
 
 use super::failure::Failure;
 use std::sync::Mutex;
@@ -15,16 +15,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// When a run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopAt {
-    /// So many requests were sent.
+    /// This many requests were sent.
     Requests(u64),
-    /// A request would begin so many nanoseconds after the start, or later.
+    /// A request would begin this many nanoseconds after the start, or later.
     Elapsed(u64),
 }
 
 /// A run's requests.
 #[derive(Debug)]
 pub struct Schedule {
-    /// Requests a second; 0 is the closed loop.
+    /// Requests per second; 0 is the closed loop.
     rate: f64,
     until: StopAt,
     inner: u64,
@@ -39,7 +39,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A run of iterations of `inner` requests, ended early by more than `max_errors` errors.
+    /// Creates a run of iterations of `inner` requests, which ends early after more than `max_errors` errors.
     pub fn new(rate: f64, until: StopAt, inner: u64, max_errors: u64) -> Self {
         let zero = || AtomicU64::new(0);
         Self {
@@ -57,7 +57,7 @@ impl Schedule {
         }
     }
 
-    /// The run begins; before, nothing may be taken.
+    /// Starts the run; before that, nothing may be taken.
     pub fn start(&self, now_ns: u64) {
         self.start_ns.store(now_ns, Ordering::Release);
     }
@@ -67,12 +67,12 @@ impl Schedule {
         self.start_ns.load(Ordering::Acquire)
     }
 
-    /// Whether requests are due at given times.
+    /// Whether it is an open loop.
     pub fn is_open(&self) -> bool {
         self.rate > 0.0
     }
 
-    /// The next request's due time (`now_ns` in the closed loop); none if there are no more.
+    /// Takes the next request and returns its due time (`now_ns` in the closed loop); none if there are no more.
     pub fn take(&self, now_ns: u64) -> Option<u64> {
         if self.stopped() {
             return None;
@@ -102,12 +102,12 @@ impl Schedule {
         }
     }
 
-    /// Ends the run: what is under way is awaited, nothing new is sent.
+    /// Ends the run: requests in flight are awaited, no new ones are sent.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was ended before its time.
+    /// Whether it was ended early.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -117,14 +117,14 @@ impl Schedule {
         (self.done.load(Ordering::Relaxed), self.errors.load(Ordering::Relaxed), lock(&self.first_error).clone())
     }
 
-    /// The whole iterations: begin and end.
+    /// The complete iterations: start and end.
     pub fn iterations(&self) -> Vec<(u64, u64)> {
         let mut ends = lock(&self.ends).clone();
         ends.sort_unstable();
         let mut begin = self.started_ns();
         let mut iterations = Vec::with_capacity(ends.len());
         for (_, end) in ends {
-            // Two threads may count in the other order than they read the clock, by nanoseconds.
+            // Two threads may count in a different order than they read the clock, by nanoseconds.
             let end = end.max(begin);
             iterations.push((begin, end));
             begin = end;
@@ -133,7 +133,7 @@ impl Schedule {
     }
 }
 
-/// A panic of another thread, which the scope reports, makes the data no worse.
+/// A panic of another thread, which the scope reports, does not invalidate the data.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

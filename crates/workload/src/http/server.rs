@@ -1,7 +1,7 @@
-//! The other end: answers every GET with the same few bytes, as the papers' Web server did.
+//! The server: answers every GET with the same few bytes, as the papers' Web server did.
 //!
-//! For a network under test, not for the world: HTTP/1.1 without TLS, no files, no logs. Every limit is stated here, and
-//! whoever exceeds one is cut off, so that a stranger costs a descriptor and nothing else.
+//! For a network under test, not for the Internet: HTTP/1.1 without TLS, no files, no logs. Every limit is stated here,
+//! and a client that exceeds one is disconnected, so that a stranger costs a descriptor and nothing else.
 
 use super::connection::TICK;
 use super::request::{Request, RequestKind, Requests};
@@ -16,14 +16,14 @@ use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::time::Duration;
 
-/// Most connections of one thread.
+/// Most connections per thread.
 const CONNECTIONS: usize = 10_000;
 /// Largest body it serves.
 pub const LARGEST: usize = 64 << 20;
-/// The listener's name among a thread's sockets.
+/// The listener's key among a thread's sockets.
 const LISTENER: u64 = u64::MAX;
 
-/// A server that listens already.
+/// A listening server.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -31,7 +31,7 @@ pub struct Server {
     answers: Answers,
 }
 
-/// Whole responses: to GET and to HEAD, kept alive or not.
+/// Complete responses: to GET and to HEAD, with keep-alive or without.
 #[derive(Debug)]
 struct Answers {
     bytes: usize,
@@ -40,10 +40,10 @@ struct Answers {
 }
 
 impl Server {
-    /// Listens on `listen` (ADDRESS:PORT; port 0 takes a free one) to serve `bytes` bytes a response.
+    /// Listens on `listen` (ADDRESS:PORT; port 0 takes a free one) to serve `bytes` bytes per response.
     ///
     /// # Errors
-    /// The address cannot be had, with the reason and what to do.
+    /// The address is not available; the message has the reason and the remedy.
     pub fn bind(listen: &str, bytes: usize) -> Result<Self, Error> {
         if bytes > LARGEST {
             return Err(Error::Usage(format!("--bytes must be at most {LARGEST}")));
@@ -73,15 +73,15 @@ impl Server {
         Ok(Self { listener, address, answers })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves with `threads` threads until `stop` says so; connections are then closed.
+    /// Serves with `threads` threads until `stop` returns true; connections are then closed.
     ///
     /// # Errors
-    /// The system refused what serving needs.
+    /// The system refused a resource.
     pub fn serve(&self, threads: usize, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), Error> {
         let results: Vec<Result<(), Errno>> = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(|| self.work(stop))).collect();
@@ -135,12 +135,12 @@ impl Server {
                     let _ = sockopt::set_tcp_nodelay(&socket, true);
                     return Ok(Some(Connection::new(socket)));
                 }
-                // Too many: this one is closed by being dropped.
+                // Too many: dropping it closes it.
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return Ok(None),
-                // The other end may have gone meanwhile.
+                // The peer may have gone meanwhile.
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                // The caller stays in the listener's queue until there is room; we must not ask all the time.
+                // The client stays in the listener's queue until a descriptor is free; this must not busy-loop.
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     std::thread::sleep(Duration::from_millis(1));
                     return Ok(None);
@@ -155,10 +155,10 @@ impl Server {
 struct Connection {
     socket: OwnedFd,
     requests: Requests,
-    /// Answers not yet sent.
+    /// Responses not yet sent.
     due: Vec<u8>,
     sent: usize,
-    /// Whether it ends when those are sent.
+    /// Whether to close the connection once those are sent.
     last: bool,
     waits_for: EventFlags,
 }
@@ -168,7 +168,8 @@ impl Connection {
         Self { socket, requests: Requests::default(), due: Vec::new(), sent: 0, last: false, waits_for: EventFlags::IN }
     }
 
-    /// Sends what is due, or reads what came and answers it. What it waits for next; none when the connection is over.
+    /// Sends due responses, or reads requests and answers them. Returns the event to wait for; none when the connection
+    /// is over.
     fn go_on(&mut self, answers: &Answers, scratch: &mut [u8]) -> Option<EventFlags> {
         if self.due.is_empty() {
             match rustix::io::read(&self.socket, &mut *scratch) {
@@ -190,13 +191,13 @@ impl Connection {
             }
             self.due.clear();
             self.sent = 0;
-            // Requests that came together with these, whose answers there was no room for.
+            // Requests that arrived together with these, for whose responses there was no room.
             self.answer(answers);
         }
         (!self.last).then_some(EventFlags::IN)
     }
 
-    /// Answers the whole requests that were heard, as far as there is room.
+    /// Answers the complete requests received, as far as there is room.
     fn answer(&mut self, answers: &Answers) {
         while self.due.len() <= LARGEST {
             let Some(Request { asked, last }) = self.requests.take() else { return };

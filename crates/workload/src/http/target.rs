@@ -1,4 +1,4 @@
-//! What a URL asks for: where to connect, and the bytes of the request.
+//! A URL: where to connect, and the bytes of the request.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -16,20 +16,20 @@ pub struct Url {
 /// A URL that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UrlError {
-    /// Its text is none of ours; `why` says what would do.
+    /// It is invalid or unsupported; `why` says what is expected.
     #[error("--url {text:?}: {why}")]
     Syntax {
         /// The text.
         text: String,
-        /// What is wrong with it.
+        /// The error in it.
         why: &'static str,
     },
     /// The resolver failed.
     #[error("cannot resolve {host}: {source}")]
     Resolver {
-        /// The name.
+        /// The host name.
         host: String,
-        /// Why.
+        /// The error.
         source: std::io::Error,
     },
     /// The name has no address.
@@ -38,7 +38,7 @@ pub enum UrlError {
 }
 
 impl Url {
-    /// Reads `text`.
+    /// Parses `text`.
     ///
     /// # Errors
     /// [`UrlError::Syntax`].
@@ -79,7 +79,7 @@ impl Url {
         }
     }
 
-    /// The first address that the name has.
+    /// Returns the first address of the host name.
     ///
     /// # Errors
     /// [`UrlError::Resolver`] or [`UrlError::NoAddress`].
@@ -90,7 +90,7 @@ impl Url {
         found.next().ok_or_else(|| UrlError::NoAddress(host()))
     }
 
-    /// The request, the same every time.
+    /// The request, always the same.
     pub fn request(&self, keep_alive: bool) -> Vec<u8> {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         let port = if self.port == 80 { String::new() } else { format!(":{}", self.port) };

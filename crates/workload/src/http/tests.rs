@@ -6,7 +6,7 @@ use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-/// What the workload printed: samples by metric (iterations among them), marks, and what it says of its check.
+/// The output of the workload: samples by metric (including iterations), marks, and the result of its check.
 #[derive(Debug, Default)]
 struct Said {
     samples: BTreeMap<String, Vec<f64>>,
@@ -38,7 +38,7 @@ fn workload(words: &[&str]) -> (Said, Result<(), Error>) {
     (said, result)
 }
 
-/// Fails with a sentence that has `part` in it.
+/// Expects a failure whose message contains `part`.
 fn fails(words: &[&str], part: &str) {
     match workload(words).1 {
         Err(Error::Failed(text) | Error::Usage(text)) => assert!(text.contains(part), "{text}"),
@@ -46,11 +46,11 @@ fn fails(words: &[&str], part: &str) {
     }
 }
 
-/// A server that treats the n-th connection as `script` does, and ends with the test.
+/// A server that handles the n-th connection with `script`, and ends with the test.
 fn scripted(script: impl Fn(usize, &mut TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("--url=http://{}/", listener.local_addr().unwrap());
-    // Ends with the process: nothing more comes.
+    // This thread ends with the process.
     std::thread::spawn(move || {
         for (nth, stream) in listener.incoming().enumerate() {
             script(nth, &mut stream.unwrap());
@@ -93,7 +93,7 @@ fn every_request_and_its_bytes_are_counted_and_checked() {
         let head = if words.contains(&"--keep-alive=off") { "Connection: close\r\n".len() } else { 0 };
         assert_eq!(said.one("received"), 200.0 * (OK.len() + head) as f64);
         assert!(said.one("latency.p50") > 1000.0 && said.one("latency.p99") <= said.one("latency.max"));
-        // Of 200 values none lies beyond the 99.9th percentile.
+        // None of 200 values lies beyond the 99.9th percentile.
         assert!(!said.samples.contains_key("latency.p99.9"));
         assert_eq!(said.samples.contains_key("send.late.max"), words.contains(&"--rate=1000"));
         assert!(said.marks["mode"].contains(&format!("{connections} connections")), "{:?}", said.marks);
@@ -113,7 +113,7 @@ fn iterations_add_up_to_run() {
 
 #[test]
 fn stall_delays_requests_due_during_it() {
-    // The second connection, the client's after the first look, is stalled at its first request.
+    // The second connection, the client's after the initial fetch, is stalled at its first request.
     let url = scripted(|nth, stream| {
         let mut stalled = nth == 0;
         while hear(stream) {
@@ -127,7 +127,7 @@ fn stall_delays_requests_due_during_it() {
     let (said, result) = workload(&[&url, "--rate=1000", "--inner=300", "--iterations=1"]);
     result.unwrap();
     // Request k was due after k ms and answered after 200 ms or later: half of the 300 waited 50 ms or longer. A client
-    // that measures from the real time of sending would see one.
+    // that measures from the actual time of sending would see only one.
     assert!(said.one("latency.p50") >= 49e6, "{}", said.one("latency.p50"));
 }
 
@@ -141,7 +141,7 @@ fn duration_ends_run_and_inner_count_is_power_of_two() {
 
 #[test]
 fn connection_closed_between_requests_is_reopened() {
-    // Each connection serves three requests and closes without saying so.
+    // Each connection serves three requests and closes without announcing it.
     let url = scripted(|_, stream| {
         (0..3).for_each(|_| {
             if hear(stream) {
@@ -244,7 +244,7 @@ fn mid_run_errors_are_counted_or_end_run_unverified() {
 
     let (said, result) = workload(&[&scripted(script), "--inner=10", "--iterations=2", "--max-errors=1"]);
     result.unwrap();
-    // Of twenty requests nineteen succeeded: one whole iteration.
+    // Nineteen of twenty requests succeeded: one complete iteration.
     assert_eq!((said.one("requests"), said.one("errors"), said.samples["iteration"].len()), (19.0, 1.0, 1));
     assert!(said.marks["error"].contains("in the middle") && said.verified.unwrap().0);
 }
@@ -266,7 +266,7 @@ fn changed_body_is_wrong_result() {
     assert!(!said.verified.unwrap().0);
 }
 
-/// A server of ours, and what it answers to bytes until it closes.
+/// The response of one of our servers to bytes, until it closes.
 fn answers(server: &Server, requests: &[u8]) -> String {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

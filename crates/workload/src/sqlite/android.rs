@@ -1,11 +1,12 @@
-//! SQLite through Android's framework (android.database), as apps use it: compiled statements, a cursor whose rows pass through a window of
-//! memory. The library below is the device's own. It runs on Android's runtime with its JIT, or on Robolectric.
+//! SQLite through Android's framework (android.database), as apps use it: compiled statements, a cursor whose rows pass through a window in
+//! memory. The underlying library is the device's own. It runs on Android's runtime with its JIT, or on Robolectric.
 //!
-//! It is a process beside this one that takes an order a line and answers a line (java/src/fathom/database/Statements.java). It stays for
-//! all iterations, since it takes seconds to start. The files are made, checked and removed here.
+//! It is a process next to this one that takes one command per line and answers with one line each
+//! (java/src/fathom/database/Statements.java). It stays for all iterations, since it takes seconds to start. The files are made, checked
+//! and removed here.
 //!
-//! Uncertain: none of this was run on a device. `app_process` alone registers the native methods of android.database; it starts no
-//! application, and of the framework's own code AOSP's `SQLiteDatabase` then takes the settings that it has without one.
+//! Uncertain: none of this was run on a device. Only `app_process` registers the native methods of android.database; it starts no
+//! application, and the framework's own code, AOSP's `SQLiteDatabase`, then uses the settings that it has without one.
 
 use super::files::{Files, journal_is};
 use super::{Parameters, SYNCHRONOUS};
@@ -16,21 +17,21 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-/// What its answers begin with; what else it prints is the runtime's.
+/// The prefix of its answers; all other output is the runtime's.
 const ANSWER: &str = "fathom: ";
-/// Lines of the runtime's own before an answer.
+/// Most lines of the runtime's own before an answer.
 const CHATTER: usize = 10_000;
 
-/// Which, and where its classes are.
+/// The framework, and the location of its classes.
 #[derive(Debug, Clone)]
 pub(super) enum Framework {
-    /// Android's: launcher, or empty for the one on PATH, and the dexed jar.
+    /// Android's: launcher, or empty for the one in PATH, and the dexed jar.
     Art(String, PathBuf),
     /// Robolectric's: java, and the folder.
     Robolectric(String, PathBuf),
 }
 
-/// A running one, ended when dropped.
+/// A running process, ended when dropped.
 #[derive(Debug)]
 pub(super) struct Android {
     child: Child,
@@ -38,7 +39,7 @@ pub(super) struct Android {
     answers: BufReader<ChildStdout>,
     framework: Framework,
     context: Context,
-    /// Goes after the process.
+    /// Removed after the process has ended.
     _unpacked: Option<Unpacked>,
 }
 
@@ -84,7 +85,7 @@ impl Android {
         })
     }
 
-    /// Opens a database with the settings asked for.
+    /// Opens a database with the requested settings.
     pub(super) fn open(&mut self, files: &Files, p: &Parameters) -> Result<(), Error> {
         let path = files.database.canonicalize()?;
         let path = path.to_str().filter(|path| !path.contains(['\n', '\r']));
@@ -116,7 +117,7 @@ impl Android {
         })
     }
 
-    /// Executes the load; begin, end (CLOCK_BOOTTIME) and how many statements.
+    /// Executes the load; returns start, end (CLOCK_BOOTTIME) and the number of statements.
     pub(super) fn run(&mut self) -> Result<(u64, u64, u64), Error> {
         let answer = self.order("run")?;
         let numbers: Vec<u64> = answer.split(' ').filter_map(|word| word.parse().ok()).collect();
@@ -126,7 +127,7 @@ impl Android {
         }
     }
 
-    /// Has an order executed; the answer without its kind.
+    /// Executes a command; returns the answer without its kind.
     pub(super) fn order(&mut self, order: &str) -> Result<String, Error> {
         let sent = self.orders.as_mut().map(|orders| writeln!(orders, "{order}"));
         let answer = match sent {
@@ -151,11 +152,11 @@ impl Android {
         })?
     }
 
-    /// Ends it; the proof of its mode.
+    /// Ends it; returns the proof of its mode.
     pub(super) fn end(mut self) -> Result<String, Error> {
         drop(self.orders.take());
         let mut printed = String::new();
-        // An error is an end.
+        // An error counts as the end.
         let _ = self.answers.read_to_string(&mut printed);
         let (maps, _) = art::parse_output(&printed);
         let Ok(maps) = maps else { return Err(self.complaint()) };

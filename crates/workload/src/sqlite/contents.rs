@@ -1,4 +1,4 @@
-//! What the table holds: what a row is, and what must be found.
+//! The table's content: its rows, and what a scan must find.
 
 use super::failed;
 use crate::Error;
@@ -9,17 +9,17 @@ pub(super) fn text_of(n: u64) -> String {
     format!("{n:0>10}{:x<90}", "abcdefghijklmnopqrstuvwxyz ")
 }
 
-/// The strings of one row after the other, in the same memory: making each anew would be a part of what is timed.
+/// The strings of one row after the other, in the same memory: allocating each would be part of the timed work.
 #[derive(Debug)]
 pub(super) struct Texts(String);
 
 impl Texts {
-    /// None yet.
+    /// Creates it with the string of row 0.
     pub(super) fn new() -> Self {
         Self(text_of(0))
     }
 
-    /// That of row `n`, as [`text_of`].
+    /// The string of row `n`, as [`text_of`].
     pub(super) fn of(&mut self, n: u64) -> &str {
         let (mut digits, mut rest) = ([b'0'; 10], n);
         for digit in digits.iter_mut().rev() {
@@ -28,7 +28,7 @@ impl Texts {
         }
         match std::str::from_utf8(&digits) {
             Ok(digits) if rest == 0 && self.0.len() == 100 => self.0.replace_range(..10, digits),
-            // More rows than ten digits count: a longer string.
+            // More rows than fit in ten digits: a longer string.
             _ => self.0 = text_of(n),
         }
         &self.0
@@ -44,13 +44,13 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Of the rows 1 to `rows`.
+    /// The contents of rows 1 to `rows`.
     pub(super) fn expected(rows: u64) -> Self {
         let n = i128::from(rows);
         Self { rows, sum: n * (n + 1) / 2, bytes: rows * 100 }
     }
 
-    /// One scan.
+    /// Performs one scan.
     pub(super) fn scan(statement: &mut Statement<'_>) -> rusqlite::Result<Self> {
         let mut found = Self { rows: 0, sum: 0, bytes: 0 };
         let mut rows = statement.query([])?;
@@ -63,7 +63,8 @@ impl Contents {
     }
 }
 
-/// Checks that the table holds the rows 1 to `rows`, each integer raised by `raised`, and that the file is sound; says how.
+/// Checks that the table holds the rows 1 to `rows`, each integer increased by `raised`, and that the file is intact;
+/// returns a description.
 pub(super) fn verify(connection: &Connection, rows: u64, raised: u64) -> Result<String, Error> {
     let problem = |e| failed("check the contents")(e);
     let sound: String = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).map_err(problem)?;

@@ -1,4 +1,4 @@
-//! A database's files: made under a name of the process, opened as asked for, removed when dropped.
+//! A database's files: created under a name unique to the process, opened as requested, removed when dropped.
 
 use super::{Parameters, failed};
 use crate::{Error, clock};
@@ -13,12 +13,12 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// A name in `dir` that nobody has.
+    /// Creates a unique name in `dir`.
     pub(super) fn new(dir: &Path) -> Result<Self, Error> {
         let name = format!("fathom-workload-{}-{}.db", std::process::id(), clock::now_ns());
         let database = dir.join(name);
-        // Made here and not by SQLite, so that an unwritable folder gets our error, and so that an existing file
-        // of that name is never taken for ours and removed.
+        // Created here and not by SQLite, so that an unwritable folder gets our error, and so that an existing file of
+        // that name is never taken for ours and removed.
         std::fs::File::create_new(&database).map_err(|e| {
             Error::Failed(format!(
                 "cannot create a database in {}: {e} (choose another folder with --dir)",
@@ -28,7 +28,7 @@ impl Files {
         Ok(Self { database })
     }
 
-    /// Opens it with SQLite's settings as asked for.
+    /// Opens it with the requested SQLite settings.
     pub(super) fn connect(&self, parameters: &Parameters) -> Result<Connection, Error> {
         let connection = Connection::open(&self.database).map_err(failed("open the database"))?;
         let pragma = |name: &str, value: &str| {
@@ -43,14 +43,14 @@ impl Files {
         Ok(connection)
     }
 
-    /// Takes the database out of the kernel's page cache. Its pages are clean, since its last transaction was synced
+    /// Evicts the database from the kernel's page cache. Its pages are clean, since its last transaction was synced
     /// (with `--synchronous off` it is synced here).
     pub(super) fn evict(&self) -> Result<(), Error> {
         Ok(crate::storage::evict(&std::fs::File::open(&self.database)?)?)
     }
 }
 
-/// SQLite answers with the mode it kept when it cannot have the new one (WAL needs shared memory).
+/// SQLite returns the mode it kept if it cannot use the new one (WAL needs shared memory).
 pub(super) fn journal_is(mode: &str, parameters: &Parameters) -> Result<(), Error> {
     if mode == parameters.journal_mode {
         return Ok(());

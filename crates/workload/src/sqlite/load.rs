@@ -1,4 +1,4 @@
-//! The statements, iteration by iteration.
+//! Runs the statements, iteration by iteration.
 
 use super::android::Android;
 use super::contents::{Contents, Texts, text_of, verify};
@@ -23,13 +23,13 @@ pub(super) struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// All iterations; the lines to be written.
+    /// Runs all iterations; returns the lines to be written.
     pub(super) fn run(&self) -> Result<Vec<u8>, Error> {
         let p = self.parameters;
         if p.op == Op::Demo {
             return self.demo();
         }
-        // A silent run leaves the disk's statistics alone: nobody would see them.
+        // A silent run does not read the disk's statistics: they would not be shown.
         let place = if p.silent { None } else { Some(Directory::new(&p.dir)?) };
         let counters = || place.as_ref().and_then(Directory::counters);
         let mut head = Lines::default();
@@ -88,7 +88,7 @@ impl Load<'_> {
         }
     }
 
-    /// INSERTs, then scans of them.
+    /// INSERTs, followed by scans.
     fn demo(&self) -> Result<Vec<u8>, Error> {
         let p = self.parameters;
         let (mut lines, mut latencies) = (Vec::new(), Latencies::new()?);
@@ -107,8 +107,8 @@ impl Load<'_> {
         Ok(lines)
     }
 
-    /// Closes the database and looks at it through a connection of its own: always the bundled engine's, so that the
-    /// system's is checked by another.
+    /// Closes the database and checks it through a separate connection: always the bundled engine's, so that the
+    /// system's engine is checked by another one.
     fn check(&self, database: Database) -> Result<String, Error> {
         let p = self.parameters;
         let files = database.close()?;
@@ -152,7 +152,7 @@ impl Load<'_> {
         self.each_row(connection, "INSERT", sql, execute, latencies, lines)
     }
 
-    /// Executes `sql` once for every row, in transactions of the size asked for, and writes what it took.
+    /// Executes `sql` once for every row, in transactions of the requested size, and writes the times.
     fn each_row(
         &self,
         connection: &Connection,
@@ -214,7 +214,7 @@ impl Load<'_> {
     }
 }
 
-/// Writes the rate of what another process executed: begin, end and how many.
+/// Writes the rate of another process's work: start, end and number of statements.
 fn rated(lines: &mut Vec<u8>, op: &str, (begin, end, executed): (u64, u64, u64)) -> Result<(u64, u64), Error> {
     rate(lines, op, executed, begin, end)?;
     Ok((begin, end))
@@ -229,14 +229,14 @@ enum Engine {
     Android(SharedAndroid),
 }
 
-/// A database with its engine, ready for the load. The engine goes before the files.
+/// A database with its engine, ready for the load. The engine is dropped before the files.
 struct Database {
     engine: Engine,
     files: Files,
 }
 
 impl Database {
-    /// A new one with the table, filled where the operation needs rows.
+    /// Creates a new one with the table, filled if the operation needs rows.
     fn new(load: &Load<'_>, framework: Option<&SharedAndroid>) -> Result<Self, Error> {
         let p = load.parameters;
         let database = Self::open(Files::new(&p.dir)?, p, framework.cloned())?;
@@ -254,7 +254,7 @@ impl Database {
                 shell.query(create)?;
                 if fill {
                     shell.query("BEGIN;")?;
-                    // In portions, so that the pipe is never asked for more than the shell reads.
+                    // In portions, so that the pipe never holds more than the shell reads.
                     for first in (1..=p.rows).step_by(100) {
                         let last = (first + 99).min(p.rows);
                         let row = |n| format!("INSERT INTO t VALUES ({n}, '{}');\n", text_of(n));
@@ -298,7 +298,7 @@ impl Database {
         }
     }
 
-    /// Ends the engine, which brings a WAL back into the database.
+    /// Ends the engine, which checkpoints a WAL into the database.
     fn close(self) -> Result<Files, Error> {
         match self.engine {
             Engine::Bundled(connection) => connection.close().map_err(|(_, e)| failed("close the database")(e))?,
@@ -308,7 +308,7 @@ impl Database {
         Ok(self.files)
     }
 
-    /// Opened anew: closing threw SQLite's own cache away, and here the kernel's goes.
+    /// Reopened: closing discarded SQLite's own cache, and here the kernel's is evicted.
     fn made_cold(self, load: &Load<'_>) -> Result<Self, Error> {
         let framework = match &self.engine {
             Engine::Android(android) => Some(android.clone()),
@@ -320,7 +320,7 @@ impl Database {
     }
 }
 
-/// Rows in one transaction, not timed.
+/// Inserts rows in one transaction, not timed.
 fn fill(connection: &mut Connection, rows: u64) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     {

@@ -1,19 +1,20 @@
-//! SQLite as the papers measured it: a table of an integer and a string of 100 bytes, 1,000 INSERTs each in a
-//! transaction of its own, then scans of the whole table by `SELECT * FROM t` (paper 000, section 4.5.3).
+//! SQLite as in the papers: a table of an integer and a string of 100 bytes, 1,000 INSERTs each in a transaction of its
+//! own, then scans of the whole table by `SELECT * FROM t` (paper 000, section 4.5.3).
 //!
-//! What is timed is the loop of statements and nothing else: the database is made, and filled where the operation needs
-//! rows, before it. The statement is prepared once and executed again and again. Each execution stands inside a mark
-//! (see [`crate::marks`]), the App(start) and App(end) of paper 000, section 5.2. Afterwards every row is compared with
-//! what it must hold and the file is checked (PRAGMA integrity_check), through a connection of its own, so that a fast
-//! result is also a right one.
+//! Only the loop of statements is timed: the database is created, and filled if the operation needs rows, before it.
+//! The statement is prepared once and executed repeatedly. Each execution is inside a mark (see [`crate::marks`]), the
+//! App(start) and App(end) of paper 000, section 5.2. Afterwards every row is compared with its expected content and
+//! the file is checked (PRAGMA integrity_check), through a separate connection, so that a fast result is also a correct
+//! one.
 //!
 //! An iteration is all of the rows, in a new database each time; or all of the scans, of the same one. Sync policy and
-//! journal move these numbers a thousandfold, far more than devices do: they are options, and are stated with the result.
+//! journal mode change these numbers a thousandfold, far more than devices do: they are options, and are stated with the
+//! result.
 //!
-//! The engine is the one that Fathom carries, the system's own ([`shell`]), or what Android's apps use ([`android`]).
+//! The engine is the one bundled with Fathom, the system's own ([`shell`]), or the one of Android's apps ([`android`]).
 //!
-//! The files (database, rollback journal, WAL, shared memory) are the workload's own, under a name of its process, and
-//! are removed when it ends, fails or is cancelled.
+//! The files (database, rollback journal, WAL, shared memory) are the workload's own, under a name unique to its
+//! process, and are removed when it ends, fails or is cancelled.
 
 mod android;
 mod contents;
@@ -71,7 +72,7 @@ const SPECS: &[Spec] = &[
 const JOURNAL_MODES: &[&str] = &["delete", "truncate", "persist", "memory", "wal", "off"];
 const SYNCHRONOUS: &[&str] = &["off", "normal", "full", "extra"];
 
-/// What executes the statements.
+/// The engine that executes the statements.
 #[derive(Debug, Clone)]
 enum EngineChoice {
     Bundled,
@@ -79,14 +80,14 @@ enum EngineChoice {
     Android(Framework),
 }
 
-/// What the statements do.
+/// The operation of the statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Op {
     Insert,
     Select,
     Update,
     Delete,
-    /// INSERTs, then scans.
+    /// INSERTs, followed by scans.
     Demo,
 }
 
@@ -123,9 +124,9 @@ struct Parameters {
 }
 
 impl Parameters {
-    /// What the database and its journal take at most, about: a row is an integer and 100 bytes, with SQLite's own 128 in
-    /// pages that are filled. A rollback journal holds what was there before, at most all of it; a WAL goes on to 1,000
-    /// pages, or to the end of a transaction.
+    /// An estimate of the most bytes of the database and its journal: a row is an integer and 100 bytes, with SQLite's
+    /// own overhead 128 in full pages. A rollback journal holds the previous content, at most all of it; a WAL grows to
+    /// 1,000 pages, or until the end of a transaction.
     fn needed_bytes(&self) -> u64 {
         let table = self.rows.saturating_mul(if self.page_size < 1024 { 160 } else { 130 }).saturating_add(64 << 10);
         let journal = match self.journal_mode {
@@ -194,7 +195,7 @@ impl Parameters {
     }
 }
 
-/// Runs the workload with `words` as its options and writes its lines, if any are asked for, to `out` at its end.
+/// Runs the workload with `words` as its options and writes its lines, if requested, to `out` at its end.
 ///
 /// # Errors
 /// See [`Error`]; the files are removed in any case.
@@ -202,7 +203,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
     let parameters = Parameters::parse(words)?;
     crate::storage::has_room(&parameters.dir, parameters.needed_bytes(), "--rows")?;
     let lines = load::Load { parameters: &parameters, context, marks: Writer::from_environment() }.run()?;
-    // Only now, so that a slow reader of our output cannot disturb what is timed.
+    // Only now, so that a slow reader of our output cannot disturb the timed part.
     if !parameters.silent {
         out.write_all(&lines)?;
     }

@@ -1,10 +1,10 @@
-//! The system's own SQLite, through its own program `sqlite3`: a static binary cannot load the system's library, and what
-//! the system's applications get is what the system's vendor built, with its version and its settings.
+//! The system's own SQLite, through its program `sqlite3`: a static binary cannot load the system's library, and the
+//! system's applications use what the system's vendor built, with its version and its settings.
 //!
-//! The program stays, with the database open, and reads SQL from a pipe: each statement as text, which it parses and
-//! prepares anew, and the rows of a SELECT it formats and throws away. That is part of what is timed, and is stated with the
-//! result: a few microseconds a statement, which is little beside a synced INSERT and much beside a scan. Beginning and
-//! end are seen through the pipe, tens of microseconds once an iteration.
+//! The program keeps running, with the database open, and reads SQL from a pipe: it parses and prepares each statement
+//! again, since it is text, and formats and discards the rows of a SELECT. That is part of the measured time, and is stated
+//! with the result: a few microseconds per statement, which is little compared with a synced INSERT and much compared with a
+//! scan. Start and end are observed through the pipe, at a cost of tens of microseconds per iteration.
 
 use super::contents::text_of;
 use super::files::{Files, journal_is};
@@ -16,7 +16,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// The program.
 const PROGRAM: &str = "sqlite3";
-/// What it prints when it has come as far.
+/// Printed by the shell when it has come this far.
 const DONE: &str = "fathom: done";
 
 /// A running shell on a database, ended when dropped.
@@ -28,10 +28,10 @@ pub(super) struct Shell {
 }
 
 impl Shell {
-    /// Starts it with the settings asked for.
+    /// Starts it with the requested settings.
     pub(super) fn new(files: &Files, p: &Parameters) -> Result<Self, Error> {
         let mut child = Command::new(PROGRAM)
-            // No user's ~/.sqliterc.
+            // Ignores the user's ~/.sqliterc.
             .args(["-batch", "-bail", "-init", "/dev/null"])
             .arg(&files.database)
             .stdin(Stdio::piped())
@@ -65,7 +65,7 @@ impl Shell {
         ))
     }
 
-    /// Hands over SQL and waits until it is done; what it printed.
+    /// Sends SQL and waits until it is done; returns the output.
     pub(super) fn query(&mut self, sql: &str) -> Result<String, Error> {
         self.execute(sql)?;
         self.execute(&format!("\n.print {DONE}\n"))?;
@@ -98,7 +98,7 @@ impl Shell {
         Error::Failed(format!("{PROGRAM} ended: {}", said.trim()))
     }
 
-    /// Executes the load; begin, end (CLOCK_BOOTTIME) and how many statements.
+    /// Executes the load; returns start, end (CLOCK_BOOTTIME) and the number of statements.
     pub(super) fn run(&mut self, p: &Parameters, context: &Context) -> Result<(u64, u64, u64), Error> {
         let statement: &dyn Fn(u64) -> String = match p.op {
             Op::Insert => &|n| format!("INSERT INTO t VALUES ({n}, '{}');\n", text_of(n)),
@@ -108,7 +108,7 @@ impl Shell {
         };
         let (count, group) = if p.op == Op::Select { (p.scans, 0) } else { (p.rows, p.per_transaction) };
         if p.op == Op::Select {
-            // Not asked: the answer would go there too.
+            // Sent without waiting for an answer, which would go there too.
             self.execute(".output /dev/null\n")?;
         }
         let begin = clock::now_ns();
@@ -126,7 +126,7 @@ impl Shell {
         Ok((begin, clock::now_ns(), count))
     }
 
-    /// Ends it in order.
+    /// Ends it regularly.
     pub(super) fn close(mut self) -> Result<(), Error> {
         drop(self.input.take());
         match self.child.wait() {

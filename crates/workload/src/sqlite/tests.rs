@@ -42,7 +42,7 @@ fn each_execution_is_sampled_within_run() {
     assert!(times[0] > before && times.is_sorted() && times[24] < clock::now_ns());
 }
 
-/// Of statements that share a transaction some are timed, and the run says so; all of them are counted.
+/// Only a sample of statements that share a transaction is timed, and the run states so; all of them are counted.
 #[test]
 fn statements_of_transaction_are_timed_by_sampling() {
     let folder = Scratch::new("sqlite-grouped");
@@ -70,7 +70,7 @@ fn cancelled_run_leaves_nothing() {
     let flag = std::sync::Arc::new(std::sync::OnceLock::new());
     let context = Context::new({
         let flag: std::sync::Arc<std::sync::OnceLock<std::sync::Arc<std::sync::atomic::AtomicBool>>> = flag.clone();
-        // Cancelled by the first word of progress, hence in the middle.
+        // Cancelled by the first progress report, hence in the middle.
         std::sync::Arc::new(move |_: &str, _, _| {
             if let Some(flag) = flag.get() {
                 flag.store(true, Ordering::Relaxed);
@@ -143,7 +143,7 @@ fn iterations_are_reported_with_work() {
 fn warm_up_iterations_run_and_are_not_reported() {
     let folder = Scratch::new("sqlite-warmup");
     for op in ["insert", "select"] {
-        // Progress is reported once in 64 statements, and so once each time.
+        // Progress is reported once per 64 statements, and so once each time.
         let times = Arc::new(AtomicU64::new(0));
         let work = times.clone();
         let context = Context::new(Arc::new(move |_, _, _| {

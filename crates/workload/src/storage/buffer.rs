@@ -1,9 +1,9 @@
-//! Memory that begins at a page, as O_DIRECT wants it.
+//! Page-aligned memory, as O_DIRECT requires.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 
-/// Alignment: no file system asks for more than a page of 4 KiB.
+/// Alignment: no file system requires more than a page of 4 KiB.
 const ALIGN: usize = 4096;
 
 /// A buffer of a fixed length.
@@ -17,7 +17,7 @@ pub(crate) struct Buffer {
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// Zeros.
+    /// Creates a buffer of zeros.
     pub(crate) fn new(length: usize) -> Self {
         let layout = Self::layout(length);
         // SAFETY: the layout's size is not zero.
@@ -30,11 +30,11 @@ impl Buffer {
 
     fn layout(length: usize) -> Layout {
         let size = length.max(1).checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
-        // More than the address space holds is as little to be had as more than the memory.
+        // A size beyond the address space is treated like one beyond memory.
         Layout::from_size_align(size, ALIGN).unwrap_or_else(|_| handle_alloc_error(Layout::new::<u8>()))
     }
 
-    /// Where it begins, for the kernel.
+    /// Its address, for the kernel.
     pub(crate) fn start(&mut self) -> *mut u8 {
         self.start
     }

@@ -1,7 +1,8 @@
-//! Where a run's files stand: the file system, the room on it, the disk under it, and what that disk counts.
+//! The location of a run's files: the file system, its free space, the disk below it, and that disk's counters.
 //!
-//! A disk counts what it did for everybody. What other processes did meanwhile is in the numbers, and so is the file
-//! system's own: journal, allocation, inode tables. On a quiet disk the difference of the counters is the load's price.
+//! A disk counts its work for all processes. The numbers include what other processes did meanwhile, and the file
+//! system's own work: journal, allocation, inode tables. On a quiet disk the difference of the counters is the cost of
+//! the load.
 
 use super::io_error::on;
 use super::lines::Lines;
@@ -13,7 +14,7 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Facts that change a number: which a reader of the result wants beside it.
+/// Facts that affect a number and that a reader of the result therefore wants to see.
 const FACTS: &[&str] = &[
     "fs.type",
     "fs.options",
@@ -28,7 +29,7 @@ const FACTS: &[&str] = &[
     "disk.read_ahead",
 ];
 
-/// A folder and what is under it.
+/// A folder and what is below it.
 #[derive(Debug)]
 pub(crate) struct Directory {
     folder: PathBuf,
@@ -39,7 +40,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Looks at a folder.
+    /// Examines a folder.
     pub(crate) fn new(folder: &Path) -> Result<Self, Error> {
         let folder = std::fs::canonicalize(folder).map_err(on("use", folder))?;
         let path = folder.to_str().ok_or_else(|| Error::Failed(format!("{} is not UTF-8", folder.shown())))?;
@@ -49,17 +50,17 @@ impl Directory {
         Ok(Self { facts, disk, block: room.f_frsize as u64, free: room.f_bavail as u64 * room.f_frsize as u64, folder })
     }
 
-    /// Where it is, without links.
+    /// Its path, without links.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Fails if `bytes` of data do not fit; `remedy` says which option makes it less.
+    /// Fails if `bytes` of data do not fit; `remedy` names the option that reduces the amount.
     pub(crate) fn make_room(&self, bytes: u64, remedy: &str) -> Result<(), Error> {
         fits(bytes, self.free, &self.folder, remedy)
     }
 
-    /// The disk's smallest addressable block, bytes: what O_DIRECT wants multiples of.
+    /// The disk's smallest addressable block in bytes, of which O_DIRECT requires multiples.
     pub(crate) fn logical_block(&self) -> Option<u64> {
         self.fact("disk.logical_block")?.parse().ok()
     }
@@ -82,20 +83,20 @@ impl Directory {
         }
     }
 
-    /// What the disk has counted so far, if a disk is known.
+    /// The disk's current counters, if a disk is known.
     pub(crate) fn counters(&self) -> Option<Counters> {
         Some(Counters { disk: DiskStat::read(&Local, self.disk.as_deref()?).ok()?, own: OwnIo::now() })
     }
 }
 
-/// As [`Directory::make_room`], of a folder of which nothing else shall be known.
+/// As [`Directory::make_room`], for a folder about which nothing else is needed.
 pub(crate) fn has_room(folder: &Path, bytes: u64, remedy: &str) -> Result<(), Error> {
     let found = room(folder).map_err(on("use", folder))?;
     fits(bytes, found.f_bavail as u64 * found.f_frsize as u64, folder, remedy)
 }
 
 fn fits(bytes: u64, free: u64, folder: &Path, remedy: &str) -> Result<(), Error> {
-    // What the file system adds: 1/64 for block maps and inodes, and a journal's worth.
+    // The overhead of the file system: 1/64 for block maps and inodes, and a journal.
     let needed = bytes.saturating_add(bytes / 64).saturating_add(4 << 20);
     if needed <= free {
         return Ok(());
@@ -121,7 +122,8 @@ fn room(folder: &Path) -> std::io::Result<libc::statvfs> {
     }
 }
 
-/// What this process had fetched from storage or given to it so far (`/proc/self/io`), those of its children that have ended included.
+/// Bytes that this process has caused to be read from or written to storage so far (`/proc/self/io`), including children that have
+/// ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct OwnIo {
     read: u64,
@@ -146,21 +148,21 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// The same where another process does the work.
+    /// The same if another process does the work.
     pub(crate) fn of_the_disk_alone(self) -> Self {
         Self { own: None, ..self }
     }
 }
 
-/// What the disk did during the parts of a run that count.
+/// The disk's work during the parts of a run that count.
 ///
-/// The disk's counters are everybody's. What a read load fetched is known better: the kernel charges a page that is read to the process that
-/// wanted it, readahead included. What is written is charged when a page becomes dirty, metadata and journal to nobody's account; there the disk's
-/// counters stay the only ones.
+/// The disk's counters are for all processes. What a read load fetched is known more precisely: the kernel charges a page read to the
+/// process that wanted it, including readahead. A write is charged when a page becomes dirty, metadata and journal to no process; there
+/// only the disk's counters remain.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     done: DiskStat,
-    /// Read for this process, bytes; nothing if the kernel does not tell of some part.
+    /// Bytes read for this process; unknown if the kernel did not report some part.
     own_read: u64,
     own_unknown: bool,
     requested: u64,
@@ -168,7 +170,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Adds a part: the counters before and after it, and the bytes that the program asked for meanwhile.
+    /// Adds a part: the counters before and after it, and the bytes that the program requested meanwhile.
     pub(crate) fn add(&mut self, before: Option<Counters>, after: Option<Counters>, requested: u64) {
         self.requested += requested;
         let (Some(before), Some(after)) = (before, after) else {
@@ -187,19 +189,19 @@ impl Account {
         self.done.flushes += part.flushes;
     }
 
-    /// Bytes that were read from storage for this process; where the kernel does not tell, those that the disk read for anybody, if it is known.
+    /// Bytes read from storage for this process; if the kernel does not report them, those that the disk read for any process, if known.
     pub(crate) fn read_bytes(&self) -> Option<u64> {
         let disk = self.done.read_sectors * 512;
         (!self.unknown).then_some(if self.own_unknown { disk } else { self.own_read })
     }
 
-    /// Bytes that the program asked for.
+    /// Bytes that the program requested.
     pub(crate) fn requested(&self) -> u64 {
         self.requested
     }
 
-    /// The sums, and `amplification`: bytes of storage in the direction of the load for each byte asked for. Of reads those of this process alone, if the
-    /// kernel tells.
+    /// Writes the sums, and `amplification`: bytes of storage in the direction of the load per requested byte. For reads those of this
+    /// process only, if the kernel reports them.
     pub(crate) fn append_to(&self, writes: bool, lines: &mut Lines) {
         if self.requested > 0 {
             lines.sample("requested_bytes", "byte", self.requested as f64);
@@ -272,7 +274,7 @@ mod tests {
             Some(Counters { disk: DiskStat { read_sectors, ..DiskStat::default() }, own: Some(OwnIo { read: own }) })
         };
         let mut account = Account::default();
-        // The disk read a MiB, of which a block was ours.
+        // The disk read a MiB, one block of it for us.
         account.add(at(100, 5000), at(2148, 9096), 1024);
         let mut lines = Lines::default();
         account.append_to(false, &mut lines);

@@ -1,5 +1,5 @@
-//! Many files, each written or read whole, as the papers' program did in Java (000 section 4.5.2): 512 of 1 MB (1024 and
-//! 192 on other devices).
+//! Many files, each written or read completely, as the papers' program did in Java (000 section 4.5.2): 512 of 1 MB
+//! (1024 and 192 on other devices).
 
 use super::iterations;
 use super::machine::Jvm;
@@ -63,7 +63,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
     Ok(())
 }
 
-/// The JVM that `--mode` asks for.
+/// The JVM requested by `--mode`.
 fn machine(options: &Options, state: State, block: usize) -> Result<Option<Jvm>, Error> {
     let modes: Vec<&'static str> = std::iter::once("native").chain(MODES.map(|m| m.0)).collect();
     let mode = options.one_of("mode", &modes)?;
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// Java writes and checks what Rust checks and wrote: the two patterns are one.
+    /// Java writes what Rust checks, and vice versa: their patterns are the same.
     #[test]
     fn java_and_rust_agree_on_pattern() {
         if crate::jvm::JAR.is_empty() || std::process::Command::new("java").arg("-version").output().is_err() {

@@ -1,7 +1,8 @@
-//! The run's own folder: what it makes stands in it, and all of it is removed when the run ends, fails or is cancelled.
+//! The run's own folder: it contains everything that the run creates, and is removed when the run ends, fails or is
+//! cancelled.
 //!
-//! Files keep their names while they are used, so that a recording can tell them and a user who wonders what fills the
-//! disk can see it. The price: SIGKILL leaves them. They are named `fathom-…`.
+//! Files keep their names while they are used, so that a recording can identify them and a user who wonders what fills
+//! the disk can see it. The price: SIGKILL leaves them. They are named `fathom-…`.
 
 use super::io_error::on;
 use crate::{Error, clock};
@@ -15,31 +16,31 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// A new folder in `dir` for the workload `name`.
+    /// Creates a folder in `dir` for the workload `name`.
     pub(crate) fn new(dir: &Path, name: &str) -> Result<Self, Error> {
-        // A name that nobody has; create_dir fails if somebody does, so that nothing of others is ever removed.
+        // A unique name; create_dir fails if it exists, so that nothing that belongs to others is ever removed.
         let path = dir.join(format!("fathom-{name}-{}-{}", std::process::id(), clock::now_ns()));
         std::fs::create_dir(&path).map_err(|e| super::io_error::failed("create a folder in", dir, &e))?;
         Ok(Self { path })
     }
 
-    /// Where it is.
+    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A new folder inside.
+    /// Creates a folder inside.
     pub(crate) fn inner(&self, name: &str) -> Result<Self, Error> {
         let path = self.path.join(name);
         std::fs::create_dir(&path).map_err(on("create", &path))?;
         Ok(Self { path })
     }
 
-    /// Ends the run with `result`: removes the folder, and says so if that fails.
+    /// Ends the run with `result`: removes the folder, and reports if that fails.
     pub(crate) fn end<T>(self, result: Result<T, Error>) -> Result<T, Error> {
         let path = self.path.clone();
         let removed = std::fs::remove_dir_all(&path);
-        // The drop would only try again.
+        // The drop would only retry.
         std::mem::forget(self);
         match (result, removed) {
             (result, Ok(())) => result,

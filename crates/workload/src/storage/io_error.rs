@@ -1,4 +1,4 @@
-//! What a failed call on storage means to the user, and what to do.
+//! What a failed call on storage means to the user, and the remedy.
 
 use crate::Error;
 use model::text::ShownPath as _;
@@ -37,7 +37,7 @@ pub(crate) fn on<'a>(doing: &'a str, path: &'a Path) -> impl Fn(std::io::Error) 
     move |error| failed(doing, path, &error)
 }
 
-/// A byte that is not what it must be.
+/// A wrong byte.
 pub(crate) fn wrong(path: &Path, offset: u64) -> Error {
     Error::Wrong(format!(
         "data corruption: the byte at {offset} of {} differs from what was written (storage, driver or cable)",
@@ -45,7 +45,7 @@ pub(crate) fn wrong(path: &Path, offset: u64) -> Error {
     ))
 }
 
-/// A call that moved less than it should.
+/// A call that transferred fewer bytes than it should.
 pub(crate) fn short(doing: &str, path: &Path, offset: u64, got: usize, block: usize) -> Error {
     Error::Failed(format!("cannot {doing} {}: {got} of {block} bytes at {offset}", path.shown()))
 }

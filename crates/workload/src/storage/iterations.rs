@@ -1,12 +1,12 @@
-//! How much one iteration does, where that is not given by the load itself.
+//! The amount of work per iteration, if the load itself does not determine it.
 
 use crate::options::{Options, Spec};
 use crate::{Error, clock};
 
-/// Options of a load whose iterations are of its own size.
+/// Option of a load whose iterations have a fixed size.
 pub(crate) const ITERATIONS: Spec = Spec { name: "iterations", default: "5", help: "timed iterations" };
 
-/// Options of a load whose iteration is made of equal parts.
+/// Options of a load whose iterations consist of equal parts.
 pub(crate) const INNER: Spec =
     Spec { name: "inner", default: "0", help: "transactions per iteration; 0: sized by --min-iteration-ms" };
 /// As above.
@@ -24,8 +24,8 @@ pub(crate) fn count(options: &Options) -> Result<u64, Error> {
     }
 }
 
-/// Doubles a count from `first` until `run`, which does that much and returns its ns, takes at least `--min-iteration-ms`
-/// and 1000 ticks of the clock.
+/// Doubles a count from `first` until `run`, which does that much and returns its duration in ns, takes at least
+/// `--min-iteration-ms` and 1000 ticks of the clock.
 pub(crate) fn size(
     options: &Options,
     first: u64,
@@ -52,7 +52,7 @@ mod tests {
             Ok(n * 1_000_000)
         });
         assert_eq!((found.unwrap(), asked), (12, vec![3, 6, 12]));
-        // Never shorter than what the clock can tell.
+        // Never shorter than the clock can resolve.
         assert!(size(&options("0"), 1, |n| Ok(n * clock::tick_ns())).unwrap() >= 1000);
     }
 }

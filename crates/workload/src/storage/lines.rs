@@ -1,4 +1,4 @@
-//! What a run says: collected while it runs and written after it, so that a slow reader disturbs nothing.
+//! The output of a run: collected while it runs and written after it, so that a slow reader disturbs nothing.
 
 use crate::clock;
 use serde_json::{Value, json};
@@ -10,17 +10,17 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// One iteration: its begin (CLOCK_BOOTTIME) and duration, ns.
+    /// One iteration: its start (CLOCK_BOOTTIME) and duration, ns.
     pub(crate) fn iteration(&mut self, start_ns: u64, duration_ns: u64) {
         self.put(&json!({"metric": "iteration", "unit": "ns", "t": start_ns, "v": duration_ns}));
     }
 
-    /// How much one iteration does.
+    /// The amount of work per iteration.
     pub(crate) fn work(&mut self, unit: &str, amount: u64) {
         self.put(&json!({"metric": "work", "unit": unit, "v": amount}));
     }
 
-    /// A number as of now.
+    /// A number measured now.
     pub(crate) fn sample(&mut self, metric: &str, unit: &str, value: f64) {
         self.put(&json!({"metric": metric, "unit": unit, "t": clock::now_ns(), "v": value}));
     }
@@ -30,7 +30,7 @@ impl Lines {
         self.put(&json!({"mark": name, "text": text.to_string()}));
     }
 
-    /// The result was checked, and how.
+    /// Reports that the result was checked, and how.
     pub(crate) fn verified(&mut self, by: impl std::fmt::Display) {
         self.put(&json!({"verified": true, "by": by.to_string()}));
     }

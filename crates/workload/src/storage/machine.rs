@@ -1,16 +1,16 @@
-//! The same files through a JVM: it moves the bytes and times itself, everything around that stays here.
+//! The same files through a JVM: it transfers the bytes and times itself, everything else stays here.
 //!
-//! The state of the cache needs calls that Java does not have, and what was made must be removed however the JVM ends. So it
-//! is a process beside this one, with one order a line (`write FOLDER`, `read FOLDER`) and one answer: `done BEGIN NS`,
-//! `wrong PLACE FILE` or `failed WHY`. When there are no more orders it proves its mode and ends. It inherits the signals of
-//! a terminal; a second one ends it in any case, since this side drops it.
+//! The state of the cache needs calls that Java does not have, and the files must be removed however the JVM ends. So it is
+//! a process next to this one, with one command per line (`write FOLDER`, `read FOLDER`) and one answer: `done BEGIN NS`,
+//! `wrong PLACE FILE` or `failed WHY`. When there are no more commands it proves its mode and ends. It receives the signals
+//! of a terminal as well; a second one ends it in any case, since this side drops it.
 
 use crate::{Error, jvm};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-/// Which JVM.
+/// A JVM.
 #[derive(Debug)]
 pub(crate) struct Jvm {
     /// Its launcher.
@@ -19,7 +19,7 @@ pub(crate) struct Jvm {
     pub mode: &'static str,
 }
 
-/// A running one, ended when dropped.
+/// A running JVM, ended when dropped.
 #[derive(Debug)]
 pub(super) struct Machine {
     child: Child,
@@ -28,12 +28,12 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Starts it with these options, which say what files it is to move, in blocks of so many bytes.
+    /// Starts it with these options, which describe the files to transfer, in blocks of `block` bytes.
     pub(super) fn new(jvm: &Jvm, options: &[(&str, u64)], block: usize) -> Result<Self, Error> {
         let words: Vec<String> = std::iter::once("file".to_owned())
             .chain(options.iter().flat_map(|(name, n)| [(*name).to_owned(), n.to_string()]))
             .collect();
-        // A period of the pattern, and two blocks.
+        // One period of the pattern, and two blocks.
         let heap = (64 << 20) + 4 * block as u64;
         let (mut command, _jar) = jvm::command(&jvm.java, jvm.mode, heap, &words)?;
         let mut child = command
@@ -48,7 +48,7 @@ impl Machine {
         Ok(Self { child, orders: Some(orders), answers: BufReader::new(answers) })
     }
 
-    /// Has the files of a folder written or read; begin (CLOCK_BOOTTIME) and duration, ns.
+    /// Writes or reads the files of a folder; returns start (CLOCK_BOOTTIME) and duration, ns.
     pub(super) fn order(&mut self, what: &str, paths: &[PathBuf]) -> Result<(u64, u64), Error> {
         let folder = paths.first().and_then(|path| path.parent()).unwrap_or(Path::new(""));
         let sent = self.orders.as_mut().map(|orders| writeln!(orders, "{what} {}", folder.to_string_lossy()));
@@ -75,12 +75,12 @@ impl Machine {
 
     fn answer(&mut self) -> String {
         let mut line = String::new();
-        // An error is an end, and `complaint` reports it.
+        // An error counts as the end, and `complaint` reports it.
         let _ = self.answers.read_line(&mut line);
         line.trim_end().to_owned()
     }
 
-    /// Ends it; the proof of its mode.
+    /// Ends it; returns the proof of its mode.
     pub(super) fn end(mut self) -> Result<String, Error> {
         drop(self.orders.take());
         match self.answer().strip_prefix("mode ") {

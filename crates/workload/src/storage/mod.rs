@@ -1,12 +1,12 @@
 //! Loads on storage: the sequential file of the papers' dd ([`seq`]), many small files ([`file`]), and random access
 //! ([`random`]).
 //!
-//! Each says in one word, `--state`, what stands between the program and the disk, since that changes the number more
-//! than most disks do ([`state`]). Each proves its result: every block carries a value computed from its place and a
-//! seed ([`pattern`]). Each tells what the disk itself counted meanwhile ([`place`]), so that a "cold" read that the disk
-//! never saw, or a read of one byte that cost a page, shows in the same lines as the score.
+//! Each states in one word, `--state`, what lies between the program and the disk, since that changes the number more
+//! than most disks do ([`state`]). Each proves its result: every block carries a value computed from its offset and a
+//! seed ([`pattern`]). Each reports the disk's own counts ([`directory`]), so that a "cold" read that never reached the disk,
+//! or a read of one byte that cost a page, shows in the same lines as the score.
 //!
-//! Files stand in a folder of the run's own, which is removed when the run ends, fails or is cancelled ([`files`]).
+//! Files are in a folder of the run's own, which is removed when the run ends, fails or is cancelled ([`files`]).
 
 mod buffer;
 mod directory;

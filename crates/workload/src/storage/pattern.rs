@@ -1,13 +1,14 @@
-//! What a file holds: every 8 bytes are computed from their place and a seed, so that any byte can be checked wherever a
-//! read begins, and a block that came from another place or another run is distinguished from the right one.
+//! The content of a file: every 8 bytes are computed from their offset and a seed, so that any byte can be checked
+//! wherever a read begins, and a block from another offset or another run is distinguished from the right one.
 //!
 //! A word is mixed from its index as SplitMix64 mixes its state (Steele, Lea, Flood, OOPSLA 2014): nothing that compresses.
-//! That is nothing beside a disk and too much beside the page cache, where a block of 4 KiB takes a microsecond. So a
-//! pattern may be *stamped*: only the first word of each granule is of its place, the others repeat after a period, and a
-//! buffer is made ready for its next place by writing the stamps alone ([`Template`]). A file system that compresses or
-//! deduplicates could profit from the repetition. A run says how much of each block it checked inside the time.
+//! That costs nothing compared with a disk and too much compared with the page cache, where a block of 4 KiB takes a
+//! microsecond. So a pattern may be *stamped*: only the first word of each granule depends on its offset, the others repeat
+//! after a period, and a buffer is prepared for its next offset by writing only the stamps ([`Template`]). A file system
+//! that compresses or deduplicates could profit from the repetition. A run states how much of each block it checked during
+//! the measurement.
 //!
-//! Writers of overlapping ranges agree: a byte's value depends on its place, not on the write that brought it.
+//! Writers of overlapping ranges agree: a byte's value depends on its offset, not on the write that wrote it.
 
 use super::buffer::Buffer;
 
@@ -26,13 +27,13 @@ pub(crate) struct Pattern {
 }
 
 impl Pattern {
-    /// Every word of its own.
+    /// A pattern in which every word differs.
     pub(crate) fn full(seed: u64) -> Self {
         Self { seed, granule: 1, period: 1 << 60 }
     }
 
-    /// A stamp at every multiple of `granule` bytes (rounded down to a power of two, 8 to 4096); filler that repeats
-    /// after `period` bytes (rounded up to a power of two, at least 4096).
+    /// A pattern with a stamp at every multiple of `granule` bytes (rounded down to a power of two, 8 to 4096), and
+    /// filler that repeats after `period` bytes (rounded up to a power of two, at least 4096).
     pub(crate) fn stamped(seed: u64, granule: usize, period: usize) -> Self {
         let granule = granule.clamp(WORD, PAGE);
         let granule = 1 << granule.ilog2();
@@ -42,7 +43,7 @@ impl Pattern {
 
     fn word(&self, index: u64) -> u64 {
         let stamp = index & (self.granule - 1) == 0;
-        // A stamp's number lies above all fillers' numbers.
+        // A stamp's number is above those of all filler words.
         let at = if stamp { index | 1 << 61 } else { index & (self.period - 1) };
         let mut z = (self.seed ^ at.rotate_left(32)).wrapping_add(at.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -50,17 +51,17 @@ impl Pattern {
         z ^ (z >> 31)
     }
 
-    /// The bytes from `place` on to the end of its word.
+    /// The word that contains `place`, and the offset in it.
     fn part(&self, place: u64) -> ([u8; WORD], usize) {
         (self.word(place / WORD as u64).to_le_bytes(), (place % WORD as u64) as usize)
     }
 
-    /// Bytes of a range before its first whole word, at most all of them.
+    /// Bytes of a range before its first whole word, at most the whole range.
     fn head(offset: u64, length: usize) -> usize {
         ((offset.next_multiple_of(WORD as u64) - offset) as usize).min(length)
     }
 
-    /// Writes the bytes of `offset` onwards.
+    /// Writes the bytes from `offset` on.
     pub(crate) fn fill(&self, offset: u64, buffer: &mut [u8]) {
         let (head, rest) = buffer.split_at_mut(Self::head(offset, buffer.len()));
         let (word, skip) = self.part(offset);
@@ -76,8 +77,8 @@ impl Pattern {
         }
     }
 
-    /// Turns a buffer that holds the bytes of another offset, a multiple of the period away, into that of `offset`: only
-    /// the stamps are written.
+    /// Turns a buffer with the bytes of another offset, a multiple of the period away, into those of `offset`: only the
+    /// stamps are written.
     pub(crate) fn stamp(&self, offset: u64, buffer: &mut [u8]) {
         for at in self.stamps(offset, buffer.len()) {
             let word = self.word((offset + at as u64) / WORD as u64).to_le_bytes();
@@ -98,7 +99,7 @@ impl Pattern {
         (first as usize..length).step_by(granule as usize)
     }
 
-    /// The place of the first byte that is not what it must be.
+    /// The offset of the first wrong byte.
     pub(crate) fn wrong(&self, offset: u64, buffer: &[u8]) -> Option<u64> {
         let (head, rest) = buffer.split_at(Self::head(offset, buffer.len()));
         let differs = |place: u64, found: &[u8]| {
@@ -114,31 +115,31 @@ impl Pattern {
         differs(offset, head).or_else(|| in_rest().and_then(|(nth, found)| differs(first + (nth * WORD) as u64, found)))
     }
 
-    /// As [`Pattern::wrong`], looking only at the first and the last 8 bytes.
+    /// As [`Pattern::wrong`], checking only the first and the last 8 bytes.
     pub(crate) fn wrong_edge(&self, offset: u64, buffer: &[u8]) -> Option<u64> {
         let last = buffer.len().saturating_sub(WORD);
         self.wrong(offset, &buffer[..buffer.len().min(WORD)])
             .or_else(|| self.wrong(offset + last as u64, &buffer[last..]))
     }
 
-    /// As [`Pattern::wrong`], looking only at the stamps.
+    /// As [`Pattern::wrong`], checking only the stamps.
     pub(crate) fn wrong_stamp(&self, offset: u64, buffer: &[u8]) -> Option<u64> {
         self.stamps(offset, buffer.len())
             .find_map(|at| self.wrong(offset + at as u64, &buffer[at..(at + WORD).min(buffer.len())]))
     }
 }
 
-/// A buffer that is of any place at the price of its stamps.
+/// A buffer that can be prepared for any offset by writing its stamps.
 #[derive(Debug)]
 pub(crate) struct Template {
     pattern: Pattern,
     block: usize,
-    /// One period and one block, so that a block of any place modulo the period lies in it.
+    /// One period and one block, so that it contains a block at any offset modulo the period.
     memory: Buffer,
 }
 
 impl Template {
-    /// For blocks of this length.
+    /// Creates a template for blocks of this length.
     pub(crate) fn new(pattern: Pattern, block: usize) -> Self {
         let period = pattern.period as usize * WORD;
         let mut memory = Buffer::new(period + block);
@@ -146,11 +147,11 @@ impl Template {
         Self { pattern, block, memory }
     }
 
-    /// The block of a place. As far aligned as the place is, up to a page.
+    /// The block at an offset. Its address is as aligned as the offset, up to a page.
     pub(crate) fn at(&mut self, offset: u64) -> &[u8] {
         let skip = (offset % (self.pattern.period * WORD as u64)) as usize;
         let block = &mut self.memory[skip..skip + self.block];
-        // Stamps that earlier blocks left lie where this one has its own: a granule divides the period.
+        // Stamps left by earlier blocks are where this one has its own: a granule divides the period.
         self.pattern.stamp(offset, block);
         block
     }
@@ -169,7 +170,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever way a range is cut, its bytes are the same.
+        /// However a range is split, its bytes are the same.
         #[test]
         fn byte_depends_only_on_offset(p in any_pattern(), offset in 0_u64..1 << 40, n in 1_usize..9000, cut in 0_usize..9000) {
             let (mut whole, mut parts) = (vec![0; n], vec![0; n]);
@@ -181,7 +182,7 @@ mod tests {
             prop_assert_eq!(p.wrong(offset, &whole).or(p.wrong_edge(offset, &whole)).or(p.wrong_stamp(offset, &whole)), None);
         }
 
-        /// The check finds any single flipped bit, and where.
+        /// The check finds any single flipped bit, and its location.
         #[test]
         fn flipped_bit_is_located(p in any_pattern(), offset in 0_u64..1 << 40, n in 1_usize..9000, at: usize, bit in 0_u32..8) {
             let mut block = vec![0; n];

@@ -1,4 +1,4 @@
-//! One file from begin to end, as the papers did with dd (000 section 4.5.1): 1 MB 512 times (1024 on one device, 192 on
+//! One file from start to end, as the papers did with dd (000 section 4.5.1): 1 MB 512 times (1024 on one device, 192 on
 //! another), written and then read.
 
 use super::iterations;
@@ -70,7 +70,7 @@ mod tests {
             for state in states {
                 let words = format!("seq --op {op} --state {state} --block 64K --count 5 --iterations 3");
                 let lines = match run(&words, scratch.path()) {
-                    // A file system without O_DIRECT says so.
+                    // A file system without O_DIRECT reports so.
                     Err(Error::Failed(why)) if *state == "direct" => {
                         assert!(why.contains("O_DIRECT"), "{why}");
                         continue;

@@ -1,22 +1,22 @@
-//! What stands between the program and the disk: the page cache, in a state that is made before each iteration and
-//! proven, not assumed.
+//! What lies between the program and the disk: the page cache, in a state that is set up before each iteration and
+//! verified, not assumed.
 //!
 //! Reads:
-//! - `warm`: the file was read before; the disk has no part in it if it fits into memory.
-//! - `cold`: the file's own pages are thrown out before each iteration (posix_fadvise DONTNEED, needs no root). What the
-//!   kernel knows of the file itself (inode, extents) stays.
-//! - `dropped`: everybody's pages, directory entries and inodes are dropped (/proc/sys/vm/drop_caches, needs root).
-//! - `direct`: O_DIRECT, past the cache.
+//! - `warm`: the file was read before; the disk is not involved if it fits into memory.
+//! - `cold`: the file's own pages are evicted before each iteration (posix_fadvise DONTNEED, needs no root). The file's
+//!   metadata in the kernel (inode, extents) stays.
+//! - `dropped`: all pages, directory entries and inodes are dropped (/proc/sys/vm/drop_caches, needs root).
+//! - `direct`: O_DIRECT, bypassing the cache.
 //!
 //! Writes:
-//! - `buffered`: into the page cache, and done. The disk gets them later, outside the time: this is what an unsynced
-//!   benchmark shows.
-//! - `synced`: as buffered, with fdatasync at the end, inside the time.
+//! - `buffered`: only into the page cache. The disk gets the data later, outside the measurement: this is what an
+//!   unsynced benchmark shows.
+//! - `synced`: as buffered, with fdatasync at the end, inside the measurement.
 //! - `each`: fdatasync after every write.
 //! - `direct`: O_DIRECT. The disk has acknowledged each write, perhaps from its own volatile cache.
 //!
-//! Whether pages are out is asked of the kernel (cachestat, Linux 6.5; else mincore), after each throwing out. A file
-//! system that *is* the cache (tmpfs) keeps them: that is reported, not hidden.
+//! Whether pages are evicted is queried from the kernel (cachestat, Linux 6.5; otherwise mincore), after each eviction.
+//! A file system that *is* the cache (tmpfs) keeps them: that is reported, not hidden.
 
 use super::io_error::{self, on};
 use super::lines::Lines;
@@ -28,7 +28,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// What `--state` can be.
+/// The values of `--state`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Warm,
@@ -45,7 +45,8 @@ pub(crate) const READ: &[&str] = &["cold", "dropped", "direct", "warm"];
 const DROP: &str = "/proc/sys/vm/drop_caches";
 
 impl State {
-    /// `--op` (whether it writes) and `--state`, which must be one of the operation's; the first of them by default.
+    /// Parses `--op` (whether it writes) and `--state`, which must be one of the operation's; by default the first of
+    /// them.
     pub(crate) fn parse(options: &Options, write_states: &[&'static str]) -> Result<(bool, Self), Error> {
         let writes = options.one_of("op", &["read", "write"])? == "write";
         let allowed = if writes { write_states } else { READ };
@@ -79,7 +80,7 @@ impl State {
         options
     }
 
-    /// Fails if O_DIRECT cannot take such blocks.
+    /// Fails if O_DIRECT does not support such blocks.
     pub(crate) fn check_block(self, block: u64, logical: Option<u64>) -> Result<(), Error> {
         match logical {
             Some(logical) if self == Self::Direct && !block.is_multiple_of(logical) => Err(Error::Failed(format!(
@@ -91,7 +92,7 @@ impl State {
     }
 }
 
-/// Opens in a state; a file system that has no O_DIRECT is named.
+/// Opens a file in a state; the error for a file system without O_DIRECT names it.
 pub(crate) fn open(options: &OpenOptions, state: State, path: &Path) -> Result<File, Error> {
     options.open(path).map_err(|e| match e.raw_os_error() {
         Some(libc::EINVAL) if state == State::Direct => Error::Failed(format!(
@@ -102,17 +103,17 @@ pub(crate) fn open(options: &OpenOptions, state: State, path: &Path) -> Result<F
     })
 }
 
-/// How the states were made so far, and what was found then.
+/// How the states were set up so far, and what was found then.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    /// Pages in the cache at worst (`warm`: at best), of how many, at the beginning of an iteration.
+    /// Pages in the cache at the start of an iteration, in the worst case (`warm`: the best case), and their total.
     found: Option<(u64, u64)>,
     how: &'static str,
     unknown: Option<String>,
 }
 
 impl Cache {
-    /// Makes the state for the files before an iteration of reads.
+    /// Sets up the state for the files before an iteration of reads.
     pub(crate) fn make<P: AsRef<Path>>(&mut self, state: State, files: &[P]) -> Result<(), Error> {
         let mut now = (0, 0);
         if state == State::Dropped {
@@ -139,7 +140,7 @@ impl Cache {
         Ok(())
     }
 
-    /// The marks `cache` and, if it is not what was asked for, `cache.doubt`.
+    /// Writes the marks `cache` and, if it is not as requested, `cache.doubt`.
     pub(crate) fn append_to(&self, state: State, read: Option<u64>, requested: u64, lines: &mut Lines) {
         let Some((pages, of)) = self.found else { return };
         let made = match state {
@@ -152,8 +153,8 @@ impl Cache {
             Some(why) => lines.mark("cache", format!("{made}; what the cache held is unknown: {why}")),
             None => lines.mark("cache", format!("{made}; {pages} of {of} pages in the cache then ({})", self.how)),
         }
-        // A read of less than a page brings the page; so at least the bytes asked for must have come. A tenth is left for
-        // places that were read twice in one iteration.
+        // A read of less than a page fetches the page; so at least the requested bytes must have been read. A tenth is
+        // allowed for offsets that were read twice in one iteration.
         let doubt = if state.is_of_disk() {
             match read {
                 _ if pages > 0 && state != State::Direct => Some(format!("{pages} pages could not be evicted")),
@@ -172,10 +173,10 @@ impl Cache {
     }
 }
 
-/// Throws a file's pages out of the page cache. Only clean ones go, so it is synced first.
+/// Evicts a file's pages from the page cache. Only clean ones can be evicted, so it is synced first.
 pub(crate) fn evict(file: &File) -> std::io::Result<()> {
     file.sync_data().or_else(|e| match e.raw_os_error() {
-        // Opened for reading on a file system that syncs nothing such.
+        // Opened for reading on a file system that cannot sync such files.
         Some(libc::EINVAL | libc::EROFS) => Ok(()),
         _ => Err(e),
     })?;
@@ -196,7 +197,7 @@ fn drop_all() -> Result<(), Error> {
     })
 }
 
-/// Pages of a file in the page cache, of how many, and how that is known.
+/// Pages of a file in the page cache, their total, and how that is known.
 fn resident(file: &File) -> std::io::Result<(u64, u64, &'static str)> {
     // SAFETY: takes no pointers.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as u64;
@@ -205,7 +206,7 @@ fn resident(file: &File) -> std::io::Result<(u64, u64, &'static str)> {
     if pages == 0 {
         return Ok((0, 0, "empty"));
     }
-    // The same number on every architecture (it is of the common table).
+    // The same number on every architecture (it is in the common table).
     const CACHESTAT: libc::c_long = 451;
     let (range, mut found) = ([0_u64, length], [0_u64; 5]);
     // SAFETY: struct cachestat_range is two u64, struct cachestat five (uapi/linux/mman.h); both live through the call.

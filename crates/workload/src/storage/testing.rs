@@ -1,4 +1,4 @@
-//! A folder for a test, removed with it.
+//! A folder for a test, removed with the test.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ impl Scratch {
         &self.0
     }
 
-    /// What is left in it.
+    /// Number of files left in it.
     pub(crate) fn left(&self) -> usize {
         std::fs::read_dir(&self.0).unwrap().count()
     }
@@ -28,12 +28,12 @@ impl Drop for Scratch {
     }
 }
 
-/// Runs a workload through the front door and reads its lines.
+/// Runs a workload through its public entry point and parses its lines.
 pub(crate) fn run(words: &str, dir: &Path) -> Result<Vec<Value>, crate::Error> {
     run_with(words, dir, &model::Context::silent()).0
 }
 
-/// As above, with the lines that came although it failed.
+/// As above, with the lines that were written although it failed.
 pub(crate) fn run_with(
     words: &str,
     dir: &Path,

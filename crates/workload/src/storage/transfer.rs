@@ -1,11 +1,11 @@
-//! Whole files, written or read from begin to end in blocks: what dd does with one and a benchmark of files with many.
+//! Whole files, written or read from start to end in blocks: as dd does with one file and a file benchmark with many.
 //!
-//! An iteration is all of them. A write makes new files each time (the old ones are removed outside the time), so that
-//! allocating is part of it, as it is for dd. Whatever a write left in the page cache goes to the disk before the next
-//! iteration, outside the time but inside the disk's account.
+//! An iteration is all of them. A write creates new files each time (the old ones are removed outside the measurement),
+//! so that allocation is part of it, as with dd. Data left in the page cache is written back before the next iteration,
+//! outside the measured time but inside the disk's account.
 //!
-//! Inside the time every stamp of every block that is read is checked, one for each page; afterwards every byte of the
-//! files is, read back from the disk where its file system lets pages go.
+//! During the measurement every stamp of every block that is read is checked, one per page; afterwards every byte of
+//! the files is checked, read back from the disk if its file system allows eviction.
 
 use super::buffer::Buffer;
 use super::directory::{Account, Directory};
@@ -23,34 +23,34 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Seed of what the files hold.
+/// Seed of the files' content.
 pub(super) const SEED: u64 = 2014;
 
-/// What is moved, and how often.
+/// The files, blocks and iterations of a transfer.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     /// The workload's name, for marks and files.
     pub name: &'static str,
     /// Files.
     pub files: u64,
-    /// Blocks of each.
+    /// Blocks per file.
     pub blocks: u64,
-    /// Bytes of a block.
+    /// Bytes per block.
     pub block: usize,
     /// Whether it writes.
     pub writes: bool,
-    /// What stands between.
+    /// What lies between the program and the disk.
     pub state: State,
-    /// How often all of it is done.
+    /// Number of iterations.
     pub iterations: u64,
-    /// Which option makes it less.
+    /// The option that reduces the amount of data.
     pub remedy: &'static str,
-    /// The JVM that does it, if it is not done natively.
+    /// The JVM that transfers the files, if it is not done natively.
     pub machine: Option<Jvm>,
 }
 
 impl Transfer {
-    /// Bytes of one iteration; fails if that is more than can be counted, or nothing.
+    /// Bytes per iteration; fails if that overflows, or is zero.
     pub(crate) fn bytes(&self) -> Result<u64, Error> {
         let bytes = self.files.checked_mul(self.blocks).and_then(|n| n.checked_mul(self.block as u64));
         match bytes.filter(|n| i64::try_from(*n).is_ok()) {
@@ -60,7 +60,7 @@ impl Transfer {
         }
     }
 
-    /// Does it in a folder of its own under `dir`.
+    /// Runs it in a folder of its own under `dir`.
     pub(crate) fn run(&self, dir: &Path, context: &Context) -> Result<Lines, Error> {
         let bytes = self.bytes()?;
         let place = Directory::new(dir)?;
@@ -75,7 +75,7 @@ impl Transfer {
         Pattern::stamped(SEED, self.block.min(PAGE), self.block.min(1 << 20))
     }
 
-    /// The arguments of the JVM that does it.
+    /// The JVM's arguments.
     fn options(&self) -> [(&'static str, u64); 5] {
         [
             ("--files", self.files),
@@ -91,7 +91,7 @@ impl Transfer {
     }
 }
 
-/// What a series tells of a native iteration: its begin and its duration.
+/// The start and the duration of a native iteration in a series.
 fn timed((result, start, end): (Result<(), Error>, u64, u64)) -> Result<(u64, u64), Error> {
     result.map(|()| (start, end - start))
 }
@@ -196,7 +196,7 @@ impl Run<'_> {
                 let block = template.at(nth as u64 * self.what.length() + at);
                 match file.write_at(block, at).map_err(on("write", path))? {
                     n if n == block.len() => {}
-                    // The rest tells why: a full disk, a limit.
+                    // Writing the rest gives the reason: a full disk, a limit.
                     n => file.write_all_at(&block[n..], at + n as u64).map_err(on("write", path))?,
                 }
             }
@@ -213,7 +213,7 @@ impl Run<'_> {
         self.read_with(paths, &options, self.what.state, |offset, block| self.pattern.wrong_stamp(offset, block))
     }
 
-    /// Every byte, through the cache.
+    /// Checks every byte, through the cache.
     fn check_all(&self, paths: &[PathBuf]) -> Result<(), Error> {
         let mut options = State::Warm.open();
         options.read(true);
@@ -248,14 +248,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The blocks' places.
+    /// The offsets of the blocks.
     fn offsets(&self) -> impl Iterator<Item = u64> + use<> {
         let block = self.what.block as u64;
         (0..self.what.blocks).map(move |n| n * block)
     }
 
-    /// Brings everything to the disk: one file by its own sync, many by that of their file system, since a flush for each
-    /// of hundreds would take longer than what is measured.
+    /// Writes everything back to the disk: one file by its own sync, many by that of their file system, since a flush for
+    /// each of hundreds would take longer than the measurement.
     fn settle(&self, paths: &[PathBuf]) -> Result<(), Error> {
         let Some(path) = paths.first() else { return Ok(()) };
         let file = File::open(path).map_err(on("open", path))?;

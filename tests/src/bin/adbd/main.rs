@@ -1,15 +1,16 @@
-//! A device daemon for the tests: it speaks adbd's transport protocol over TCP, so that the real `adb`, server and client, drives it
-//! (`adb connect 127.0.0.1:PORT`), and runs commands in a private root. No line of Android is in it; it is written from the protocol's
-//! documentation (protocol.txt, SYNC.TXT, shell_protocol.h).
+//! A device daemon for the tests: it speaks adbd's transport protocol over TCP, so that the real `adb`, server and client, can use it
+//! (`adb connect 127.0.0.1:PORT`), and runs commands in a private root. It contains no code of Android; it is written from the
+//! protocol's documentation (protocol.txt, SYNC.TXT, shell_protocol.h).
 //!
 //!     adbd --root FOLDER --port-file FILE [--uid N] [--key FILE] [--data OPTIONS] [--features LIST] [--rate BYTES_PER_S] \
 //!         [--ahead SECONDS]
 //!     adbd --root FOLDER --machine ADDRESS [--uid N] [--key FILE] [--features LIST] [--rate BYTES_PER_S]
 //!
-//! With `--machine` the machine that it runs on is the device: FOLDER is its root, with all that is mounted there, the daemon listens
-//! there, and SIGUSR1 cuts the link. Otherwise the device is a process of number 1 in namespaces of its own, with FOLDER as its root: `/proc` is its own, `/sys` and `/dev` are this
-//! host's, `/data/local/tmp` is a tmpfs with these options. This process stands for its power supply: SIGUSR1 cuts the link (what runs goes
-//! on), SIGUSR2 restarts it (what runs is gone, `/data` too), and its end is the device's. Without a key everybody may come in.
+//! With `--machine` the machine that it runs on is the device: FOLDER is its root, with everything mounted there, the daemon listens there,
+//! and SIGUSR1 cuts the link. Otherwise the device is a process with PID 1 in namespaces of its own, with FOLDER as its root: `/proc` is
+//! its own, `/sys` and `/dev` are this host's, `/data/local/tmp` is a tmpfs with these options. This process acts as its power supply:
+//! SIGUSR1 cuts the link (processes keep running), SIGUSR2 restarts it (processes are gone, `/data` too), and its end is the device's.
+//! Without a key any host may connect.
 
 mod message;
 mod reverse;
@@ -64,7 +65,7 @@ fn main() -> io::Result<()> {
         }
     }
     let listener = TcpListener::bind(options.machine.as_deref().unwrap_or("127.0.0.1:0"))?;
-    // Blocked before there is a thread, so that each is waited for and none ends anybody.
+    // Blocked before any thread is started, so that each signal is waited for and none ends a process.
     let signals = block();
     if options.machine.is_some() {
         return enter(&options).and_then(|()| serve(&listener, &options));
@@ -85,7 +86,7 @@ fn main() -> io::Result<()> {
                 device = start(&listener, &options)?;
             }
             libc::SIGCHLD => {
-                // SAFETY: plain system call; whatever of ours ended.
+                // SAFETY: a plain system call for any ended child.
                 let ended = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) };
                 if ended == device {
                     return Err(wrong("the device ended by itself"));
@@ -100,7 +101,7 @@ fn main() -> io::Result<()> {
 }
 
 fn block() -> libc::sigset_t {
-    // SAFETY: a set of bits, of which zero is one, and calls that write into it alone.
+    // SAFETY: a set of bits, for which zero is valid, and calls that write only into it.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         for signal in [libc::SIGUSR1, libc::SIGUSR2, libc::SIGTERM, libc::SIGINT, libc::SIGCHLD] {
@@ -126,10 +127,10 @@ fn stop(device: i32) {
     }
 }
 
-/// Starts the device; its number.
+/// Starts the device; returns its process ID.
 fn start(listener: &TcpListener, options: &Options) -> io::Result<i32> {
     let flags = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::SIGCHLD;
-    // SAFETY: like fork: one thread is here, and the child has its own copy of everything.
+    // SAFETY: like fork: there is one thread here, and the child has its own copy of everything.
     let child = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     match child {
         0 => {
@@ -145,20 +146,20 @@ fn start(listener: &TcpListener, options: &Options) -> io::Result<i32> {
 fn mount(source: &str, target: &str, kind: &str, flags: libc::c_ulong, data: &str) -> io::Result<()> {
     let c = |text: &str| CString::new(text).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
     let (source, point, kind, data) = (c(source)?, c(target)?, c(kind)?, c(data)?);
-    // SAFETY: all are texts that end with a zero and live until the call returns.
+    // SAFETY: all are NUL-terminated texts and live until the call returns.
     let done = unsafe { libc::mount(source.as_ptr(), point.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast()) };
     if done == 0 { Ok(()) } else { Err(io::Error::other(format!("mounting {target}: {}", io::Error::last_os_error()))) }
 }
 
 fn device(listener: &TcpListener, options: &Options) -> io::Result<()> {
-    // SAFETY: plain system call. When the power supply is gone, so is the device.
+    // SAFETY: a plain system call. When the power supply is gone, so is the device.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let at = |name: &str| format!("{}/{name}", options.root);
     mount("none", "/", "none", libc::MS_REC | libc::MS_PRIVATE, "")?;
     mount("proc", &at("proc"), "proc", 0, "")?;
     mount("/sys", &at("sys"), "none", libc::MS_BIND | libc::MS_REC, "")?;
     mount("/dev", &at("dev"), "none", libc::MS_BIND | libc::MS_REC, "")?;
-    // A flag to the kernel, an option to people.
+    // A flag for the kernel, but an option for users.
     let (noexec, data): (Vec<&str>, Vec<&str>) = options.data.split(',').partition(|o| *o == "noexec");
     let flags = libc::MS_NOSUID | libc::MS_NODEV | if noexec.is_empty() { 0 } else { libc::MS_NOEXEC };
     let data = [format!("mode=0771,uid={0},gid={0}", options.uid), data.join(",")].join(",");
@@ -167,7 +168,7 @@ fn device(listener: &TcpListener, options: &Options) -> io::Result<()> {
     serve(listener, options)
 }
 
-/// Goes into the device's root, as its user.
+/// Enters the device's root, as its user.
 fn enter(options: &Options) -> io::Result<()> {
     std::os::unix::fs::chroot(&options.root)?;
     std::env::set_current_dir("/")?;
@@ -188,14 +189,14 @@ fn enter(options: &Options) -> io::Result<()> {
 
 fn serve(listener: &TcpListener, options: &Options) -> io::Result<()> {
     if options.machine.is_none() {
-        // SAFETY: plain system call. Setting these clears it.
+        // SAFETY: a plain system call. Changing the user has cleared this.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     }
     let link: Arc<Mutex<Option<TcpStream>>> = Arc::default();
     std::thread::spawn({
         let link = link.clone();
         move || {
-            // SAFETY: a set of bits, of which zero is one, and a call that writes into it alone.
+            // SAFETY: a set of bits, for which zero is valid, and a call that writes only into it.
             let set = unsafe {
                 let mut set: libc::sigset_t = std::mem::zeroed();
                 libc::sigaddset(&raw mut set, libc::SIGUSR1);
@@ -215,11 +216,11 @@ fn serve(listener: &TcpListener, options: &Options) -> io::Result<()> {
         if let Ok(mut link) = link.lock() {
             *link = stream.try_clone().ok();
         }
-        // One host at a time, as a phone on a cable has.
+        // One host at a time, like a phone on a cable.
         if let Err(error) =
             (Host { options, streams: Streams::new(Voice::new(stream.try_clone()?, options.rate)) }).serve(stream)
         {
-            // A host that hangs up is the usual end.
+            // A host that closes the connection is the usual end.
             if error.kind() != io::ErrorKind::UnexpectedEof {
                 eprintln!("adbd: {error}");
             }
@@ -227,7 +228,7 @@ fn serve(listener: &TcpListener, options: &Options) -> io::Result<()> {
     }
 }
 
-/// What is said to the host, at the link's rate.
+/// Sends to the host, at the link's rate.
 #[derive(Clone)]
 struct Voice {
     to: Arc<Mutex<TcpStream>>,
@@ -245,7 +246,7 @@ impl Voice {
         message.write(&mut *to)
     }
 
-    /// A fixed wait: what a link of this rate takes.
+    /// A fixed wait: the time that a link of this rate takes.
     fn pass(&self, message: &Message) {
         if let Some(rate) = self.rate {
             std::thread::sleep(Duration::from_secs_f64((24 + message.data.len()) as f64 / rate as f64));
@@ -253,16 +254,16 @@ impl Voice {
     }
 }
 
-/// A stream, from here: what comes from the host goes in, and the host's word that it took what was sent.
+/// A stream on this side: input from the host, and the host's acknowledgements of data sent.
 struct Stream {
     input: Sender<Vec<u8>>,
     taken: Sender<()>,
     end: UnixStream,
-    /// Of a stream that this side asked for: what begins when the host has agreed.
+    /// For a stream that this side requested: receivers to use when the host has agreed.
     asked: Option<(Receiver<Vec<u8>>, Receiver<()>)>,
 }
 
-/// Those of a host. Either side opens them.
+/// The streams of a host. Either side opens them.
 #[derive(Clone)]
 struct Streams {
     voice: Voice,
@@ -274,7 +275,7 @@ impl Streams {
         Self { voice, all: Arc::new(Mutex::new((HashMap::new(), 1))) }
     }
 
-    /// A stream whose other end is `end`: of the host's number, or one that the host is asked for by this name.
+    /// Adds a stream whose other end is `end`: with the host's number, or one requested from the host under this name.
     fn add(&self, end: UnixStream, with: Result<u32, &str>) -> io::Result<()> {
         let ((input, inputs), (taken, takes)) = (channel(), channel());
         let mut all = self.all.lock().map_err(|_| io::ErrorKind::BrokenPipe)?;
@@ -309,7 +310,7 @@ impl Streams {
         Ok(())
     }
 
-    /// The host took what was sent, or agrees to a stream.
+    /// The host acknowledged data, or agrees to a stream.
     fn taken(&self, message: &Message) -> io::Result<()> {
         let mut all = self.all.lock().map_err(|_| io::ErrorKind::BrokenPipe)?;
         let Some(stream) = all.0.get_mut(&message.b) else { return Ok(()) };
@@ -369,7 +370,8 @@ impl Host<'_> {
         }
     }
 
-    /// Greets, and asks for a signature if a key is needed. A host without one stays outside, and the connection open.
+    /// Greets, and requests a signature if a key is needed. A host without one is not admitted, and the connection
+    /// stays open.
     fn admitted(&self, from: &mut TcpStream) -> io::Result<bool> {
         while Message::read(from)?.command != CNXN {}
         let Some(key) = &self.options.key else { return Ok(true) };
@@ -381,7 +383,7 @@ impl Host<'_> {
             let answer = Message::read(from)?;
             match (answer.command, answer.a) {
                 (AUTH, 2) if key.as_ref().is_some_and(|key| key.verifies(&answer.data, &token)) => return Ok(true),
-                // The host's keys are all refused: a phone would show its last one to its user now.
+                // All keys of the host are refused: a phone would now show the last one to its user.
                 (AUTH, 3) => {
                     let mut room = [0; 64];
                     while from.read(&mut room)? > 0 {}
@@ -414,10 +416,10 @@ impl Drop for Host<'_> {
     }
 }
 
-/// Hands on what the host writes, and says so when it was taken.
+/// Passes on data from the host, and acknowledges it.
 fn fill(mut into: UnixStream, inputs: &Receiver<Vec<u8>>, voice: &Voice, ours: u32, theirs: u32) {
     while let Ok(bytes) = inputs.recv() {
-        // A service that has ended takes nothing; the host hears of its end otherwise.
+        // A service that has ended takes nothing; the host learns of its end in another way.
         let _ = into.write_all(&bytes);
         if voice.say(&Message::new(OKAY, ours, theirs, [])).is_err() {
             return;
@@ -425,7 +427,7 @@ fn fill(mut into: UnixStream, inputs: &Receiver<Vec<u8>>, voice: &Voice, ours: u
     }
 }
 
-/// Sends what the service says, a message at a time: the next when the host has taken the last.
+/// Sends the service's output, one message at a time: the next when the host has acknowledged the last.
 fn empty(mut out: UnixStream, takes: &Receiver<()>, voice: &Voice, ours: u32, theirs: u32) {
     let mut room = vec![0; 64 << 10];
     while let Some(got) = out.read(&mut room).ok().filter(|n| *n > 0) {

@@ -1,5 +1,5 @@
-//! Ports of the device that lead to ports of the host (`adb reverse`): this side listens, and asks the host for a stream to each that
-//! connects. They end with the host's connection, as on a phone.
+//! Ports of the device forwarded to ports of the host (`adb reverse`): this side listens, and requests a stream from the host for
+//! each connection. They end with the host's connection, as on a phone.
 
 use super::Streams;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Where each port leads, and the word that ends its listener.
+/// The target of each port, and the flag that ends its listener.
 static PORTS: Mutex<BTreeMap<u16, (String, Arc<AtomicBool>)>> = Mutex::new(BTreeMap::new());
 
 /// Serves `forward:tcp:PORT;tcp:PORT`, `killforward:tcp:PORT`, `killforward-all` and `list-forward`; false if it is none of them.
@@ -28,7 +28,7 @@ pub fn serve(what: &str, mut stream: UnixStream, streams: &Streams) -> bool {
     std::thread::spawn(move || {
         let answer = match answer {
             Ok(None) => b"OKAY".to_vec(),
-            // A port that was chosen follows the word; a list stands alone (adb's handle_forward_request, as adbd builds it).
+            // A chosen port follows the word; a list is sent without it (adb's handle_forward_request, as adbd builds it).
             Ok(Some(text)) if what_is_list => format!("{:04x}{text}", text.len()).into_bytes(),
             Ok(Some(text)) => format!("OKAY{:04x}{text}", text.len()).into_bytes(),
             Err(error) => {
@@ -77,7 +77,7 @@ fn end(name: &str) -> io::Result<Option<String>> {
     let gone = PORTS.lock().ok().and_then(|mut ports| ports.remove(&port));
     let (_, over) = gone.ok_or_else(|| io::Error::other(format!("listener 'tcp:{port}' not found")))?;
     over.store(true, Ordering::SeqCst);
-    // It waits for somebody.
+    // The listener is waiting for a connection.
     drop(TcpStream::connect(("127.0.0.1", port)));
     Ok(None)
 }

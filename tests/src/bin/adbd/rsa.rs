@@ -1,24 +1,24 @@
-//! The keys of adb: which ones may come in, and whether a signature is theirs.
+//! The keys of adb: which ones are admitted, and whether a signature is theirs.
 //!
 //! A public key is adb's own structure in base64 (crypto/rsa_2048_key.cpp): the number of its words, a Montgomery constant, the modulus and
-//! a second constant, least byte first, and the exponent. What is signed is the token itself, in the place of a SHA-1 sum (PKCS #1 1.5).
-//! This is for a test: it takes its time, and leaks it.
+//! a second constant, least significant byte first, and the exponent. The token itself is signed, in place of a SHA-1 digest (PKCS #1 1.5).
+//! This is for a test: it does not run in constant time.
 
-/// Words of 32 bits of a key of 2048.
+/// 32-bit words of a 2048-bit key.
 const WORDS: usize = 64;
-/// ASN.1 for "a SHA-1 sum follows".
+/// ASN.1 for "a SHA-1 digest follows".
 const SHA1: [u8; 15] = [0x30, 0x21, 0x30, 0x09, 0x06, 0x05, 0x2b, 0x0e, 0x03, 0x02, 0x1a, 0x05, 0x00, 0x04, 0x14];
 
 /// A public key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicKey {
-    /// Least first.
+    /// Least significant word first.
     modulus: Vec<u32>,
     exponent: u32,
 }
 
 impl PublicKey {
-    /// Reads a line of `adbkey.pub`, or what a host sends.
+    /// Parses a line of `adbkey.pub`, or what a host sends.
     pub fn parse(line: &[u8]) -> Option<Self> {
         let text = line.split(|b| b.is_ascii_whitespace() || *b == 0).next()?;
         let bytes = base64(text)?;

@@ -1,4 +1,4 @@
-//! What a stream may be opened to: a shell, files, a port.
+//! The targets of a stream: a shell, files, a port.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Serves a stream until it ends; false if there is no such service. Files that come are as much older as the clock here is ahead, s.
+/// Serves a stream until it ends; false if there is no such service. The times of received files are reduced by the seconds that the
+/// clock here is ahead.
 pub fn serve(name: &str, stream: UnixStream, ahead: u32) -> bool {
     if let Some((_, line)) = name.strip_prefix("shell,v2").and_then(|rest| rest.split_once(':')) {
         let line = line.to_owned();
@@ -45,7 +46,7 @@ fn packet(to: &Mutex<UnixStream>, kind: u8, data: &[u8]) -> bool {
     to.lock().is_ok_and(|mut to| to.write_all(&all).is_ok())
 }
 
-/// When the host hangs up the command's input ends and its outputs are closed; nobody is killed for that.
+/// When the host closes the stream the command's input ends and its outputs are closed; no process is killed for that.
 fn shell_v2(line: &str, stream: UnixStream) {
     let spawned = command(line).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let Ok(from_clone) = stream.try_clone() else { return };
@@ -98,7 +99,7 @@ fn shell_v2(line: &str, stream: UnixStream) {
     let _ = to.lock().map(|to| to.shutdown(std::net::Shutdown::Both));
 }
 
-/// The shell of before Android 7: one stream, no status.
+/// The shell protocol before Android 7: one stream, no status.
 fn shell_v1(line: &str, stream: UnixStream) {
     let (Ok(input), Ok(out)) = (stream.try_clone(), stream.try_clone()) else { return };
     let both = [OwnedEnd(out), OwnedEnd(stream)].map(|end| Stdio::from(std::os::fd::OwnedFd::from(end.0)));
@@ -111,7 +112,7 @@ fn shell_v1(line: &str, stream: UnixStream) {
 
 struct OwnedEnd(UnixStream);
 
-/// Hands on both ways until both ends ended.
+/// Relays in both directions until both ends have ended.
 pub fn relay(here: UnixStream, there: TcpStream) {
     let (Ok(mut here_in), Ok(mut there_out)) = (here.try_clone(), there.try_clone()) else { return };
     let (mut here_out, mut there_in) = (here, there);
@@ -139,7 +140,7 @@ fn fail(to: &mut UnixStream, why: &str) -> io::Result<()> {
     to.write_all(&[&b"FAIL"[..], &(why.len() as u32).to_le_bytes(), why.as_bytes()].concat())
 }
 
-/// A request of the file service; false at its end.
+/// Serves a request of the file service; false at its end.
 fn sync_one(stream: &mut UnixStream, ahead: u32) -> io::Result<bool> {
     let mut id = [0; 4];
     stream.read_exact(&mut id)?;
@@ -212,7 +213,7 @@ fn receive(stream: &mut UnixStream, path: &str, mode: u32, ahead: u32) -> io::Re
         stream.read_exact(&mut id)?;
         let length = word(stream)? as usize;
         if &id == b"DONE" {
-            // Its time is the host's; a number in place of a length.
+            // Its time is the host's; a number instead of a length.
             let time = UNIX_EPOCH + Duration::from_secs((length as u64).saturating_sub(ahead.into()));
             if let Ok(file) = &file {
                 file.set_modified(time)?;

@@ -95,7 +95,7 @@ proptest! {
         prop_assert_eq!(events(&writer.page(start, 0, 0), big), (expected, 0));
     }
 
-    /// Arbitrary bytes neither panic nor loop nor give more events than fit.
+    /// Arbitrary bytes neither panic nor loop nor yield more events than fit.
     #[test]
     fn arbitrary_pages_terminate(bytes in prop::collection::vec(any::<u8>(), 0..9000), size in 1usize..9000, big: bool) {
         let layout = Layout { page_size: size, ..layout(big) };

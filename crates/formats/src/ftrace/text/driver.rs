@@ -1,7 +1,8 @@
-//! Drivers' commands as text: what SCSI's, MMC's, NVMe's and UFS's events print (include/trace/events, drivers/nvme/host/trace.h).
+//! Drivers' commands as text, as printed by the events of SCSI, MMC, NVMe and UFS (include/trace/events,
+//! drivers/nvme/host/trace.h).
 //!
-//! *Uncertainty*: SCSI's result is printed in words; those of `enum scsi_host_status` and of the statuses of SAM are known here. NVMe's
-//! commands are printed by their parts, of which those that disks get in use are known; the rest is kept without its blocks.
+//! *Uncertainty*: SCSI's result is printed as names; those of `enum scsi_host_status` and of the statuses of SAM are known here. NVMe's
+//! commands are printed by their parts, of which those in common use by disks are known; the rest is kept without its blocks.
 
 use super::fields::{decimal, hex, put, signed, value};
 use crate::ftrace::decoder::{DecodedEvent, Kind};
@@ -29,14 +30,14 @@ const NVME: [(&str, u64); 6] = [
     ("nvme_cmd_dsm", 9),
 ];
 
-/// Whether it is a driver's command.
+/// Whether the event is a driver's command.
 pub(super) fn is(kind: Kind) -> bool {
     use Kind as K;
     matches!(kind, K::ScsiStart | K::ScsiDone | K::ScsiTimeout | K::ScsiError | K::UfsCommand)
         || matches!(kind, K::MmcStart | K::MmcDone | K::NvmeSetup | K::NvmeDone)
 }
 
-/// Fills in the fields of a text; `None` if it cannot be understood.
+/// Fills in the fields from a text; `None` if it cannot be parsed.
 pub(super) fn fill(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     match seen.kind {
         Kind::MmcStart | Kind::MmcDone => mmc(seen, text),
@@ -62,7 +63,7 @@ fn scsi(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     }
     let result = text.split_once("result=(")?.1;
     let word = |name: &str| value(result, name).map(|word| word.trim_end_matches(')'));
-    // trace-cmd knows none of the kernel's names for them, and writes numbers.
+    // trace-cmd does not know the kernel's names for them, and writes numbers.
     let host = match word("host")? {
         number if number.starts_with("0x") => hex(number)?,
         name => HOST_STATUS.iter().position(|own| name.strip_prefix("DID_") == Some(own))? as u64,
@@ -126,7 +127,7 @@ fn nvme(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     let command = rest.split_once("cmd=(")?.1;
     let name = command.split([' ', ')']).next()?;
     let Some((_, code)) = NVME.iter().find(|(own, _)| *own == name) else {
-        // Known to have been sent, and no more; 0xff is no command's number.
+        // A command is known to have been sent, but not which; 0xff is not an opcode.
         return put(seen, "opcode", 0xff);
     };
     put(seen, "opcode", *code);
@@ -227,7 +228,7 @@ mod tests {
     }
 
     /// Lines of a mail by Bean Huo to linux-scsi (7 November 2019, "Tested-by", tags of a UFS device), and of one by liuderong
-    /// (sample of a patch for WRITE(16)), without what stands before the event.
+    /// (sample of a patch for WRITE(16)), without the part before the event.
     #[test]
     fn ufs_commands_are_read() {
         for (text, numbers, words) in [

@@ -1,10 +1,10 @@
-//! What events say as text: the numbers that [`DecodedEvent`] has, out of the kernel's own words (`TP_printk`) or trace-cmd's plugins'.
+//! Parses events' texts: the numbers of [`DecodedEvent`], from the kernel's own format (`TP_printk`) or that of trace-cmd's plugins.
 //!
-//! A line whose text has another form gives `None`: it is counted, never guessed.
+//! A line in another format gives `None`: it is counted, never guessed.
 
 use crate::ftrace::decoder::{DecodedEvent, Kind};
 
-/// Fills in the fields of a text; `None` if it cannot be understood.
+/// Fills in the fields from a text; `None` if it cannot be parsed.
 pub fn fill(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     use Kind as K;
     match seen.kind {
@@ -67,12 +67,12 @@ pub fn fill(seen: &mut DecodedEvent, text: &str) -> Option<()> {
         }
         K::Print => {
             let text = text.strip_prefix("tracing_mark_write: ").unwrap_or(text);
-            // trace-cmd puts the address of who wrote it before the text, where it cannot name it.
+            // trace-cmd puts the writer's address before the text, where it cannot name it.
             let text = text.split_once(": ").filter(|(at, _)| at.starts_with("0x")).map_or(text, |(_, after)| after);
             seen.text = text.into();
             Some(())
         }
-        // `super::driver` reads these; those of Fathom's own probes are no text.
+        // `super::driver` parses these; those of Fathom's own probes have no text.
         K::ScsiStart | K::ScsiDone | K::ScsiTimeout | K::ScsiError => None,
         K::MmcStart | K::MmcDone | K::NvmeSetup | K::NvmeDone | K::UfsCommand => None,
         K::Step | K::StepReturn | K::Reset | K::Finalize | K::OpenPath => None,
@@ -96,19 +96,19 @@ pub(super) fn hex(text: &str) -> Option<u64> {
     u64::from_str_radix(text.trim_start_matches("0x"), 16).ok()
 }
 
-/// `MAJOR,MINOR` or `MAJOR:MINOR`, as the kernel keeps them.
+/// `MAJOR,MINOR` or `MAJOR:MINOR`, as the kernel's device number.
 fn device(text: &str) -> Option<u64> {
     let (major, minor) = text.trim_matches(['(', ')']).split_once([',', ':'])?;
     let (major, minor): (u64, u64) = (major.parse().ok()?, minor.parse().ok()?);
     (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)
 }
 
-/// The value of `NAME=VALUE`, up to a blank.
+/// The value of `NAME=VALUE`, up to a space.
 pub(super) fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// The text between two marks, which may hold blanks.
+/// The text between two marks, which may contain spaces.
 fn words(seen: &mut DecodedEvent, text: &str, from: &str, to: &str) -> Option<()> {
     let after = &text[text.find(from)? + from.len()..];
     seen.text = after[..after.find(to)?].into();
@@ -132,7 +132,7 @@ fn enter(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     Some(())
 }
 
-/// A state's letters as the kernel's bits, as far as anybody asks.
+/// A state's letters as the kernel's bits, as far as they are used.
 fn state(letters: &str) -> u64 {
     const PREEMPTED: u64 = 0x100;
     match letters.chars().next() {
@@ -173,7 +173,7 @@ fn disk(seen: &mut DecodedEvent, text: &str) -> Option<()> {
         rest = after;
     }
     if let Some(after) = rest.strip_prefix('(') {
-        // The command of a request that the file system did not make may hold anything but this.
+        // The command of a request not made by the file system may contain anything but this.
         rest = after.split_once(") ")?.1;
     }
     let (sector, rest) = rest.split_once(' ')?;
@@ -200,7 +200,7 @@ fn disk(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     }
 }
 
-/// `NAME VALUE`, also `NAME = VALUE,`; the first of each name.
+/// `NAME VALUE`, or `NAME = VALUE,`; the first of each name.
 fn pairs(seen: &mut DecodedEvent, text: &str, wanted: &[(&str, &str)]) -> Option<()> {
     for (name, word) in wanted {
         let mut all = text.split(' ').filter(|w| *w != "=").map(|w| w.trim_end_matches(','));
@@ -232,7 +232,8 @@ fn extent(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     put(seen, "status", ['W', 'U', 'D', 'H', 'R'].into_iter().enumerate().map(bit).sum())
 }
 
-/// `dev 254:0 ino 4fa7d pfn=0x1 ofs=0 order=0`, `dev=254:0 ino=4fa7d ofs=0-4095`: of bytes, and the inode in hexadecimal.
+/// `dev 254:0 ino 4fa7d pfn=0x1 ofs=0 order=0`, `dev=254:0 ino=4fa7d ofs=0-4095`: in bytes, with the inode in
+/// hexadecimal.
 fn cache(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     const PAGE: u64 = 12;
     let mut words = text.split([' ', '=']);

@@ -1,23 +1,23 @@
-//! One line of a trace as text: who, where, when, which event, and the rest.
+//! One line of a trace as text: thread, CPU, time, event, and the rest.
 //!
 //! tracefs writes `TASK-PID (TGID) [CPU] FLAGS TIME: EVENT: …`, trace-cmd the same without flags and with the instance before it,
-//! perf `TASK PID [CPU] TIME: COUNT SYSTEM:EVENT: …`. A name may hold anything, blanks, dashes and brackets too; so the first bracket
-//! is taken that stands behind a number and holds the CPU's.
+//! perf `TASK PID [CPU] TIME: COUNT SYSTEM:EVENT: …`. A name may contain anything, including spaces, dashes and brackets; so the CPU
+//! is the first bracket that follows a number and contains one.
 
-/// What a line says before the event's own text.
+/// The part of a line before the event's own text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line<'a> {
     /// The thread's name.
     pub task: &'a str,
     /// Thread.
     pub tid: u32,
-    /// Process, if the line tells it.
+    /// Process, if the line has it.
     pub tgid: Option<u32>,
     /// CPU.
     pub cpu: u16,
-    /// ns.
+    /// Time in ns.
     pub time_ns: u64,
-    /// Whether the time was written in seconds; else it is a bare number.
+    /// Whether the time was written in seconds; otherwise it is a bare number.
     pub seconds: bool,
     /// The event, without its system.
     pub event: &'a str,
@@ -26,7 +26,7 @@ pub struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Of a line; `None` if it is not an event.
+    /// Parses a line; `None` if it is not an event.
     pub fn parse(line: &'a str) -> Option<Self> {
         let mut from = 0;
         while let Some(open) = line[from..].find('[').map(|at| from + at) {
@@ -103,7 +103,7 @@ fn ns(word: &str) -> Option<(u64, bool)> {
     }
 }
 
-/// Events that a line says are missing: the CPU, and how many if it says so.
+/// Events that a line reports as missing: the CPU, and the number if the line has it.
 pub fn missing(line: &str) -> Option<(u16, Option<u64>)> {
     let (cpu, rest) = line.trim().strip_prefix("CPU:")?.split_once(' ')?;
     let inside = rest.trim().strip_prefix('[')?.strip_suffix(']')?;

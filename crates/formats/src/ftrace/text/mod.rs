@@ -1,11 +1,11 @@
-//! A trace as text: what tracefs's `trace` file holds, what `trace-cmd report` and `perf script` print.
+//! A trace as text: tracefs's `trace` file, or the output of `trace-cmd report` and `perf script`.
 //!
-//! A text contains less than the pages that it was made of: times in microseconds, unless the tool was asked for more, no machine, no
-//! record of what was lost before its first line but the count in its head. What a line says is read from the kernel's own words
-//! ([`fields`]); a line that has another form is counted, and left out.
+//! A text contains less than the pages it was made from: times in microseconds, unless the tool was asked for more, no machine, and
+//! of losses before its first line only the count in its header. Lines are parsed in the kernel's own format ([`fields`]); a line in
+//! another format is counted, and left out.
 //!
-//! *Uncertainty*: `trace-cmd report` writes times of a clock that it does not know as bare numbers. They are taken as ns, which those of
-//! `boot`, `tai` and `mono_raw` are, and the user is warned.
+//! *Uncertainty*: `trace-cmd report` writes times of an unknown clock as bare numbers. They are taken as ns, which is right for `boot`,
+//! `tai` and `mono_raw`, and the user is warned.
 
 mod driver;
 mod fields;
@@ -17,14 +17,14 @@ use super::merge::Next;
 use line::Line;
 use std::collections::BTreeMap;
 
-/// Lines in which an event must be found, for a file to be a trace.
+/// Lines in which an event must be found for a file to be a trace.
 const HEAD: usize = 256;
-/// Bytes in which those lines are looked for.
+/// Bytes in which those lines are searched for.
 const HEAD_BYTES: usize = 64 << 10;
 /// Longest line that is read; the kernel's own are shorter than a page.
 const LONGEST: usize = 16 << 10;
 
-/// Whether a file looks like one: text, with an event among its first lines, or with tracefs's head.
+/// Whether a file looks like such a trace: text, with an event among its first lines, or with tracefs's header.
 pub fn is(bytes: &[u8]) -> bool {
     let head = &bytes[..bytes.len().min(HEAD_BYTES)];
     if head.contains(&0) {
@@ -46,7 +46,7 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
         ..Gathered::default()
     };
     let (mut events, mut bare, mut other, mut coarse) = (0_u64, false, 0_u64, true);
-    // The last time of each CPU, and gaps of which the end is not known yet.
+    // The last time of each CPU, and gaps whose end is not known yet.
     let mut last: BTreeMap<u16, u64> = BTreeMap::new();
     let mut gaps: BTreeMap<u16, Option<u64>> = BTreeMap::new();
     let mut after = 0;
@@ -74,7 +74,7 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
         if let Some(tgid) = line.tgid.filter(|tgid| *tgid != line.tid) {
             out.members.insert(line.tid, tgid);
         }
-        // The order of lines is the truth: a clock that differs between CPUs may step back a little.
+        // The order of lines counts: a clock that differs between CPUs may step back a little.
         let time_ns = line.time_ns.max(after);
         after = time_ns;
         let since = last.insert(line.cpu, time_ns).unwrap_or(0);
@@ -110,7 +110,7 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
     Ok(out)
 }
 
-/// What trace-cmd writes before the events.
+/// Whether trace-cmd writes this line before the events.
 fn is_head(line: &str) -> bool {
     line.starts_with("cpus=") || line.starts_with("version = ")
 }

@@ -1,29 +1,29 @@
-//! Bios, requests and flushes out of events that name none of them.
+//! Reconstructs bios, requests and flushes from events that identify none of them.
 //!
-//! Of a bio or a request ftrace records the disk, first sector, length and operation, but no address. So each
-//! gets a number here, and what belongs together is found by place: a request carries the bios that were queued on its
-//! disk, lie within its sectors, do the same, and were not carried yet. The linker calls such links `address`, not `exact`
+//! For a bio or a request ftrace records the disk, first sector, length and operation, but no address. So each gets a
+//! number here, and they are matched by sectors: a request carries the bios that were queued on its disk, lie within its
+//! sectors, have the same operation, and are not carried yet. The linker calls such links `address`, not `exact`
 //! ([`super`]).
 //!
-//! A flush carries no sectors. Who waits for it is played through as block/blk-flush.c does it: those who asked while one
-//! was under way ride with the next.
+//! A flush carries no sectors. Its waiters are simulated as in block/blk-flush.c: those that arrive while a flush is in
+//! flight share the next one.
 //!
-//! *Uncertainty*: two bios that write the same sectors at the same time are distinguished by age alone. A disk with several
+//! *Uncertainty*: two bios that write the same sectors at the same time are distinguished only by age. A disk with several
 //! hardware queues has a flush queue for each; here they are one.
 
 use model::DiskOp;
 use model::event::bio_flags;
 use std::collections::{HashMap, VecDeque};
 
-/// Steps of a waiter, as `flush_issue` has them (`REQ_FSEQ_…`).
+/// Steps of a waiter, as in `flush_issue` (`REQ_FSEQ_…`).
 pub const BEFORE_DATA: u8 = 1;
 pub const AFTER_DATA: u8 = 4;
 pub const BARE: u8 = 7;
 
-/// Open bios or requests of a disk; more are there only because ends were lost.
+/// Open bios or requests of a disk; there can be more only because ends were lost.
 const MOST: usize = 1 << 14;
 
-/// What the letters of a request say (`blk_fill_rwbs`): what it does, and how.
+/// Parses the letters of a request (`blk_fill_rwbs`): its operation and flags.
 pub fn letters(rwbs: &str) -> (DiskOp, u16) {
     let (mut flags, mut rest) = (0, rwbs);
     // A leading F is a flush before the data, if an operation follows it.
@@ -50,7 +50,7 @@ pub fn letters(rwbs: &str) -> (DiskOp, u16) {
     (op, flags)
 }
 
-/// A bio that is on its way.
+/// A bio in flight.
 #[derive(Debug, Clone)]
 struct Bio {
     id: u64,
@@ -60,7 +60,7 @@ struct Bio {
     flags: u16,
     tid: u32,
     carried: bool,
-    /// Its request wants a flush after its data.
+    /// Its request needs a flush after its data.
     after: bool,
 }
 
@@ -81,7 +81,7 @@ struct Request {
     sector: u64,
     sectors: u64,
     op: DiskOp,
-    /// Bytes that did not complete yet.
+    /// Bytes that have not completed yet.
     left: u64,
     bios: Vec<u64>,
     /// The thread that issued it.
@@ -90,21 +90,21 @@ struct Request {
     commands: u32,
 }
 
-/// A driver's command, of the request that it is for.
+/// A driver's command, as it describes its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// What it does.
+    /// Its operation.
     pub op: DiskOp,
-    /// First block and blocks, if it names them.
+    /// First block and number of blocks, if it has them.
     pub place: Option<(u64, u64)>,
-    /// Bytes of a block; `None`: 512 or 4096.
+    /// Bytes per block; `None`: 512 or 4096.
     pub block: Option<u64>,
     /// The thread that sends it.
     pub tid: u32,
 }
 
 impl Wanted {
-    /// Whether a request of that place may be the one.
+    /// Whether a request with these sectors may be its own.
     fn fits(&self, op: DiskOp, sector: u64, sectors: u64) -> bool {
         let same = |bytes: u64, (first, blocks): (u64, u64)| {
             first.checked_mul(bytes / 512) == Some(sector) && blocks.checked_mul(bytes / 512) == Some(sectors)
@@ -117,20 +117,20 @@ impl Wanted {
     }
 }
 
-/// What a request that is issued carries.
+/// What an issued request carries.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Issued {
     pub rq: u64,
-    /// When it was made; 0: not seen.
+    /// When it was allocated; 0: not seen.
     pub made_ns: u64,
     pub bios: Vec<u64>,
-    /// Through the flush machinery.
+    /// Whether it goes through the flush machinery.
     pub sequence: bool,
-    /// Of a flush: who waits, and in which step.
+    /// For a flush: the waiters, and their steps.
     pub waiters: Vec<(u64, u8)>,
 }
 
-/// What completed.
+/// A completion.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Completion {
     pub rq: u64,
@@ -139,17 +139,17 @@ pub struct Completion {
     pub flags: u16,
 }
 
-/// What is on its way to one disk.
+/// Bios, requests and flushes in flight on one disk.
 #[derive(Debug, Default)]
 struct Disk {
     bios: VecDeque<Bio>,
     requests: Vec<Request>,
-    /// Requests made: sector, operation, when.
+    /// Allocated requests: sector, operation, time.
     made: VecDeque<(u64, DiskOp, u64)>,
     inserted: VecDeque<(u64, DiskOp, u64)>,
     /// Writes through the flush machinery whose data is done: sector, request, bio.
     sequences: Vec<(u64, u64, u64)>,
-    /// Who waits for the flush that is under way, and for the next.
+    /// The waiters of the flush in flight, and of the next.
     running: Vec<(u64, u8)>,
     pending: Vec<(u64, u8)>,
     under_way: bool,
@@ -158,8 +158,8 @@ struct Disk {
 }
 
 impl Disk {
-    /// `blk_kick_flush`: the next flush begins when none is under way and no data of such a write, and takes all who wait
-    /// by then.
+    /// `blk_kick_flush`: the next flush begins when neither a flush nor data of such a write is in flight, and takes all
+    /// waiters at that time.
     fn kick(&mut self) {
         if !self.under_way && self.running.is_empty() && self.data_in_flight == 0 {
             self.running = std::mem::take(&mut self.pending);
@@ -172,7 +172,7 @@ impl Disk {
 pub struct Block {
     disks: HashMap<u32, Disk>,
     count: u64,
-    /// Partition to its disk, and to the sector that it begins at.
+    /// Partition to its disk and first sector.
     partitions: HashMap<u32, (u32, u64)>,
     starts: HashMap<u32, u64>,
 }
@@ -183,12 +183,12 @@ impl Block {
         self.count
     }
 
-    /// A partition, as the recorder knows it.
+    /// Adds a partition known to the recorder.
     pub fn partition(&mut self, partition: u32, disk: u32) {
         self.partitions.insert(partition, (disk, 0));
     }
 
-    /// A partition's first sector, by a bio that was sent on from it.
+    /// Sets a partition's first sector, from a bio that was remapped from it.
     pub fn starts_at(&mut self, partition: u32, sector: u64) {
         self.starts.insert(partition, sector);
     }
@@ -198,7 +198,7 @@ impl Block {
         self.partitions.get(&dev).map_or(dev, |(disk, _)| *disk)
     }
 
-    /// Where a partition begins.
+    /// The first sector of a partition.
     pub fn start_of(&self, dev: u32) -> u64 {
         self.starts.get(&dev).copied().unwrap_or(0)
     }
@@ -228,7 +228,7 @@ impl Block {
         (id, op, flags)
     }
 
-    /// A bio gave its first part, up to `at`, to a new one: the old one, the new one and its bytes.
+    /// A bio passed its first part, up to `at`, to a new one: returns the old one, the new one and its bytes.
     pub fn split(&mut self, dev: u32, tid: u32, sector: u64, at: u64) -> Option<(u64, u64, u64)> {
         let id = self.number();
         let disk = self.disks.get_mut(&self.partitions.get(&dev).map_or(dev, |p| p.0))?;
@@ -242,7 +242,7 @@ impl Block {
         Some(extent)
     }
 
-    /// A bio of a stacked disk is the newest that holds the sector it came from.
+    /// The parent of a stacked disk's bio: the newest that contains the sector it came from.
     pub fn holder(&self, dev: u32, tid: u32, sector: u64) -> Option<u64> {
         let disk = self.disks.get(&self.disk_of(dev))?;
         let holds = |b: &&Bio| (b.sector..b.sector.saturating_add(b.sectors.max(1))).contains(&sector);
@@ -250,14 +250,14 @@ impl Block {
         all.clone().find(|b| b.tid == tid).or_else(|| all.next()).map(|b| b.id)
     }
 
-    /// A bio ended that no request took.
+    /// A bio ended without a request.
     pub fn ended(&mut self, dev: u32, sector: u64, bare: bool) -> Option<u64> {
         let disk = self.disks.get_mut(&self.partitions.get(&dev).map_or(dev, |p| p.0))?;
         let place = disk.bios.iter().position(|b| if bare { b.is_bare() } else { !b.carried && b.sector == sector })?;
         disk.bios.remove(place).map(|b| b.id)
     }
 
-    /// A request was made.
+    /// A request was allocated.
     pub fn made(&mut self, dev: u32, sector: u64, rwbs: &str, time_ns: u64) {
         let disk = self.disks.entry(self.disk_of(dev)).or_default();
         disk.made.push_back((sector, letters(rwbs).0, time_ns));
@@ -266,7 +266,7 @@ impl Block {
         }
     }
 
-    /// A request is at the scheduler: its number, for `rq_insert`.
+    /// A request is at the scheduler: returns its number, for `rq_insert`.
     pub fn inserted(&mut self, dev: u32, sector: u64, rwbs: &str) -> u64 {
         let id = self.number();
         let disk = self.disks.entry(self.disk_of(dev)).or_default();
@@ -277,13 +277,13 @@ impl Block {
         id
     }
 
-    /// Bios of a request whose disk was not known to have the partition that they were queued on.
+    /// Finds the partition that a request's bios were queued on, if it was not known to belong to this disk.
     fn find_partition(&mut self, disk: u32, (sector, sectors): (u64, u64), op: DiskOp) {
         let same_driver = |dev: u32| dev != disk && dev >> 20 == disk >> 20;
         let carries = |d: &Disk| {
             d.bios.iter().any(|b| !b.carried && b.op == op && b.sector == sector && b.sectors <= sectors && sectors > 0)
         };
-        // Whoever has requests of its own is no partition.
+        // A device with requests of its own is not a partition.
         let found = self.disks.iter().filter(|(dev, d)| same_driver(**dev) && d.requests.is_empty() && carries(d));
         let mut found = found.map(|(dev, _)| *dev);
         let (Some(partition), None) = (found.next(), found.next()) else { return };
@@ -321,7 +321,7 @@ impl Block {
             return Issued { rq: id, made_ns: 0, waiters: disk.running.clone(), ..Issued::default() };
         }
         let end = sector.saturating_add(sectors);
-        // Tried again: the same sectors, and not completed.
+        // Requeued: the same sectors, not completed.
         if let Some(old) = disk.requests.iter().find(|r| (r.sector, r.sectors, r.op) == (sector, sectors, op)) {
             let fresh = disk.bios.iter().any(|b| !b.carried && b.op == op && b.sector == sector);
             if !fresh {
@@ -340,7 +340,7 @@ impl Block {
                 bios.push(bio.id);
             }
         }
-        // As a request's chain has them: by place.
+        // In the order of a request's chain: by sector.
         let place = |id: &u64| disk.bios.iter().find(|b| b.id == *id).map(|b| b.sector);
         bios.sort_by_key(place);
         if disk.requests.len() > MOST {
@@ -350,14 +350,14 @@ impl Block {
         Issued { rq: id, made_ns, bios, sequence, waiters: Vec::new() }
     }
 
-    /// The request on its way, and its disk, that a driver's command is for; `on` its disk, if that is known. Of several that fit it is one
-    /// that has no command yet, that this thread issued, the latest.
+    /// Returns the request in flight that a driver's command is for, and its disk; `on` is its disk, if known. If several fit, one that has
+    /// no command yet, that this thread issued, the latest.
     pub fn of_command(&mut self, wanted: &Wanted, on: Option<u32>) -> Option<(u32, u64)> {
         let disks = self.disks.iter_mut().filter(|(dev, _)| on.is_none_or(|on| on == **dev));
         let all = disks.flat_map(|(dev, disk)| disk.requests.iter_mut().map(|r| (*dev, r)));
         let fits = all.filter(|(_, r)| wanted.fits(r.op, r.sector, r.sectors));
         let (dev, found) = fits.max_by_key(|(_, r)| (r.commands == 0, r.tid == wanted.tid, r.id))?;
-        // Whom nothing names by place is nobody's but the thread's that just issued it.
+        // A command without blocks can only belong to the request that its thread just issued.
         let sure = wanted.place.is_some_and(|_| wanted.op != DiskOp::Flush)
             || (found.commands == 0 && found.tid == wanted.tid);
         if !sure {
@@ -367,7 +367,7 @@ impl Block {
         Some((dev, found.id))
     }
 
-    /// Bytes of a request on its way.
+    /// Bytes of a request in flight.
     pub fn bytes_of(&self, dev: u32, rq: u64) -> u64 {
         let request = self.disks.get(&dev).and_then(|d| d.requests.iter().find(|r| r.id == rq));
         request.map_or(0, |r| r.sectors.saturating_mul(512))
@@ -393,7 +393,7 @@ impl Block {
         }
         let counted = flags | bio_flags::COUNTED;
         if bytes == 0 {
-            // The end of a write through the flush machinery, or of a bare flush, of which no driver hears.
+            // The end of a write through the flush machinery, or of a bare flush, which no driver sees.
             let place = disk.sequences.iter().position(|(at, ..)| *at == sector);
             let rq = place.map(|i| disk.sequences.remove(i));
             if let Some((_, _, bio)) = rq {

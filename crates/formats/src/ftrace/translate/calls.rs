@@ -1,11 +1,11 @@
-//! System calls: what a thread is inside of, and which file a descriptor means.
+//! System calls: the call that a thread is in, and the file of a descriptor.
 //!
-//! ftrace records numbers of descriptors and, from within the file system, inodes. Which inode a descriptor means is learnt
-//! from any call with it that the file system said something of, also a later one: the trace is read twice, and the first
-//! time only learns ([`Learned`]). A descriptor is itself from its opening to its closing.
+//! ftrace records descriptor numbers and, from within the file system, inodes. The inode of a descriptor is learnt from any
+//! call with it that caused an event of the file system, even a later one: the trace is read twice, and the first pass only
+//! learns ([`Learned`]). A descriptor keeps its identity from open to close.
 //!
-//! *Uncertainty*: of a descriptor that never reached a file system whose events were recorded nothing is known, and its
-//! calls are left out, like those on pipes and sockets. Where a read or write without a position happened is known if the
+//! *Uncertainty*: nothing is known of a descriptor that never reached a file system whose events were recorded, and its
+//! calls are left out, like those on pipes and sockets. The offset of a read or write without a position is known if the
 //! trace saw the file's position move from the start, or an event of the file system had it.
 
 use super::extents::File;
@@ -13,18 +13,18 @@ use crate::ftrace::calls::{DescriptorChange, Machine, Shape};
 use model::event::flags;
 use std::collections::{HashMap, HashSet};
 
-/// A descriptor of a process, and how often that number was given out before.
+/// A descriptor of a process, and how often that number was reused before.
 type Opened = (u32, i32, u32);
 
-/// What the first reading learnt.
+/// What the first pass learnt.
 #[derive(Debug, Clone, Default)]
 pub struct Learned {
     pub files: HashMap<Opened, File>,
-    /// Files that have pages, so that they are no folders.
+    /// Files that have pages and thus are not folders.
     pub regular: HashSet<File>,
     /// Calls without a descriptor that are about a file: thread, start.
     pub about_files: HashSet<(u32, u64)>,
-    /// Metadata blocks that a commit left to be written home: file system and transaction to pages of the disk.
+    /// Metadata blocks that a commit left to be written in place: file system and transaction to pages of the disk.
     pub logged: HashMap<(u32, u32), Vec<u64>>,
     /// Threads that make system calls.
     pub callers: HashSet<u32>,
@@ -44,11 +44,11 @@ pub struct Call {
     pub txn: Option<(u32, u32, u16)>,
     pub fs_writes: u32,
     pub cache_added: u16,
-    /// Where the file system said that it begins.
+    /// The offset at which it begins, from the file system.
     pub began_at: Option<u64>,
-    /// Its record will be made.
+    /// Whether its record will be made.
     pub emitted: bool,
-    /// The name that it was given.
+    /// The path that it was given.
     pub path: String,
 }
 
@@ -56,21 +56,21 @@ pub struct Call {
 #[derive(Debug, Default)]
 pub struct Descriptors {
     generations: HashMap<u32, HashMap<i32, u32>>,
-    /// What a process inherited: its own descriptors to those of whoever made it.
+    /// Inherited descriptors: a process's own to those of its parent.
     inherited: HashMap<Opened, Opened>,
     positions: HashMap<Opened, u64>,
     modes: HashMap<Opened, u16>,
 }
 
 impl Descriptors {
-    /// What the number means now.
+    /// The current descriptor of a number.
     pub fn opened(&self, tgid: u32, fd: i32) -> Opened {
         let generation = self.generations.get(&tgid).and_then(|all| all.get(&fd)).copied().unwrap_or(0);
         let own = (tgid, fd, generation);
         self.inherited.get(&own).copied().unwrap_or(own)
     }
 
-    /// A process was made, and has what its maker has.
+    /// A process was created, and inherits its parent's descriptors.
     pub fn inherit(&mut self, maker: u32, tgid: u32) {
         let all = self.generations.get(&maker).cloned().unwrap_or_default();
         for (fd, generation) in &all {
@@ -80,7 +80,7 @@ impl Descriptors {
         self.generations.insert(tgid, all);
     }
 
-    /// The number was given out anew, or given back.
+    /// The number was reused or closed.
     pub fn renew(&mut self, tgid: u32, fd: i32, position: Option<u64>) -> Opened {
         let generation = self.generations.entry(tgid).or_default().entry(fd).or_default();
         *generation += 1;
@@ -91,22 +91,22 @@ impl Descriptors {
         opened
     }
 
-    /// How it was opened, as bits of a record's context.
+    /// Its open flags, as bits of a record's context.
     pub fn mode(&self, opened: Opened) -> u16 {
         self.modes.get(&opened).copied().unwrap_or(0)
     }
 
-    /// It was opened so.
+    /// Sets its open flags.
     pub fn set_mode(&mut self, opened: Opened, mode: u16) {
         self.modes.insert(opened, mode);
     }
 
-    /// Where the file stands.
+    /// The current position of the file.
     pub fn position(&self, opened: Opened) -> Option<u64> {
         self.positions.get(&opened).copied()
     }
 
-    /// It stands there now.
+    /// Sets the current position.
     pub fn moved(&mut self, opened: Opened, to: Option<u64>) {
         match to {
             Some(to) => self.positions.insert(opened, to),
@@ -115,14 +115,14 @@ impl Descriptors {
     }
 }
 
-/// A call that changes what descriptors mean.
+/// A call that changes what descriptors refer to.
 #[derive(Debug, Clone, Copy)]
 pub struct DescriptorCall {
     pub other: DescriptorChange,
     pub args: [u64; 6],
 }
 
-/// What a thread's entry into the kernel is.
+/// Interprets a thread's entry into the kernel.
 pub fn entered(machine: Machine, number: u64, args: [u64; 6]) -> (Option<Shape>, Option<DescriptorCall>) {
     (machine.call(number), machine.other(number).map(|other| DescriptorCall { other, args }))
 }
@@ -137,7 +137,7 @@ pub fn own_mode(shape: Shape, args: [u64; 6]) -> u16 {
 
 /// The flags of an open: whether it appends, and bits of a record's context.
 pub fn mode(machine: Machine, given: u64) -> (bool, u16) {
-    // The numbers of amd64 (asm-generic/fcntl.h) and of arm64 (its uapi/asm/fcntl.h); O_SYNC is O_DSYNC and one bit more.
+    // The values of amd64 (asm-generic/fcntl.h) and of arm64 (its uapi/asm/fcntl.h); O_SYNC is O_DSYNC and one more bit.
     let (append, dsync) = (0o2000, 0o10000);
     let direct = if machine == Machine::X86_64 { 0o40000 } else { 0o200_000 };
     let bit = |set: u64, bit: u16| if given & set != 0 { bit } else { 0 };
@@ -157,7 +157,7 @@ mod tests {
         {
             assert_eq!([0x2, 0x4, 0x6, 0x12].map(|how| of(machine, pwritev2, how)), [Some(flags::SYNC_FILE); 4]);
             assert_eq!([0, 0x1, 0x8, 0x10].map(|how| of(machine, pwritev2, how)), [Some(0); 4]);
-            // What stands in the register of an argument that the call does not have.
+            // The register of an argument that the call does not have may hold anything.
             assert_eq!([of(machine, pwritev, 0x2), of(machine, preadv2, 0x2)], [Some(0); 2]);
         }
     }

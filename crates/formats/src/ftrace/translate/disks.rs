@@ -1,4 +1,4 @@
-//! What the events of the block layer and of the journal become.
+//! Translates the events of the block layer and of the journal.
 
 use super::Translator;
 use super::block::Issued;
@@ -11,7 +11,7 @@ use model::{BioEnd, DiskOp};
 
 const PAGE: u64 = 4096;
 
-/// Whose pages a bio carries.
+/// The owner of a bio's pages.
 #[derive(Debug, Clone, Copy)]
 struct Carried {
     ino: u64,
@@ -81,7 +81,7 @@ impl Translator {
             pad: 0,
         };
         self.put(self.header(s), record);
-        // What this transaction logs, of which the log's own blocks say nothing.
+        // What this transaction logs; the log's own blocks do not tell.
         if let Some(key) = self.threads.get(&s.tid).and_then(|t| t.commits)
             && op == DiskOp::Write
             && carried.ino == u64::from(dev)
@@ -150,8 +150,8 @@ impl Translator {
         }
     }
 
-    /// Pages of a file are sent. Where their place is not known, they are the oldest ones that were written and not sent yet:
-    /// writeback goes through a file's pages in their order.
+    /// Pages of a file are submitted. If their offset is not known, they are the oldest ones that were written and not
+    /// submitted yet: writeback processes a file's pages in order.
     fn sent(&mut self, file: super::extents::File, place: Option<u64>, bytes: u64) -> u64 {
         let dirty = self.dirty.entry(file).or_default();
         let byte = place.unwrap_or_else(|| dirty.first().map_or(0, |page| page.saturating_mul(PAGE)));
@@ -165,7 +165,7 @@ impl Translator {
 
     pub(super) fn on_request(&mut self, s: &DecodedEvent) {
         let dev = s.number(0).unwrap_or(0) as u32;
-        // A flush's end has the sector -1.
+        // The end of a flush has sector -1.
         let Some(sector) = s.number(1).or((s.kind == Kind::RqComplete).then_some(u64::MAX)) else { return };
         let sectors = s.number(2).unwrap_or(0);
         let bytes = s.number(3).unwrap_or(sectors.saturating_mul(512));
@@ -278,7 +278,7 @@ impl Translator {
         if s.kind == Kind::DirtyBuffer {
             let (Some(block), Some(size)) = (s.number(1), s.number(2)) else { return };
             self.extents.buffer(dev, size);
-            // Buffers of a file's delayed pages have no place yet.
+            // Buffers of a file's delayed pages have no location yet.
             let place = block.checked_mul(size).filter(|at| *at < 1 << 60);
             if let (Some(key), Some(at)) = (self.threads.get(&s.tid).and_then(|t| t.commits), place)
                 && self.learns
@@ -293,7 +293,7 @@ impl Translator {
         let [Some(ino), Some(logical), Some(blocks), Some(physical)] = [1, 2, 3, 4].map(|i| s.number(i)) else {
             return;
         };
-        // Not found; a hole; delayed.
+        // Not found, a hole, or delayed.
         let found = s.kind == Kind::ExtentKept || s.number(6) != Some(0);
         const WRITTEN: u64 = 1;
         const UNWRITTEN: u64 = 2;

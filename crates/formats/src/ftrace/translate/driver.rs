@@ -1,14 +1,15 @@
-//! What drivers send to their devices: SCSI's, MMC's, NVMe's and UFS's commands.
+//! Commands that drivers send to their devices: those of SCSI, MMC, NVMe and UFS.
 //!
-//! Their events name a device in a way of their own (host, channel and target; a controller's number; a host's pointer) and no request.
-//! The request is the one that is on its way with the same blocks and operation ([`Block::of_command`]): a driver sends a command from the
-//! thread that issued its request, right after it, so that of several the latest of that thread is meant. Which disk a SCSI device or a
-//! controller's queue is, is learnt from the first command that fits one disk only.
+//! Their events identify a device in their own way (host, channel and target; a controller's number; a host's pointer) and no request. The
+//! request is the one in flight with the same blocks and operation ([`Block::of_command`]): a driver sends a command from the thread that
+//! issued its request, right after it, so that among several the latest of that thread is meant. The disk of a SCSI device or of a
+//! controller's queue is learnt from the first command that fits only one disk.
 //!
-//! An NVMe command is made just before its request is issued: it is kept until then. A UFS host's commands are SCSI's; they are distinguished by
-//! the host's own event where SCSI's are not recorded.
+//! An NVMe command is set up just before its request is issued: it is kept until then. A UFS host's commands are SCSI's; they are told
+//! apart by the host's own event where SCSI's are not recorded.
 //!
-//! *Uncertainty*: that a UFS device's blocks have 4096 bytes is JEDEC's usual value; the event does not contain it. A bare tag is the device's, not the disk's: a command whose end was lost is found again when its tag is given anew.
+//! *Uncertainty*: that a UFS device's blocks have 4096 bytes is JEDEC's usual value; the event does not contain it. A bare tag identifies
+//! the command on the device, not on the disk: a command whose end was lost is found again when its tag is reused.
 
 use super::Translator;
 use super::block::Wanted;
@@ -17,13 +18,13 @@ use model::event::{DriverBegin, DriverEnd, Header, driver_what, mmc_answer, mmc_
 use model::{DiskOp, Protocol};
 use std::collections::HashMap;
 
-/// Commands on their way that are remembered; more are there only because ends were lost.
+/// Commands in flight that are remembered; there can be more only because ends were lost.
 const MOST: usize = 1 << 14;
 
-/// What names a command until it ends.
+/// What identifies a command until it ends.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Name {
-    /// The device, the tag or -1, and where there is no tag the command itself.
+    /// The device, the tag or -1, and if there is no tag the command itself.
     Scsi([u64; 4], u64, String),
     /// Its `mmc_request`.
     Mmc(u64),
@@ -33,7 +34,7 @@ enum Name {
     Ufs(u64, u64),
 }
 
-/// An NVMe command that was made for a request that is not issued yet.
+/// An NVMe command that was set up for a request that is not issued yet.
 #[derive(Debug)]
 struct Made {
     header: Header,
@@ -42,11 +43,11 @@ struct Made {
     name: Name,
 }
 
-/// Commands on their way.
+/// Commands in flight.
 #[derive(Debug, Default)]
 pub(super) struct Drivers {
     sent: HashMap<Name, u64>,
-    /// Disks of SCSI devices, and of UFS's.
+    /// Disks of SCSI and UFS devices.
     disks: HashMap<[u64; 4], u32>,
     /// By thread.
     made: HashMap<u32, Made>,
@@ -63,7 +64,7 @@ impl Drivers {
     }
 }
 
-/// The blocks of a command block that names them where those of its length do (SBC).
+/// The blocks of a command block, at the positions that its length implies (SBC).
 fn scsi_wanted(block: &[u8; 16], tid: u32) -> Option<Wanted> {
     let number = |bytes: &[u8]| bytes.iter().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
     let (op, place) = match block[0] {
@@ -78,7 +79,7 @@ fn scsi_wanted(block: &[u8; 16], tid: u32) -> Option<Wanted> {
         0x88 => (DiskOp::Read, Some((number(&block[2..10]), number(&block[10..14])))),
         0x8a => (DiskOp::Write, Some((number(&block[2..10]), number(&block[10..14])))),
         0x35 | 0x91 => (DiskOp::Flush, None),
-        // A discard, whose blocks are in its data, or in a WRITE SAME that unmaps.
+        // A discard, whose blocks are in its data, or a WRITE SAME that unmaps.
         0x42 => (DiskOp::Discard, None),
         0x41 if block[1] & 8 != 0 => (DiskOp::Discard, Some((number(&block[2..6]), number(&block[7..9])))),
         0x93 if block[1] & 8 != 0 => (DiskOp::Discard, Some((number(&block[2..10]), number(&block[10..14])))),
@@ -87,7 +88,7 @@ fn scsi_wanted(block: &[u8; 16], tid: u32) -> Option<Wanted> {
     Some(Wanted { op, place, block: None, tid })
 }
 
-/// Digits as bytes, as many as there is room for.
+/// Converts digits to bytes, as many as fit.
 fn bytes<const N: usize>(digits: &str) -> [u8; N] {
     let mut out = [0; N];
     let digits = digits.as_bytes();
@@ -115,7 +116,7 @@ impl Translator {
             driver_what::TIMED_OUT => self.drivers.sent.get(name).copied(),
             _ => self.drivers.sent.remove(name),
         };
-        // One that began before the trace.
+        // The command began before the trace.
         if let Some(command) = command {
             self.put(Self::nobody(s), DriverEnd { command, ..end });
         }
@@ -237,7 +238,7 @@ impl Translator {
         }
     }
 
-    /// A request is issued; its command may have been made just before.
+    /// A request is issued; its command may have been set up just before.
     pub(super) fn on_issue_of_made(&mut self, s: &DecodedEvent, dev: u32, rq: u64) {
         if let Some(made) = self.drivers.made.remove(&s.tid) {
             let found = made.wanted.and_then(|wanted| self.block.of_command(&wanted, Some(dev)));
@@ -256,7 +257,8 @@ impl Translator {
         if self.drivers.scsi {
             return;
         }
-        // `enum ufs_trace_str_t` since 5.10, a text before: sent, or answered; other lines are of queries and of the device's management.
+        // `enum ufs_trace_str_t` since 5.10, a text before: sent, or completed; other lines are for queries and for the device's
+        // management.
         let (sent, ended) = match (s.number(0), s.text.as_str()) {
             (_, "send" | "send_req") => (true, false),
             (_, "complete" | "complete_rsp") => (false, true),
@@ -273,7 +275,7 @@ impl Translator {
         if !sent {
             return;
         }
-        // -1: it moves no data.
+        // -1: it transfers no data.
         let length = u64::from(u32::try_from(length).unwrap_or(0));
         let mut raw = [0; 16];
         raw[0] = opcode as u8;
@@ -284,14 +286,14 @@ impl Translator {
             0x42 => Some(DiskOp::Discard),
             _ => None,
         };
-        // Of kernels that write a text the place is the bio's sector, of those that write a number the device's block, which UFS devices
-        // have of 4096 bytes.
+        // Kernels that write a text give the bio's sector; those that write a number give the device's block, which for UFS devices has
+        // 4096 bytes.
         let size = if matches!(s.text.as_str(), "send" | "complete") { 512 } else { 4096 };
         let moves = matches!(op, Some(DiskOp::Read | DiskOp::Write));
         let place = moves.then_some((lba, length / size));
         let wanted = op.map(|op| Wanted { op, place, block: Some(size), tid: s.tid });
         let found = self.request_of(wanted, None);
-        // As the command has it.
+        // In the units of the command.
         let (lba, size) = if size == 512 { (lba / 8, 4096) } else { (lba, size) };
         let blocks = length / size;
         if moves && opcode < 0x80 {

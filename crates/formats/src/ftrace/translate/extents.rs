@@ -1,11 +1,11 @@
-//! Where the blocks of a file are, so that a bio, whose pages ftrace does not record, gets those of a file.
+//! The location of files' blocks: a bio, whose pages ftrace does not record, is assigned those of a file.
 //!
-//! ext4 says it whenever it looks a block up or remembers one (`ext4_es_…`). What it said last of an address holds: a block
-//! that is freed and taken by another file is reported again before it is written.
+//! ext4 reports a location whenever it looks a block up or caches one (`ext4_es_…`). The last report for an address holds:
+//! a block that is freed and reused by another file is reported again before it is written.
 //!
-//! *Uncertainty*: a file whose blocks were looked up before the trace began, and whose pages stayed in the cache, is told
-//! of no more. Then a bio that is sent while the file system writes pages of that file back ([`super::block`]) is the
-//! file's, without a place in it.
+//! *Uncertainty*: a file whose blocks were looked up before the trace began, and whose pages stayed in the cache, is not
+//! reported again. Then a bio that is submitted while the file system writes pages of that file back ([`super::block`])
+//! is assigned to the file, without an offset in it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,9 +15,9 @@ pub type File = (u32, u64);
 /// Blocks by their address, for each file system.
 #[derive(Debug, Clone, Default)]
 pub struct Extents {
-    /// First block on the disk to: blocks, file, first block in it.
+    /// First block on the disk to: number of blocks, file, first block in the file.
     places: HashMap<u32, BTreeMap<u64, (u64, u64, u64)>>,
-    /// Bytes of a file system's block.
+    /// Block size of each file system.
     sizes: HashMap<u32, u64>,
 }
 
@@ -25,14 +25,14 @@ pub struct Extents {
 const MOST: usize = 1 << 20;
 
 impl Extents {
-    /// A buffer of that size is on the file system: metadata, whose buffers have its block's size.
+    /// A buffer of that size is on the file system: metadata, whose buffers have the file system's block size.
     pub fn buffer(&mut self, dev: u32, size: u64) {
         if (512..=65536).contains(&size) && size.is_power_of_two() {
             self.sizes.insert(dev, size);
         }
     }
 
-    /// So many blocks of a file, from `logical` on, lie from `physical` on.
+    /// The `blocks` blocks of a file from `logical` on are located from `physical` on.
     pub fn learn(&mut self, (dev, ino): File, logical: u64, blocks: u64, physical: u64) {
         if physical == 0 || blocks == 0 || blocks > u64::from(u32::MAX) || physical > 1 << 48 {
             return;
@@ -42,7 +42,7 @@ impl Extents {
             all.clear();
         }
         let end = physical + blocks;
-        // What it overlaps is not so any more.
+        // Overlapping extents are outdated.
         let before = all.range(..physical).next_back().map(|(at, v)| (*at, *v));
         if let Some((at, (n, of, first))) = before.filter(|(at, v)| at + v.0 > physical) {
             all.insert(at, (physical - at, of, first));
@@ -60,11 +60,11 @@ impl Extents {
         all.insert(physical, (blocks, ino, logical));
     }
 
-    /// The file of the byte `at` of a file system, and the byte in it. `hint`: whose it should be.
+    /// Returns the file at byte `at` of a file system, and the offset in the file. `hint`: the expected file.
     pub fn find(&self, dev: u32, at: u64, hint: Option<u64>) -> Option<(u64, u64)> {
         let all = self.places.get(&dev)?;
         let known = self.sizes.get(&dev).copied();
-        // Where the size of a block is unknown, only a file that is expected there is believed.
+        // If the block size is unknown, only an expected file is accepted.
         let sizes = known.map_or_else(|| vec![4096, 1024, 2048, 65536], |size| vec![size]);
         sizes.into_iter().find_map(|size| {
             let block = at / size;

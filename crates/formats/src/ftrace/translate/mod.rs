@@ -1,22 +1,23 @@
-//! Events of ftrace as those of the eBPF backend ([`model::event`]).
+//! Translates ftrace events to those of the eBPF backend ([`model::event`]).
 //!
-//! From there on everything is the same: the log, the linker, the tables. But two things are not in an event of ftrace:
-//! the kernel's objects by their addresses, and what else a thread was doing. The first is found by place ([`block`],
-//! [`extents`]), the second by the events of the same thread just before ([`calls`], [`operations`]). The linker knows
-//! (`causal::Config::by_place`), and calls the one kind of link `address` and the other `interval`; none is `exact`.
+//! From there on everything is the same: the log, the linker, the tables. But two things are missing from an ftrace
+//! event: the addresses of the kernel's objects, and what else a thread was doing. The first is found by location
+//! ([`block`], [`extents`]), the second by the events of the same thread just before ([`calls`], [`operations`]). The
+//! linker takes this into account (`causal::Config::by_place`), and calls the one kind of link `address` and the other
+//! `interval`; none is `exact`.
 //!
-//! A trace is read twice, the first time to learn ([`Translator::learn`]).
+//! A trace is read twice; the first pass only learns ([`Translator::learn`]).
 //!
 //! | file | what |
 //! |---|---|
-//! | `tasks` | who a thread is |
-//! | `calls` | system calls, and which file a descriptor means |
+//! | `tasks` | the identity of a thread |
+//! | `calls` | system calls, and the file of a descriptor |
 //! | `operations` | SQLite's statements, and marks |
-//! | `extents` | where the blocks of a file are |
+//! | `extents` | the location of a file's blocks |
 //! | `block` | bios, requests and flushes |
-//! | `disks` | what block events become |
-//! | `driver` | what drivers send to their devices |
-//! | `threads` | what events of threads become |
+//! | `disks` | translation of block events |
+//! | `driver` | commands that drivers send to their devices |
+//! | `threads` | translation of threads' events |
 
 mod block;
 mod calls;
@@ -40,22 +41,22 @@ use operations::Operations;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use tasks::Tasks;
 
-/// What is known beside the trace.
+/// Context that is not in the trace.
 #[derive(Debug, Clone)]
 pub struct TraceContext {
-    /// Whose numbers the system calls have.
+    /// The architecture of the system call numbers.
     pub machine: Machine,
     /// Threads and their names.
     pub names: Vec<(u32, String)>,
-    /// Threads that were there when the trace began, and their processes; 0: the kernel's.
+    /// Threads that existed when the trace began, and their processes; 0: the kernel's.
     pub tasks: Vec<(u32, u32)>,
-    /// Threads of which the process is known, where it is not known of all.
+    /// Threads whose process is known, if it is not known of all.
     pub members: Vec<(u32, u32)>,
     /// Partitions and their disks.
     pub partitions: Vec<(u32, u32)>,
-    /// Descriptors seen open: when, process, number, file, path.
+    /// Descriptors seen open: time, process, number, file, path.
     pub open: Vec<Open>,
-    /// The process that recorded, if it is known.
+    /// The recording process, if it is known.
     pub tracer: Option<u32>,
 }
 
@@ -76,7 +77,7 @@ pub struct Open {
     pub path: String,
 }
 
-/// What a thread is in the middle of.
+/// The current state of a thread.
 #[derive(Debug, Default)]
 struct Thread {
     call: Option<Call>,
@@ -86,15 +87,15 @@ struct Thread {
     /// The file whose pages it writes back.
     writes_back: Option<File>,
     commits: Option<(u32, u32)>,
-    /// Pages added to the cache and not read yet: file, first page, pages.
+    /// Pages added to the cache and not read yet: file, first page, number of pages.
     added: VecDeque<(File, u64, u64)>,
-    /// A bio that is about to be sent on to another disk: disk and sector there, itself, disk and sector here.
+    /// A bio that is about to be remapped to another disk: disk and sector there, the bio, disk and sector here.
     clone: Option<(u32, u64, u64, u32, u64)>,
-    /// Off the CPU: since when, in which state, woken when and by whom.
+    /// Off the CPU: since when, in which state, when and by which thread it was woken.
     away: Option<(u64, u16, u64, u32)>,
 }
 
-/// Turns one trace into events.
+/// Translates one trace to events.
 #[derive(Debug)]
 pub struct Translator {
     machine: Machine,
@@ -111,9 +112,9 @@ pub struct Translator {
     drivers: Drivers,
     operations: Operations,
     open: VecDeque<Open>,
-    /// Descriptors whose file is not learnt yet: the call that opened each.
+    /// Descriptors whose file is not learnt yet: the call that opened each one.
     pending_opens: HashMap<(u32, i32, u32), (u32, u64)>,
-    /// Pages written and not sent yet.
+    /// Pages written and not submitted yet.
     dirty: HashMap<File, BTreeSet<u64>>,
     /// Transactions whose metadata was reported already.
     logged: HashSet<(u32, u32)>,
@@ -124,12 +125,12 @@ pub struct Translator {
 }
 
 impl Translator {
-    /// The first reading.
+    /// Creates the translator for the first pass.
     pub fn learn(trace_context: &TraceContext) -> Self {
         Self::new(trace_context, Learned::default(), true)
     }
 
-    /// The second reading, with what the first one learnt.
+    /// Creates the translator for the second pass, with what the first one learnt.
     #[must_use]
     pub fn again(self, trace_context: &TraceContext) -> Self {
         let mut partitions = trace_context.clone();
@@ -182,14 +183,14 @@ impl Translator {
         self.executed.clone()
     }
 
-    /// Partitions and their disks, as far as the trace or who recorded it tells.
+    /// Partitions and their disks, as far as they are known from the trace or the recorder.
     pub fn partitions(&self) -> Vec<(u32, u32)> {
         let mut all: Vec<(u32, u32)> = self.block.partitions().collect();
         all.sort_unstable();
         all
     }
 
-    /// The events that what was taken became.
+    /// The events translated since the last call.
     pub fn events(&mut self) -> std::vec::Drain<'_, Event> {
         self.out.drain(..)
     }
@@ -222,21 +223,21 @@ impl Translator {
         }
     }
 
-    /// So many more events of a CPU are missing, nobody knows where.
+    /// Records `events` more lost events of a CPU, at an unknown time.
     pub fn lost(&mut self, cpu: u16, events: u64) {
         let (start_ns, time_ns) = self.window_ns();
         let record = Loss { start_ns, events, source: LossSource::Ring.number(), ..Loss::default() };
         self.put(Header { time_ns, cpu, ..Header::default() }, record);
     }
 
-    /// So many parts of the trace could not be read: what was in them is missing, nobody knows where.
+    /// Records that `parts` parts of the trace could not be read: their content is missing, at an unknown time.
     pub fn damaged(&mut self, parts: u64) {
         let (start_ns, time_ns) = self.window_ns();
         let record = Loss { start_ns, events: parts, bound: 1, source: LossSource::Damage.number(), ..Loss::default() };
         self.put(Header { time_ns, cpu: ANY_CPU, ..Header::default() }, record);
     }
 
-    /// Where events are missing, a call that a thread was in may be over.
+    /// Where events are missing, a thread's call may have ended.
     fn forget_open_calls(&mut self) {
         for thread in self.threads.values_mut() {
             (thread.writes_back, thread.commits) = (None, None);
@@ -279,12 +280,12 @@ impl Translator {
         self.threads.entry(tid).or_default()
     }
 
-    /// The file that an event names first: file system and inode.
+    /// The file in an event's first fields: file system and inode.
     fn file(&self, s: &DecodedEvent) -> Option<File> {
         Some((u32::try_from(s.number(0)?).ok()?, s.number(1).filter(|ino| *ino != 0)?))
     }
 
-    /// When, where and who, of an event's thread.
+    /// Time, CPU and thread of an event.
     fn header(&self, s: &DecodedEvent) -> Header {
         Header {
             flags: u8::from(self.tasks.is_kernel(s.tid)) * header_flags::KERNEL_THREAD,
@@ -296,7 +297,7 @@ impl Translator {
         Header { time_ns: s.time_ns, cpu: s.cpu, tgid: self.tasks.process(tid), tid, ..Header::default() }
     }
 
-    /// Of nobody.
+    /// A header without a thread.
     fn nobody(s: &DecodedEvent) -> Header {
         Header { time_ns: s.time_ns, cpu: s.cpu, ..Header::default() }
     }
@@ -308,7 +309,7 @@ impl Translator {
         self.out.push(Event { header: Header { seq: *seq, kind: record.kind(), ..header }, record });
     }
 
-    /// Says once what a process is called.
+    /// Reports a process's name once.
     fn name(&mut self, s: &DecodedEvent, tid: u32) {
         let tgid = self.tasks.process(tid);
         if !self.named.insert(tgid) {
@@ -320,7 +321,7 @@ impl Translator {
         }
     }
 
-    /// In which context a thread is.
+    /// The context of a thread.
     fn context(&self, tid: u32) -> u16 {
         if self.tasks.is_kernel(tid) {
             return flags::KERNEL_THREAD;

@@ -1,9 +1,9 @@
-//! SQLite's statements out of Fathom's own probes, and marks that programs write into the trace.
+//! SQLite's statements from Fathom's own probes, and marks that programs write into the trace.
 //!
-//! An execution begins at a statement's first `sqlite3_step` and ends when a step says anything but "row", or when the
-//! statement is reset or finalised, as in the eBPF backend (`sqlite.bpf.c`).
+//! An execution begins at a statement's first `sqlite3_step` and ends when a step returns anything but "row", or when
+//! the statement is reset or finalised, as in the eBPF backend (`sqlite.bpf.c`).
 //!
-//! A mark is a text `B|PID|NAME` and its end `E`, as Android's atrace and Perfetto have them.
+//! A mark is a text `B|PID|NAME` and its end `E`, as in Android's atrace and Perfetto.
 
 use super::Translator;
 use crate::ftrace::decoder::{DecodedEvent, Kind};
@@ -32,7 +32,7 @@ struct OfThread {
     marks: Vec<(u64, String)>,
 }
 
-/// Those of all threads.
+/// The open statements and marks of all threads.
 #[derive(Debug, Default)]
 pub(super) struct Operations {
     threads: HashMap<u32, OfThread>,
@@ -72,7 +72,7 @@ impl Translator {
                     self.operations.texts.remove(&(self.tasks.process(s.tid), stmt));
                 }
                 let thread = self.operations.threads.entry(s.tid).or_default();
-                // sqlite3_step itself resets a statement that it prepares anew; that is no end.
+                // sqlite3_step itself resets a statement that it reprepares; that is not an end.
                 if !thread.inside.contains(&stmt)
                     && let Some(place) = thread.open.iter().position(|e| e.stmt == stmt)
                 {

@@ -1,15 +1,15 @@
-//! Who a thread is: its process, its name, whether it is the kernel's.
+//! The identity of a thread: its process, its name, whether it belongs to the kernel.
 //!
-//! *Uncertainty*: ftrace records threads, not processes. Of a thread that was made before the trace began its process is
-//! known only if the recorder gave it; else the thread stands for itself. Whether a thread is the kernel's is known from
-//! the recorder, else from its name and from its making no system call.
+//! *Uncertainty*: ftrace records threads, not processes. The process of a thread that was created before the trace began
+//! is known only if the recorder gave it; otherwise the thread stands for itself. Whether a thread is the kernel's is
+//! known from the recorder, or else from its name and from its making no system calls.
 
 use std::collections::{HashMap, HashSet};
 
 /// `CLONE_THREAD` of include/uapi/linux/sched.h.
 const CLONE_THREAD: u64 = 0x10000;
 
-/// How names of the kernel's threads begin, of those that have to do with storage or with waiting for it.
+/// Prefixes of kernel threads' names, for those that deal with storage or with waiting for it.
 const KERNEL_NAMES: [&str; 24] = [
     "kworker/",
     "jbd2/",
@@ -37,7 +37,7 @@ const KERNEL_NAMES: [&str; 24] = [
     "writeback",
 ];
 
-/// What is known of tasks.
+/// Known tasks.
 #[derive(Debug, Clone, Default)]
 pub struct Tasks {
     /// Thread to process.
@@ -51,12 +51,12 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Threads that were there when the trace began: (thread, process, name).
+    /// A thread's name.
     pub fn named(&mut self, tid: u32, name: &str) {
         self.names.insert(tid, name.to_owned());
     }
 
-    /// A thread that was there, and its process; 0: it is the kernel's.
+    /// A thread that existed, and its process; 0: it is the kernel's.
     pub fn there(&mut self, tid: u32, tgid: u32) {
         self.all_reported = true;
         if tgid == 0 {
@@ -66,7 +66,7 @@ impl Tasks {
         }
     }
 
-    /// A thread is one of that process, of which more may have been there.
+    /// A thread belongs to that process; other threads may have existed, too.
     pub fn belongs(&mut self, tid: u32, tgid: u32) {
         self.processes.insert(tid, tgid);
     }
@@ -76,7 +76,7 @@ impl Tasks {
         self.callers.insert(tid);
     }
 
-    /// A task was made by `maker`; whether it is a process of its own.
+    /// A task was created by `maker`; returns whether it is a process of its own.
     pub fn made(&mut self, maker: u32, tid: u32, flags: u64, name: &str) -> bool {
         let thread = flags & CLONE_THREAD != 0;
         let tgid = if thread { self.process(maker) } else { tid };
@@ -100,7 +100,7 @@ impl Tasks {
         self.names.get(&tid).map(String::as_str)
     }
 
-    /// Whether it is the kernel's own.
+    /// Whether it is a kernel thread.
     pub fn is_kernel(&self, tid: u32) -> bool {
         if tid == 0 || tid == 2 || self.kernel.contains(&tid) {
             return true;
@@ -111,7 +111,7 @@ impl Tasks {
         self.name(tid).is_some_and(|name| KERNEL_NAMES.iter().any(|k| name.starts_with(k)))
     }
 
-    /// Whether it was seen to make system calls.
+    /// Whether it was seen making system calls.
     pub fn is_caller(&self, tid: u32) -> bool {
         self.callers.contains(&tid)
     }

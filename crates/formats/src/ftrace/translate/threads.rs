@@ -1,4 +1,4 @@
-//! What the events of threads become: calls, sleeps, tasks, and events from within the file system.
+//! Translates the events of threads: calls, sleeps, tasks, and events from within the file system.
 
 use super::Translator;
 use super::calls::{self, Call, DescriptorCall};
@@ -105,10 +105,10 @@ impl Translator {
                 self.known.about_files.insert((s.tid, call.start_ns));
             }
             if self.learns {
-                // What it opened may be learnt later.
+                // The opened file may be learnt later.
                 self.pending_opens.insert(opened, (s.tid, call.start_ns));
             }
-            // Folders and devices are opened too; of a file that was made or cut a handle tells.
+            // Folders and devices are opened too; a journal handle shows that a file was created or truncated.
             call.emitted = call.txn.is_some() || call.file.is_some_and(|f| self.known.regular.contains(&f));
         }
         let file = call.file;
@@ -185,7 +185,7 @@ impl Translator {
         }
     }
 
-    /// The call that the thread is in turns out to be about a file, though it names no descriptor.
+    /// The thread's current call turns out to be about a file, though it has no descriptor.
     pub(super) fn note_about_file(&mut self, tid: u32) {
         let call = self.threads.get(&tid).and_then(|t| t.call.as_ref());
         if let Some(call) = call.filter(|c| c.shape.fd.is_none()) {
@@ -197,7 +197,7 @@ impl Translator {
         let Some(file) = self.file(s) else { return };
         let writes = matches!(s.kind, Kind::DaWriteBegin | Kind::WriteBegin | Kind::F2fsWriteBegin);
         let cached = matches!(s.kind, Kind::GetPages | Kind::CacheAdd);
-        // The page cache of a disk itself is in an inode of another file system (bdev), whose disk has the number 0.
+        // The page cache of a disk itself is an inode of another file system (bdev), whose disk has the number 0.
         let of_disk = cached && file.0 >> 20 == 0 && file.0 < 64;
         if self.learns && !of_disk {
             if writes || s.kind == Kind::GetPages {
@@ -258,7 +258,7 @@ impl Translator {
         }
     }
 
-    /// The thread's header, of a record that has no context of its own.
+    /// The thread's header, for a record without a context of its own.
     fn between_rows(&self, s: &DecodedEvent) -> Header {
         let mut header = self.header(s);
         if self.operations.context(s.tid) & flags::BETWEEN_ROWS != 0 {
@@ -267,11 +267,11 @@ impl Translator {
         header
     }
 
-    /// Which file the descriptor is, that the thread's call is about.
+    /// Learns the file of the descriptor in the thread's current call.
     fn learn_file(&mut self, s: &DecodedEvent, file: File) {
         let Some(call) = self.threads.get(&s.tid).and_then(|t| t.call.as_ref()) else { return };
         match call.opened {
-            // What a read finds in the cache may be a page of the program itself: a fault inside the call.
+            // A page that a read finds in the cache may belong to the program itself: a fault inside the call.
             Some(opened) if s.kind != Kind::CacheAdd => {
                 self.known.files.entry(opened).or_insert(file);
                 if let Some(about) = self.pending_opens.remove(&opened) {

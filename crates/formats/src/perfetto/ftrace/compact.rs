@@ -1,13 +1,14 @@
-//! Perfetto's dense form of switches and wake-ups (`FtraceEventBundle.CompactSched`): a list for each of their fields.
+//! Perfetto's compact form of switches and wake-ups (`FtraceEventBundle.CompactSched`): a list for each of their
+//! fields.
 //!
-//! It leaves out whom a switch takes the CPU from and who wakes: that is whom the last switch of that CPU gave it to, which is only known
-//! once all bundles are read ([`UNKNOWN`], `super::running`).
+//! It omits the thread that a switch takes the CPU from, and the waker: that is the thread that the last switch of that CPU gave it to,
+//! which is only known once all bundles are read ([`UNKNOWN`], `super::running`).
 
 use super::known::each_number;
 use crate::ftrace::decoder::{DecodedEvent, Kind};
 use crate::perfetto::wire::Fields;
 
-/// The thread of an event that does not tell it.
+/// The thread of an event that does not contain it.
 pub const UNKNOWN: u32 = u32::MAX;
 
 const NAMES: u32 = 5;
@@ -19,7 +20,7 @@ const WAKING_TIME: u32 = 7;
 const WAKING_PID: u32 = 8;
 const WAKING_NAME: u32 = 11;
 
-/// Hands on the events of a message; `None` if it is broken, and nothing is handed on then.
+/// Passes on the events of a message; `None` if it is broken, in which case nothing is passed on.
 pub fn events(cpu: u16, message: &[u8], mut put: impl FnMut(DecodedEvent)) -> Option<()> {
     let mut names: Vec<String> = Vec::new();
     let mut lists: [Vec<u64>; 12] = Default::default();

@@ -1,13 +1,15 @@
-//! Where Perfetto's messages of known events have what [`DecodedEvent`] has: field numbers of `protos/perfetto/trace/ftrace/*.proto`.
+//! Where Perfetto's messages of known events have the fields of [`DecodedEvent`]: field numbers of
+//! `protos/perfetto/trace/ftrace/*.proto`.
 //!
-//! Perfetto keeps a disk's number as user space has it, not as the kernel does (`TranslateBlockDeviceIDToUserspace`); it is turned
-//! back here. Events without a message of their own come by name, with their fields by name ([`by_name`]).
+//! Perfetto stores a disk's number in the form of user space, not of the kernel (`TranslateBlockDeviceIDToUserspace`); it is
+//! converted back here. Events without a message of their own have their names and those of their fields in the trace
+//! ([`by_name`]).
 
 use crate::ftrace::decoder::{DecodedEvent, Kind};
 use crate::perfetto::wire::{Fields, Value};
 
-/// An event's field in `FtraceEvent`, its kind, the fields of its numbers in the order of [`Kind::numbers`] (0: it has none), and that
-/// of its text.
+/// An event's field in `FtraceEvent`, its kind, the fields of its numbers in the order of [`Kind::numbers`] (0: it has none), and the
+/// field of its text.
 type Known = (u32, Kind, &'static [u32], u32);
 
 const KNOWN: &[Known] = &[
@@ -51,14 +53,14 @@ pub fn kind(field: u32) -> Option<Kind> {
     KNOWN.iter().find(|known| known.0 == field).map(|known| known.1)
 }
 
-/// Fills in what a known event's message says. A number that is not there is 0, as protobuf has it, if its kind has a field for it.
+/// Fills in a known event from its message. A missing number is 0, as usual in protobuf, if its kind has a field for it.
 pub fn fill(seen: &mut DecodedEvent, field: u32, message: &[u8]) -> Option<()> {
     let (_, kind, numbers, text) = KNOWN.iter().find(|known| known.0 == field)?;
     for (to, _) in seen.numbers.iter_mut().zip(*numbers).filter(|(_, from)| **from != 0) {
         *to = 0;
     }
     if *kind == Kind::UfsCommand {
-        // Kernels that tell what happened by a text have no number for it.
+        // Kernels that report the type of event as text have no number for it.
         seen.numbers[0] = crate::ftrace::decoder::MISSING;
     }
     let (mut args, mut fields) = (0, Fields::new(message));
@@ -81,7 +83,7 @@ pub fn fill(seen: &mut DecodedEvent, field: u32, message: &[u8]) -> Option<()> {
     whole(seen, !fields.failed())
 }
 
-/// What kinds of events mean here is the same under a name of its own.
+/// Fills in an event from named fields.
 pub fn by_name<'a>(seen: &mut DecodedEvent, fields: impl Iterator<Item = (&'a str, Value<'a>)>) -> Option<()> {
     let text = seen.kind.text();
     for (name, value) in fields {
@@ -97,7 +99,7 @@ pub fn by_name<'a>(seen: &mut DecodedEvent, fields: impl Iterator<Item = (&'a st
     whole(seen, true)
 }
 
-/// A flush has no place: its sector is -1, which a kind without a number has here too.
+/// A flush has no location: its sector is -1, which is also the value here for a missing number.
 fn whole(seen: &DecodedEvent, sound: bool) -> Option<()> {
     let named = matches!(seen.kind, Kind::Print) || seen.numbers.iter().any(|n| *n != crate::ftrace::decoder::MISSING);
     (sound && named).then_some(())
@@ -107,14 +109,14 @@ fn number(name: &str, value: u64) -> u64 {
     if matches!(name, "dev" | "s_dev" | "old_dev") { kernel_dev(value) } else { value }
 }
 
-/// A disk's number of user space (makedev(3)) as the kernel's.
+/// Converts a disk's number from user space (makedev(3)) to the kernel's.
 fn kernel_dev(dev: u64) -> u64 {
     let major = dev >> 8 & 0xfff | dev >> 32 & 0xffff_f000;
     let minor = dev & 0xff | dev >> 12 & 0xfff_ff00;
     (major & 0xfff) << 20 | minor & 0xf_ffff
 }
 
-/// Numbers that are repeated: one of them, or many packed as varints.
+/// Repeated numbers: either one of them, or many packed as varints.
 pub fn each_number(value: Value<'_>, mut each: impl FnMut(u64)) {
     match value {
         Value::Number(n) => each(n),

@@ -1,17 +1,17 @@
-//! Perfetto traces with ftrace events, as Android's `perfetto` and `tracebox` record them: which of them Fathom knows, in order of time.
+//! Perfetto traces with ftrace events, as recorded by Android's `perfetto` and `tracebox`: the events that Fathom knows, in time order.
 //!
 //! | file | what |
 //! |---|---|
-//! | this one | packets, bundles, what a trace says of the machine and its processes |
-//! | `known` | events that have a message of their own, and those that come by name |
-//! | `compact` | the dense form of switches and wake-ups |
+//! | this one | packets, bundles, the trace's data on the machine and its processes |
+//! | `known` | events that have a message of their own, and those with named fields |
+//! | `compact` | the compact form of switches and wake-ups |
 //!
-//! Packets may be compressed (zlib, zstd), and a file as a whole by gzip, as Chrome's are. Where data was lost, between two readings of
-//! a kernel buffer or in Perfetto's own buffer, a bundle says so, and the gap goes on as one.
+//! Packets may be compressed (zlib, zstd), and a file as a whole by gzip, as Chrome's are. If data was lost, between two reads of a
+//! kernel buffer or in Perfetto's own buffer, a bundle records it, and it becomes a gap.
 //!
-//! *Uncertainty*: the machine's architecture is what `SystemInfo` says; of a trace without it, from an Android device, arm64. Times are
-//! those of the clock `boot`; of another one (`ftrace_clock`) they are moved by the difference that the first bundle with both tells,
-//! so that a drift between the two clocks stays.
+//! *Uncertainty*: the machine's architecture is taken from `SystemInfo`; for a trace without it, from an Android device, it is arm64.
+//! Times are those of the clock `boot`; times of another one (`ftrace_clock`) are shifted by the difference in the first bundle that
+//! has both, so that a drift between the two clocks remains.
 
 mod compact;
 mod known;
@@ -50,23 +50,23 @@ mod bundle {
 /// `FtraceEvent.generic`, and the first field that a descriptor may give an event.
 const GENERIC: u32 = 327;
 const DESCRIBED: u32 = 65_536;
-/// Most that one packet of compressed ones may hold: Perfetto makes them of at most half a megabyte.
+/// Most bytes of a decompressed packet: Perfetto makes them of at most half a megabyte.
 const CHUNK: usize = 64 << 20;
-/// Most that a compressed file may hold in all.
+/// Most bytes of a decompressed file in all.
 const MOST: u64 = 8 << 30;
 /// Descriptors that are kept.
 const MOST_DESCRIPTORS: usize = 4096;
 
-/// Whether a file begins as one: with a packet, and that with a field that packets have; or as gzip, which may hold one.
+/// Whether a file begins as such a trace: with a packet that has a known field; or as gzip, which may contain one.
 pub fn is(bytes: &[u8]) -> bool {
     let mut fields = Fields::new(bytes);
-    // The length of the first packet must be within the file, whose last packet alone may be cut.
+    // The length of the first packet must be within the file; only the last packet may be truncated.
     let Some((super::fields::trace::PACKET, Value::Bytes(packet))) = fields.next() else { return false };
     let mut inner = Fields::new(packet);
     !packet.is_empty() && inner.by_ref().count() > 0 && !inner.failed()
 }
 
-/// Whether it is compressed as a whole.
+/// Whether the file is compressed as a whole.
 pub fn is_gzip(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0x1f, 0x8b, 8])
 }
@@ -93,7 +93,7 @@ pub fn unzip(bytes: &[u8]) -> Result<Vec<u8>, Refused> {
     miniz_oxide::inflate::decompress_to_vec_with_limit(bytes.get(at..).ok_or(BROKEN)?, limit).map_err(|_| BROKEN)
 }
 
-/// An event of which the trace itself tells the fields.
+/// An event whose fields are described in the trace itself.
 #[derive(Debug)]
 struct Described {
     name: String,
@@ -104,7 +104,7 @@ struct Described {
 struct Trace {
     out: Gathered,
     described: HashMap<u32, Described>,
-    /// Added to the times of bundles of another clock.
+    /// Offset for the times of bundles of another clock.
     shift: Option<i64>,
     /// Last time of each CPU.
     last: BTreeMap<u16, u64>,
@@ -163,7 +163,7 @@ impl Trace {
                 packet::SEQUENCE_ID => sequence = value.number(),
                 packet::PREVIOUS_PACKET_DROPPED => dropped = value.number() != 0,
                 packet::FIRST_ON_SEQUENCE => first = value.number() != 0,
-                // Packets of packets are not nested further.
+                // Packets within packets are not nested further.
                 packet::COMPRESSED | packet::ZSTD if !inner => match self.open(field, value.bytes()) {
                     Some(opened) => self.packets(&opened, true)?,
                     None => self.out.damaged += 1,
@@ -172,8 +172,8 @@ impl Trace {
             }
         }
         self.out.damaged += u64::from(fields.failed());
-        // Perfettos before 2022 say of a sequence's first packet only that the one before was dropped (protos/perfetto/trace/trace_packet.proto);
-        // what was dropped before the first one that is there was before the trace.
+        // In Perfetto versions before 2022 a sequence's first packet only flags that the previous one was dropped
+        // (protos/perfetto/trace/trace_packet.proto); what was dropped before the first existing packet was before the trace.
         first |= self.sequences.insert(sequence);
         match events {
             Some(events) => self.bundle(events, dropped && !first),
@@ -241,7 +241,7 @@ impl Trace {
         let since = self.last.get(&cpu).copied().unwrap_or(0);
         if lost {
             self.out.miss(cpu, if since == 0 { first } else { since }, first, None)?;
-            // Before the events of its own time.
+            // Inserted before the events of the same time.
             let gap = self.out.events.pop();
             self.out.events.splice(begin..begin, gap);
         }
@@ -319,7 +319,7 @@ impl Trace {
         }
     }
 
-    /// A serialised `DescriptorProto` says what an event is called, and which number each of its fields has.
+    /// A serialised `DescriptorProto` gives an event's name, and the number of each of its fields.
     fn describe(&mut self, bytes: &[u8]) {
         let (mut id, mut descriptor) = (0, &[][..]);
         for (field, value) in Fields::new(bytes) {
@@ -404,7 +404,7 @@ impl Trace {
         }
     }
 
-    /// What the kernel counted as lost, at the start and at the end.
+    /// The kernel's counts of lost events, at the start and at the end.
     fn stats(&mut self, bytes: &[u8]) {
         const END: u64 = 2;
         let mut phase = 0;
@@ -417,7 +417,7 @@ impl Trace {
                     for (field, value) in Fields::new(value.bytes()) {
                         match field {
                             1 => cpu = value.number() as u16,
-                            // Overrun, and dropped for want of room.
+                            // Overrun, and dropped for lack of space.
                             3 | 8 => lost = lost.saturating_add(value.number()),
                             _ => {}
                         }
@@ -461,7 +461,7 @@ fn generic(bytes: &[u8]) -> (String, Vec<(String, Value<'_>)>) {
     (name, fields)
 }
 
-/// Fills in whom switches and wake-ups of the dense form are from: who ran on that CPU.
+/// Fills in the previous threads and wakers of the compact form: the thread that ran on that CPU.
 fn running(out: &mut Gathered) {
     let mut now: BTreeMap<u16, u32> = BTreeMap::new();
     for next in &mut out.events {

@@ -24,7 +24,7 @@ fn bundle(cpu: u64, fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     })
 }
 
-/// As text: when, CPU, thread, what, its numbers, its text.
+/// Events as text: time, CPU, thread, kind, numbers, text.
 fn told(out: &Gathered) -> Vec<String> {
     let of = |next: &Next| match next {
         Next::DecodedEvent(s) => {
@@ -37,7 +37,7 @@ fn told(out: &Gathered) -> Vec<String> {
     out.events.iter().map(of).collect()
 }
 
-/// Disk 8:0 as user space has it.
+/// Disk 8:0 as a number of user space.
 const SDA: u64 = 8 << 8;
 
 fn known(b: &mut Vec<u8>) {
@@ -261,7 +261,7 @@ fn traces_without_kernel_events_are_refused() {
     }
 }
 
-/// A file that ends in the middle of a packet keeps what is before it.
+/// Of a file that ends in the middle of a packet, everything before it is kept.
 #[test]
 fn cut_traces_keep_what_is_whole() {
     let whole = bundle(1, known);

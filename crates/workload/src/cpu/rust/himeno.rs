@@ -1,7 +1,7 @@
 //! Himeno's kernel; see `c/himeno.c`.
 
-/// Steps of the method on the fourteen arrays (a 0-3, b 0-2, c 0-2, p, source, next, bound), each of `(size + 1)` points
-/// each way; returns the last step's gosa.
+/// Runs steps of the method on the fourteen arrays (a 0-3, b 0-2, c 0-2, p, source, next, bound), each of `size + 1`
+/// points in each dimension; returns the last step's gosa.
 pub fn himeno(arrays: &mut [f32], size: [usize; 3], steps: u64) -> f32 {
     let [ni, nj, nk] = size;
     let (sj, si) = (nk + 1, (nj + 1) * (nk + 1));
@@ -43,8 +43,8 @@ pub fn himeno(arrays: &mut [f32], size: [usize; 3], steps: u64) -> f32 {
     gosa
 }
 
-/// What one row of inner points is made from: the row's own coefficients, and the rows of the pressure around it, which
-/// have a neighbour more at either end.
+/// The inputs of one row of inner points: the row's own coefficients, and the rows of the pressure around it, which
+/// have one more neighbour at either end.
 struct Row<'a> {
     a: [&'a [f32]; 4],
     b: [&'a [f32]; 3],
@@ -61,11 +61,11 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// A function of its own, since only of a parameter does the compiler know that it overlaps with nothing.
+    /// A separate function, since the compiler can assume that there is no aliasing only for parameters.
     #[inline(never)]
     fn step(&self, next: &mut [f32], mut gosa: f32) -> f32 {
         let n = next.len();
-        // Lengths said once more, so that they are checked once a row and not once a point.
+        // The lengths are repeated, so that bounds are checked once per row and not once per point.
         let ([a0, a1, a2, a3], [b0, b1, b2]) = (self.a.map(|r| &r[..n]), self.b.map(|r| &r[..n]));
         let ([c0, c1, c2], source, bound) = (self.c.map(|r| &r[..n]), &self.source[..n], &self.bound[..n]);
         let ([up_left, up, up_right], [left, right]) = (self.up.map(|r| &r[..n + 2]), self.side.map(|r| &r[..n + 2]));

@@ -5,7 +5,7 @@ pub mod himeno;
 pub mod linpack;
 pub mod scimark;
 
-/// What shows that these functions were compiled as a release's are, or what contradicts it.
+/// Returns the evidence that these functions were compiled as in a release.
 ///
 /// # Errors
 /// The contradiction.

@@ -1,6 +1,6 @@
-//! SciMark's five kernels; see `c/scimark.c`, which says what they are.
+//! SciMark's five kernels; see `c/scimark.c`, which describes them.
 
-/// Fourier transform in place of interleaved complex numbers; -1 forward, 1 back.
+/// Fourier transform in place of interleaved complex numbers; -1 forward, 1 inverse.
 pub fn fft(data: &mut [f64], direction: i32) {
     let n = data.len() / 2;
     let mut j = 0;
@@ -59,7 +59,7 @@ pub fn fft(data: &mut [f64], direction: i32) {
     }
 }
 
-/// Transforms forward and back, `pairs` times.
+/// Transforms forward and inverse, `pairs` times.
 pub fn fft_pairs(data: &mut [f64], pairs: u64) {
     for _ in 0..pairs {
         fft(data, -1);
@@ -91,7 +91,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// The generator at its first number.
+    /// Creates the generator, positioned at its first number.
     pub fn new(seed: i32) -> Self {
         let mut x = seed as u32;
         if x.is_multiple_of(2) {
@@ -117,7 +117,7 @@ impl Random {
         (1.0 / 2_147_483_647.0) * f64::from(k)
     }
 
-    /// So many of them.
+    /// The next `n` numbers.
     pub fn vector(&mut self, n: usize) -> Vec<f64> {
         (0..n).map(|_| self.draw()).collect()
     }
@@ -136,7 +136,7 @@ pub fn montecarlo(seed: i32, samples: u64) -> u64 {
     within
 }
 
-/// `y = A x`, `times` over.
+/// Computes `y = A x`, `times` times.
 pub fn sparse(y: &mut [f64], values: &[f64], rows: &[i32], columns: &[i32], x: &[f64], times: u64) {
     for _ in 0..times {
         for (y, row) in y.iter_mut().zip(rows.windows(2)) {
@@ -150,7 +150,7 @@ pub fn sparse(y: &mut [f64], values: &[f64], rows: &[i32], columns: &[i32], x: &
     }
 }
 
-/// Factors a copy of `a` into `factors`, `times` over; false if it is singular.
+/// Factors a copy of `a` into `factors`, `times` times; false if it is singular.
 pub fn lu(a: &[f64], factors: &mut [f64], pivot: &mut [i32], times: u64) -> bool {
     let mut regular = true;
     for _ in 0..times {

@@ -1,10 +1,10 @@
-//! Linux's own asynchronous I/O by its system calls: what libaio wraps, and fio means by that name.
+//! Linux's own asynchronous I/O by its system calls: what libaio wraps, and what fio calls by that name.
 
 use super::queue::{Queue, Transfer};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::RawFd;
 
-/// struct iocb of uapi/linux/aio_abi.h, on little endian.
+/// struct iocb of uapi/linux/aio_abi.h, little-endian.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 struct Iocb {
@@ -35,7 +35,7 @@ struct Event {
 const READ: u16 = 0;
 const WRITE: u16 = 1;
 
-/// A context of the kernel's.
+/// A context of the kernel.
 pub(super) struct Aio {
     context: libc::c_ulong,
     events: Vec<Event>,
@@ -49,7 +49,7 @@ fn check(result: libc::c_long) -> Result<usize> {
 impl Aio {
     pub(super) fn new(depth: usize) -> Result<Self> {
         let mut context: libc::c_ulong = 0;
-        // SAFETY: the context is a word of ours, zero as the call wants it.
+        // SAFETY: the context is a word of ours, zero as the call requires.
         check(unsafe { libc::syscall(libc::SYS_io_setup, depth as libc::c_long, &raw mut context) })?;
         Ok(Self { context, events: vec![Event::default(); depth], flying: 0 })
     }
@@ -89,7 +89,7 @@ impl Queue for Aio {
         let n = loop {
             let (context, room) = (self.context, self.events.len());
             let none = std::ptr::null::<libc::timespec>();
-            // SAFETY: room for so many events, and no time limit.
+            // SAFETY: there is space for this many events, and no timeout.
             let result = unsafe {
                 libc::syscall(libc::SYS_io_getevents, context, 1_usize, room, self.events.as_mut_ptr(), none)
             };

@@ -1,4 +1,4 @@
-//! Who moves the blocks: a system call each (psync), or a queue of the kernel's with some in flight.
+//! How blocks are transferred: a system call each (psync), or a queue of the kernel's with some in flight.
 
 use super::aio::Aio;
 use super::queue::{Queue, Transfer};
@@ -6,7 +6,7 @@ use io_uring::{IoUring, opcode, types};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::RawFd;
 
-/// What `--engine` can be.
+/// The values of `--engine`.
 pub(super) const NAMES: &[&str] = &["psync", "libaio", "io_uring"];
 
 /// As above.
@@ -37,7 +37,7 @@ impl Engine {
     }
 }
 
-/// A queue for so many in flight; an error that says why the kernel gives none.
+/// Creates a queue for `depth` requests in flight; an error names the reason of the kernel.
 pub(super) fn queue(engine: Engine, depth: usize) -> Result<Box<dyn Queue>> {
     let made: Result<Box<dyn Queue>> = match engine {
         Engine::IoUring => Uring::new(depth).map(|q| Box::new(q) as Box<dyn Queue>),
@@ -92,7 +92,7 @@ impl Queue for Uring {
     }
 
     fn wait(&mut self, done: &mut Vec<(u64, i64)>) -> Result<()> {
-        // What is done already lies in memory that the kernel shares with us: no call for that.
+        // Completions are already in memory that the kernel shares with us: no call is needed.
         while self.ring.completion().is_empty() {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
@@ -113,7 +113,8 @@ impl Drop for Uring {
         let mut done = Vec::new();
         while self.flying > 0 {
             if self.wait(&mut done).is_err() {
-                // Cannot be reached with a ring of our own; better a leak than a buffer that the kernel still writes to.
+                // Unreachable with a ring of our own; the process must not continue while the kernel may still write to
+                // a buffer.
                 std::process::abort();
             }
         }

@@ -1,4 +1,4 @@
-//! The large file: laid out once, every byte of its place.
+//! The large file: laid out once, with every byte computed from its offset.
 
 use super::super::buffer::Buffer;
 use super::super::directory::Directory;
@@ -14,12 +14,12 @@ use std::path::Path;
 
 const CHUNK: u64 = 1 << 20;
 
-/// What a file holds before anybody writes to it. The same for every run, so that a kept file can be used again.
+/// The content of a file before anything writes to it. The same for every run, so that a kept file can be reused.
 pub(super) fn pattern() -> Pattern {
     Pattern::full(2014)
 }
 
-/// Writes a new file, past the cache where that can be, and syncs it. Removed again if that fails.
+/// Writes a new file, bypassing the cache if possible, and syncs it. Removed again if that fails.
 pub(super) fn lay_out(path: &Path, size: u64, context: &Context) -> Result<(), Error> {
     let new = OpenOptions::new().write(true).create_new(true).open(path).map_err(on("create", path))?;
     let result = fill(path, &new, size, context);
@@ -30,7 +30,7 @@ pub(super) fn lay_out(path: &Path, size: u64, context: &Context) -> Result<(), E
 }
 
 fn fill(path: &Path, file: &File, size: u64, context: &Context) -> Result<(), Error> {
-    // Refused by tmpfs and the like: then through the cache.
+    // Refused by tmpfs and similar file systems: then through the cache.
     let direct = State::Direct.open().write(true).open(path).ok();
     let mut chunk = Buffer::new(CHUNK as usize);
     let pattern = pattern();
@@ -52,13 +52,13 @@ fn fill(path: &Path, file: &File, size: u64, context: &Context) -> Result<(), Er
     file.sync_all().map_err(on("sync", path))
 }
 
-/// Makes sure that a file that stays is there, whole, and of this pattern.
+/// Ensures that a file to be kept exists, is complete, and has this pattern.
 pub(super) fn keep(path: &Path, size: u64, place: &Directory, context: &Context) -> Result<(), Error> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             place.make_room(size, "--file-size")?;
-            // Under another name until it is whole, so that nobody takes half a file for one.
+            // Under another name until it is complete, so that a partial file is never taken for a complete one.
             let mut name = path.as_os_str().to_owned();
             name.push(format!(".{}", std::process::id()));
             let partial = Path::new(&name);
@@ -77,7 +77,7 @@ pub(super) fn keep(path: &Path, size: u64, place: &Directory, context: &Context)
     if length != size {
         return Err(other(format!("it has {length} bytes, not {size}")));
     }
-    // Its ends and some places between; every read of the run is checked anyhow.
+    // Both ends and some offsets in between; every read of the run is checked anyway.
     let mut page = [0; 4096];
     for part in 0..=16 {
         let at = (length - length.min(4096)) / 16 * part;

@@ -1,9 +1,9 @@
-//! Random access (paper 001, chapter 2): blocks of 1 byte to 16 KiB at uniformly distributed places of a file of 10 GB, from
-//! 1 to 32 threads.
+//! Random access (paper 001, chapter 2): blocks of 1 byte to 16 KiB at uniformly distributed offsets of a file of 10 GB,
+//! from 1 to 32 threads.
 //!
-//! Who moves the blocks is [`engine`]'s, what a thread does is [`worker`]'s, the file is [`file`]'s. An iteration is a fixed
-//! number of transactions, dealt evenly over the threads; its time runs from the first thread's first to the last thread's
-//! last. Before each iteration of reads the state of the cache is made anew, since the iteration before has read pages in.
+//! [`engine`] transfers the blocks, [`worker`] is the work of a thread, [`file`] is the file. An iteration is a fixed number
+//! of transactions, distributed evenly over the threads; its time is from the first thread's first to the last thread's
+//! last. Before each iteration of reads the state of the cache is restored, since the previous iteration has read pages in.
 
 mod aio;
 mod engine;
@@ -73,7 +73,7 @@ const SPECS: &[Spec] = &[
     Spec { name: "dir", default: ".", help: "folder for the file" },
 ];
 
-/// What is asked for.
+/// The parameters of a run.
 #[derive(Debug, Clone)]
 struct Parameters {
     writes: bool,
@@ -87,7 +87,7 @@ struct Parameters {
     iterations: u64,
     batch: usize,
     verify: Verify,
-    /// 0: as the state wants it.
+    /// 0: depends on the state.
     every: u64,
     kept: Option<PathBuf>,
     seed: u64,
@@ -159,7 +159,7 @@ impl Parameters {
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     let options = Options::parse(ABOUT, SPECS, words)?;
     let parameters = Parameters::parse(&options)?;
-    // Every thread has the same number.
+    // Every thread has the same number of transactions.
     let inner = options.get::<u64>("inner")?.checked_next_multiple_of(parameters.threads);
     let inner = inner.ok_or_else(|| Error::Usage("--inner is too large".into()))?;
     options.get::<u64>("min-iteration-ms")?;
@@ -186,7 +186,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
     Ok(())
 }
 
-/// What a write brings: not what was laid out.
+/// The pattern of writes: different from that of the layout.
 fn written(p: &Parameters) -> Pattern {
     Pattern::stamped(p.seed ^ 0x7772_6974_7465_6e00, p.align.min(p.block as u64).max(1) as usize, p.block.min(16384))
 }
@@ -223,7 +223,7 @@ impl Run<'_> {
         let parts = worker::with(p.threads, &plan, self.context, |order| {
             let mut one = |n: u64, counts: bool, cache: &mut Cache| -> Result<(u64, u64), Error> {
                 if p.writes {
-                    // What the one before left goes out first.
+                    // Data left by the previous iteration is written back first.
                     self.sync()?;
                 } else {
                     cache.make(p.state, &[self.path])?;
@@ -261,7 +261,7 @@ impl Run<'_> {
         })?;
         let (mut all, mut sampled) = (worker::histogram()?, Vec::new());
         for part in parts {
-            // The bounds are the same, hence it fits.
+            // The bounds are the same, so it fits.
             let _ = all.add(&part.latencies);
             sampled.extend(part.sampled);
         }
@@ -299,7 +299,7 @@ impl Run<'_> {
             pattern: if p.writes { written(p) } else { file::pattern() },
             batch: p.batch,
             verify: p.verify,
-            // Two readings of the clock are a tenth of a read from memory.
+            // Two clock readings are a tenth of a read from memory.
             every: match p.every {
                 0 if matches!(p.state, State::Warm | State::Buffered) => 64,
                 0 => 1,
@@ -321,7 +321,7 @@ impl Run<'_> {
         std::fs::File::open(self.path).and_then(|f| f.sync_all()).map_err(on("sync", self.path))
     }
 
-    /// Reads sampled writes again; how many.
+    /// Reads sampled writes again; returns how many.
     fn read_back(&self, plan: &Plan<'_>, mut places: Vec<u64>) -> Result<usize, Error> {
         let file = std::fs::File::open(self.path).map_err(on("open", self.path))?;
         evict(&file).map_err(on("evict from the page cache", self.path))?;

@@ -1,4 +1,4 @@
-//! A queue of the kernel's that moves blocks, some of them at once: what its kinds have in common.
+//! A queue of the kernel's that transfers blocks, several at a time: the interface of its kinds.
 
 use std::io::Result;
 use std::os::fd::RawFd;
@@ -6,21 +6,22 @@ use std::os::fd::RawFd;
 /// One transaction of a queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transfer {
-    /// Which buffer, as the caller numbers them.
+    /// The index of its buffer, as the caller numbers them.
     pub slot: u64,
-    /// Where it begins.
+    /// The buffer's address.
     pub buffer: *mut u8,
-    /// How long it is.
+    /// Its length.
     pub length: u32,
-    /// Its place in the file.
+    /// Its offset in the file.
     pub offset: u64,
-    /// Whether it is written.
+    /// Whether it is a write.
     pub writes: bool,
 }
 
-/// A queue of the kernel's. What is in flight must be waited for before its buffers go; dropping the queue does that.
+/// A queue of the kernel's. Requests in flight must be waited for before their buffers are freed; dropping the queue
+/// does that.
 pub(super) trait Queue {
-    /// Starts some, all of one file, with one system call.
+    /// Starts some requests, all for one file, with one system call.
     ///
     /// # Safety
     /// Each buffer stays where it is, untouched, until its slot is done or the queue is dropped.

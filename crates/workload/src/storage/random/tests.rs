@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 const SMALL: &str = "--file-size 2M --iterations 2 --inner 40";
 
-/// Runs it, or says what this place does not have.
+/// Runs it, or prints what this place lacks.
 fn verified(words: &str, scratch: &Scratch) -> Option<Vec<serde_json::Value>> {
     match run(&format!("random {SMALL} {words}"), scratch.path()) {
         Err(Error::Failed(why)) if why.contains("O_DIRECT") || why.contains("there is no ") => {
@@ -30,7 +30,7 @@ fn every_engine_and_state_is_verified_and_leaves_nothing() {
                     "--engine {engine} --op {op} --state {state} --threads 3 --depth {depth} --batch {batch} --latency-every 1"
                 );
                 let Some(lines) = verified(&words, &scratch) else { continue };
-                // 40 are 42 when each of 3 threads has the same number.
+                // 40 becomes 42 if each of 3 threads has the same number.
                 assert_eq!((values(&lines, "work"), values(&lines, "iteration").len()), (vec![42.0], 2), "{words}");
                 assert_eq!(values(&lines, "requested_bytes"), [84.0 * 4096.0]);
                 assert_eq!(mark(&lines, "engine"), Some(*engine));
@@ -86,12 +86,12 @@ fn same_seed_gives_same_offsets() {
     assert_eq!(places(1, 0), places(1, 0));
     assert_ne!(places(1, 0), places(1, 1));
     assert_ne!(places(1, 0), places(2, 0));
-    // Uniform: the mean of 100 lies within 5 of its standard deviations of the middle.
+    // Uniform: the mean of 100 is within 5 standard deviations of the middle.
     let mean = places(1, 0).iter().map(|p| *p as f64).sum::<f64>() / 100.0 / (1_u64 << 40) as f64;
     assert!((mean - 0.5).abs() < 5.0 * 0.029, "{mean}");
 }
 
-/// This is what the pattern is for.
+/// This is the purpose of the pattern.
 #[test]
 fn flipped_byte_fails_run() {
     let scratch = Scratch::new("random-flip");
@@ -99,7 +99,7 @@ fn flipped_byte_fails_run() {
     let words = |more: &str| format!("random --file-size 200K --iterations 1 {more} --file {}", path.to_string_lossy());
     run(&words("--inner 100"), scratch.path()).unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
-    // In no page that is looked at before the run, and at no edge of a block.
+    // In no page that is checked before the run, and at no edge of a block.
     bytes[4096 + 1234] ^= 0x40;
     std::fs::write(&path, &bytes).unwrap();
     for state in
@@ -131,7 +131,7 @@ fn lost_write_is_detected() {
     let place = Directory::new(scratch.path()).unwrap();
     let context = Context::silent();
     let run = Run { p: &p, options: &options, path: &path, place: &place, context: &context };
-    // The file still holds what was laid out, as if the disk had forgotten the write of block 3.
+    // The file still has its initial content, as if the disk had forgotten the write of block 3.
     let result = run.read_back(&run.plan(), vec![3 * 4096]);
     assert!(matches!(&result, Err(Error::Wrong(why)) if why.contains("12288")), "{result:?}");
 }

@@ -1,12 +1,12 @@
-//! What a thread does: its share of each iteration, with a file, buffers and a stream of places of its own.
+//! The work of a thread: its share of each iteration, with its own file, buffers and stream of offsets.
 //!
-//! Threads live as long as the run and meet before and after each iteration. Each notes its own begin and
-//! end, so that the meeting is not in the time. A thread that failed goes on meeting the others, so that nobody waits for
-//! ever, and the run ends with its error.
+//! Threads live as long as the run and synchronise before and after each iteration. Each records its own start and end,
+//! so that synchronisation is not part of the time. A thread that failed keeps synchronising with the others, so that
+//! none waits for ever, and the run ends with its error.
 //!
-//! One thread is no thread at all: the caller does the work. In a process of two threads the kernel counts a reference to the
-//! file up and down around every call (fdget, in fs/file.c, does without while nobody shares the table), which is some percent
-//! of a read from memory.
+//! A single thread is not created: the caller does the work. In a process of two threads the kernel increments and decrements
+//! a reference to the file around every call (fdget, in fs/file.c, omits this while the table is not shared), which is some
+//! percent of a read from memory.
 
 use super::super::buffer::Buffer;
 use super::super::io_error::{self, on};
@@ -25,19 +25,20 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Written places that each thread keeps for reading back: at most so many.
+/// Most written offsets that each thread keeps for reading back.
 const KEPT: usize = 1024;
-/// Every so many-th read is checked whole, since checking 4 KiB takes half a microsecond: a third of a read from memory.
+/// Every this many-th read is checked completely, since checking 4 KiB takes half a microsecond: a third of a read from
+/// memory.
 pub(super) const WHOLE: u64 = 64;
-/// The same where edges are not checked either: 16 bytes of another place each time are some nanoseconds, and a read from
-/// memory is a thousand.
+/// The same if edges are not checked either: 16 bytes of a different offset each time take some nanoseconds, and a read
+/// from memory takes a thousand.
 pub(super) const SAMPLED: u64 = 256;
-/// How often a thread looks whether it shall stop: a power of two.
+/// How often a thread checks whether it is to stop: a power of two.
 const LOOK: u64 = 256;
-/// The longest latency that has a bucket of its own, ns.
+/// The longest latency with a bucket of its own, ns.
 const LONGEST: u64 = 3_600_000_000_000;
 
-/// What all threads do.
+/// Parameters common to all threads.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     pub path: &'a Path,
@@ -46,33 +47,33 @@ pub(super) struct Plan<'a> {
     pub engine: Engine,
     pub depth: usize,
     pub block: usize,
-    /// A place is a multiple of this, below `places`.
+    /// An offset is a multiple of this, below `places`.
     pub align: u64,
     pub places: u64,
     pub seed: u64,
-    /// What is read, or written.
+    /// The pattern that is read or written.
     pub pattern: Pattern,
-    /// Transactions that are handed to the kernel at once.
+    /// Transactions submitted to the kernel at once.
     pub batch: usize,
-    /// What of the reads is checked.
+    /// How reads are checked.
     pub verify: Verify,
-    /// Every so many-th latency is measured.
+    /// Every this many-th latency is measured.
     pub every: u64,
 }
 
-/// What of the blocks that were read is checked.
+/// How the blocks that were read are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verify {
-    /// Every byte of all.
+    /// Every byte of all blocks.
     Whole,
-    /// The first and last 8 bytes of all, every byte of every [`WHOLE`]th.
+    /// The first and last 8 bytes of all blocks, every byte of every [`WHOLE`]th.
     Edges,
-    /// Every byte of every [`SAMPLED`]th.
+    /// Every byte of every [`SAMPLED`]th block.
     Sampled,
 }
 
 impl Verify {
-    /// Of its name.
+    /// Returns the one of that name.
     pub(super) fn parse(name: &str) -> Self {
         match name {
             "whole" => Self::Whole,
@@ -82,12 +83,12 @@ impl Verify {
     }
 }
 
-/// What a thread did in the iterations that count.
+/// The work of a thread in the iterations that count.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// ns.
+    /// Latencies in ns.
     pub latencies: Histogram<u64>,
-    /// Places of some writes.
+    /// Offsets of some writes.
     pub sampled: Vec<u64>,
 }
 
@@ -96,14 +97,14 @@ pub(super) fn histogram() -> Result<Histogram<u64>, Error> {
     Histogram::new_with_bounds(1, LONGEST, 3).map_err(|e| Error::Failed(format!("cannot create a histogram: {e}")))
 }
 
-/// Where threads and the one who drives them meet.
+/// Where threads and their controller synchronise.
 #[derive(Debug, Default)]
 struct Board {
     /// Iterations begun.
     round: u64,
-    /// Transactions of each thread in it, and whether it counts.
+    /// Transactions per thread in it, and whether it counts.
     order: (u64, bool),
-    /// Threads that are done with it.
+    /// Threads that have finished it.
     done: u64,
     begin: u64,
     end: u64,
@@ -111,7 +112,7 @@ struct Board {
     stop: bool,
 }
 
-/// Threads that wait for orders.
+/// Threads that wait for work.
 #[derive(Debug)]
 struct Team {
     threads: u64,
@@ -128,7 +129,7 @@ impl Team {
         self.changed.wait(board).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has every thread do `each` transactions. From the first one's begin to the last one's end, CLOCK_BOOTTIME.
+    /// Makes every thread do `each` transactions. Returns the first one's start and the last one's end, CLOCK_BOOTTIME.
     fn run(&self, each: u64, counts: bool) -> Result<(u64, u64), Error> {
         let mut board = self.board();
         *board = Board { round: board.round + 1, order: (each, counts), begin: u64::MAX, ..Board::default() };
@@ -142,7 +143,7 @@ impl Team {
         }
     }
 
-    /// Waits for the order after `seen`; none if there will be none.
+    /// Waits for the round after `seen`; `None` if there is none.
     fn order(&self, seen: u64) -> Option<(u64, u64, bool)> {
         let mut board = self.board();
         while board.round == seen && !board.stop {
@@ -159,7 +160,7 @@ impl Team {
                 board.begin = board.begin.min(begin);
                 board.end = board.end.max(end);
             }
-            // A wrong result matters more than how the others ended.
+            // A wrong result matters more than the other threads' errors.
             Err(error @ Error::Wrong(_)) => board.failure = Some(error),
             Err(error) => drop(board.failure.get_or_insert(error)),
         }
@@ -172,11 +173,11 @@ impl Team {
     }
 }
 
-/// What gives the threads an order: transactions of each, and whether they count; from the first one's begin to the last one's
-/// end, CLOCK_BOOTTIME.
+/// Makes the threads work: transactions of each, and whether they count; returns the first one's start and the last one's end,
+/// CLOCK_BOOTTIME.
 pub(super) type Order<'a> = dyn FnMut(u64, bool) -> Result<(u64, u64), Error> + 'a;
 
-/// Starts the threads, lets `drive` give them orders, and returns what they did.
+/// Starts the threads, lets `drive` control them, and returns their results.
 pub(super) fn with(
     threads: u64,
     plan: &Plan<'_>,
@@ -195,7 +196,7 @@ pub(super) fn with(
         let mut result = Ok(());
         for nth in 0..threads {
             let (team, marks) = (&team, marks.as_ref());
-            // 64 KiB and what the marks need: 4096 threads must not reserve 8 MiB each.
+            // Enough for the work and the marks: 4096 threads must not reserve 8 MiB each.
             let thread = std::thread::Builder::new().stack_size(256 << 10);
             match thread.spawn_scoped(scope, move || work(nth, team, plan, context, marks)) {
                 Ok(handle) => handles.push(handle),
@@ -227,19 +228,19 @@ fn work(nth: u64, team: &Team, plan: &Plan<'_>, context: &Context, marks: Option
         seen = round;
         team.report(match &mut worker {
             Ok(worker) => worker.share(each, counts),
-            // Said once; the run ends of it.
+            // Reported once; the run ends with it.
             Err(_) => Err(std::mem::replace(&mut worker, Err(Error::Interrupted)).err().unwrap_or(Error::Interrupted)),
         });
     }
     worker.map(|worker| worker.part)
 }
 
-/// The stream of a thread. Those of neighbouring threads have nothing in common: the state is filled by SplitMix64.
+/// The random stream of a thread. Those of neighbouring threads are unrelated: the state is filled by SplitMix64.
 fn stream(nth: u64, seed: u64) -> Random {
     Random::new(seed.wrapping_add(nth.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
 
-/// The first places of a thread.
+/// The first offsets of a thread.
 #[cfg(test)]
 pub(super) fn places(nth: u64, plan: &Plan<'_>, n: usize) -> Vec<u64> {
     let mut random = stream(nth, plan.seed);
@@ -251,13 +252,13 @@ struct Worker<'a> {
     context: &'a Context,
     file: File,
     random: Random,
-    /// Dropped, and with it what is in flight, before the buffers that the kernel writes to.
+    /// Dropped, together with requests in flight, before the buffers that the kernel writes to.
     queue: Option<Box<dyn Queue>>,
     buffers: Vec<Buffer>,
     template: Option<Template>,
     series: Option<Series<'a>>,
     part: Part,
-    /// Every so many-th written place is kept; doubled when there are too many.
+    /// Every this many-th written offset is kept; doubled when there are too many.
     stride: u64,
     written: u64,
     read: u64,
@@ -288,7 +289,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// `n` transactions; their begin and end.
+    /// Does `n` transactions; returns their start and end.
     fn share(&mut self, n: u64, counts: bool) -> Result<(u64, u64), Error> {
         let begin = clock::now_ns();
         match self.queue {
@@ -305,10 +306,10 @@ impl<'a> Worker<'a> {
         self.random.below(self.plan.places) * self.plan.align
     }
 
-    /// One after the other.
+    /// Runs transactions one after the other.
     fn calls(&mut self, n: u64, counts: bool) -> Result<(), Error> {
         for nth in 0..n {
-            // Of what waits for a disk each, so that an interrupt is not waited for.
+            // Checked for every request that waits for a disk, so that an interruption takes effect at once.
             if self.plan.every == 1 || nth.is_multiple_of(LOOK) {
                 uninterrupted(self.context)?;
             }
@@ -345,7 +346,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// With some in flight.
+    /// Runs transactions with some in flight.
     fn queued(&mut self, n: u64, counts: bool) -> Result<(), Error> {
         let plan = self.plan;
         let doing = if plan.writes { "write" } else { "read" };
@@ -368,7 +369,7 @@ impl<'a> Worker<'a> {
             }
             let Some(queue) = &mut self.queue else { return Ok(()) };
             for some in batch.chunks(plan.batch) {
-                // SAFETY: a slot is free, hence untouched by us, from here until its completion; the buffers outlive the
+                // SAFETY: a free slot is not touched by us from here until its completion; the buffers outlive the
                 // queue.
                 unsafe { queue.start(self.file.as_raw_fd(), some) }.map_err(on(doing, plan.path))?;
             }
@@ -388,7 +389,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// What a transaction moved: all of the block, and the right bytes.
+    /// Checks a transaction: the whole block was transferred, with the right bytes.
     fn check(&mut self, moved: std::io::Result<usize>, place: u64, slot: usize) -> Result<(), Error> {
         let plan = self.plan;
         let doing = if plan.writes { "write" } else { "read" };
@@ -416,7 +417,7 @@ impl<'a> Worker<'a> {
         wrong.map_or(Ok(()), |at| Err(io_error::wrong(plan.path, at)))
     }
 
-    /// Remembers some of the written places, spread evenly over all of them.
+    /// Remembers some of the written offsets, spread evenly over all of them.
     fn keep(&mut self, place: u64) {
         if self.written.is_multiple_of(self.stride) {
             self.part.sampled.push(place);
