@@ -10,11 +10,11 @@
 //! there (a system call, a sleep, another statement) is layer App in the statement's slices, with the reason, and is not
 //! explained further: the disk it waits for is not the statement's.
 //!
-//! *Uncertainty*: the slices are made when the operation ends, or in parts when it is long; a system call that
-//! shows up after its part was filled in (longer than two horizons, and never asleep) is missing there. The rest of the
-//! time between rows, on the CPU, is known only as a sum (one record per execution, never per row): as much of the
-//! statement's own time as lacks is given to the application, from the end backwards. Its length is right, its position
-//! is not known. So too for statements that are stepped by turns: how their common time is divided is known, not when.
+//! *Uncertainty*: the slices are made when the operation ends, or in parts when it is long; a system call that shows up
+//! after its part was filled in (longer than two horizons, and never asleep) is missing there. The rest of the time between
+//! rows, on the CPU, is known only as a sum (one record per execution, never per row): the missing part is taken from the
+//! statement's own time, from the end backwards, and given to the application. Its length is right, its position is not
+//! known. The same holds for statements that are stepped alternately: how their common time is divided is known, not when.
 
 use super::stack::{Away, Frame, Kind, Thread};
 use crate::Sink;
