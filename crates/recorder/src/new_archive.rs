@@ -16,7 +16,7 @@ use model::{Context, Event};
 pub struct NewArchive<'a> {
     request: &'a Request,
     meta: Meta,
-    /// What stood there before.
+    /// The archive that was there before.
     kept: Option<MovedArchive>,
     pub log: EventLog,
     pub collector: Collector,
