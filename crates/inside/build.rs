@@ -1,4 +1,4 @@
-//! Compiles the object that goes into the recorded programs, for x86-64 or aarch64; for others an empty file stands in its place.
+//! Compiles the object for the recorded programs, for x86-64 or aarch64; for others an empty file takes its place.
 
 use std::path::Path;
 use std::process::exit;

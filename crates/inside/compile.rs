@@ -1,7 +1,7 @@
-//! How the object for recorded programs is compiled. Included by `build.rs`, and by tests, which compile it for aarch64 on any machine.
+//! Compiles the object for recorded programs. Included by `build.rs`, and by tests, which compile it for aarch64 on any machine.
 //!
-//! It needs clang, as the BPF programs do, and no libc. On x86-64 the linker is the one that goes with any C compiler; for another processor
-//! than the building machine's it is the one that Rust brings along, or lld.
+//! It needs clang, like the BPF programs, and no libc. On x86-64 the linker is that of any C compiler; for a processor other than the
+//! building machine's it is the one shipped with Rust, or lld.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -21,12 +21,12 @@ const FLAGS: [&str; 10] = [
     "-fvisibility=hidden",
 ];
 
-/// What one processor's object needs besides. A function that --op names may be called with any register in use, and return in any,
-/// hence `-mgeneral-regs-only`.
+/// Further flags for one processor. A function that --op names may be called with any register in use, and may return in any, hence
+/// `-mgeneral-regs-only`.
 fn machine_flags(machine: &str) -> Option<&'static [&'static str]> {
     match machine {
         "x86_64" => Some(&["--target=x86_64-unknown-linux-gnu", "-fcf-protection=branch", "-mgeneral-regs-only"]),
-        // x18 may be a program's shadow call stack; what another library would bring (outline atomics) is not there.
+        // x18 may be a program's shadow call stack; helpers from another library (outline atomics) are not available.
         "aarch64" => Some(&[
             "--target=aarch64-unknown-linux-gnu",
             "-mgeneral-regs-only",
@@ -38,8 +38,8 @@ fn machine_flags(machine: &str) -> Option<&'static [&'static str]> {
     }
 }
 
-/// Compiles `object/inside.c` of the folder `room` for a processor, as cargo names it, into the file `to`. `false`: there is no object for
-/// that processor.
+/// Compiles `object/inside.c` in the folder `room` for a processor, as named by cargo, into the file `to`. Returns `false` if there is no
+/// object for that processor.
 pub fn compile(room: &Path, machine: &str, more: &[&str], to: &Path) -> Result<bool, String> {
     let Some(machine_flags) = machine_flags(machine) else { return Ok(false) };
     let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
@@ -55,12 +55,12 @@ pub fn compile(room: &Path, machine: &str, more: &[&str], to: &Path) -> Result<b
     let part = to.with_extension("o");
     run(command.arg("-c").arg(source).arg("-o").arg(&part))?;
     let mut link = linker()?;
-    // Pages of other sizes are refused by the recorder, so that the file need not be laid out for them.
+    // The recorder refuses other page sizes, so the file need not be laid out for them.
     link.args(["-shared", "-z", "now", "-z", "noexecstack", "-z", "max-page-size=4096", "--eh-frame-hdr"]);
     run(link.args(["--build-id=none", "-soname", "fathom-inside.so"]).arg(&part).arg("-o").arg(to)).map(|()| true)
 }
 
-/// A linker for any processor.
+/// Returns a linker for any processor.
 pub fn linker() -> Result<Command, String> {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let asked = Command::new(rustc).args(["--print", "target-libdir"]).output();

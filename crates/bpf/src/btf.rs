@@ -1,13 +1,13 @@
-//! The kernel's type information (BTF): where the members of its structs are, and modules' types made one with its own.
+//! The kernel's type information (BTF): the offsets of its structs' members, and modules' types merged with its own.
 //!
-//! aya-obj relocates programs by it, but lets nobody look into a struct, and reads one description only. The kernel proper
-//! describes its types in [`VMLINUX`], a module only its own in a file beside it, as a continuation: its types are numbered
-//! on from the kernel's, its names stand behind the kernel's. The format: the kernel's Documentation/bpf/btf.rst.
+//! aya-obj relocates programs by it, but offers no access to structs, and reads only a single type section. The kernel
+//! proper describes its types in [`VMLINUX`], a module only its own in a file next to it, as a continuation: its types are
+//! numbered on from the kernel's, and its names follow the kernel's. The format: the kernel's Documentation/bpf/btf.rst.
 
 /// The kernel's own types.
 pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
-/// Little-endian, as every machine is that the probes know.
+/// Little-endian, like every machine that the probes support.
 const MAGIC: [u8; 2] = [0x9f, 0xeb];
 /// `struct btf_header`: magic, version, flags, then five lengths and offsets.
 const HEADER: usize = 24;
@@ -18,7 +18,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 
-/// Types and names of one description: header length, types, names.
+/// Returns the parts of a type section: header length, types, names.
 fn sections(bytes: &[u8]) -> Option<(usize, &[u8], &[u8])> {
     if bytes.get(..2)? != MAGIC {
         return None;
@@ -30,7 +30,7 @@ fn sections(bytes: &[u8]) -> Option<(usize, &[u8], &[u8])> {
     Some((header, bytes.get(types..types.checked_add(word(12)?)?)?, bytes.get(names..names.checked_add(word(20)?)?)?))
 }
 
-/// Where in a type's description, after its three words, names and other types are named. `struct btf_type` of
+/// Returns where a type's description, after its three words, refers to names and other types. `struct btf_type` of
 /// include/uapi/linux/btf.h: (bytes that follow, their period, names at, types at) within each period.
 fn layout(kind: u32, members: usize) -> Option<(usize, usize, &'static [usize], &'static [usize])> {
     Some(match kind {
@@ -54,12 +54,12 @@ fn layout(kind: u32, members: usize) -> Option<(usize, usize, &'static [usize], 
     })
 }
 
-/// Kinds whose third word is a type and no size.
+/// Whether the third word of a kind is a type rather than a size.
 fn refers(kind: u32) -> bool {
     matches!(kind, 2 | 8..=14 | 17 | 18)
 }
 
-/// Walks over types. `name` and `ty` are applied to every name and type that is named; returns how many there are.
+/// Walks over types. `name` and `ty` are applied to every reference to a name or type; returns the number of types.
 fn walk(types: &mut [u8], name: impl Fn(u32) -> u32, ty: impl Fn(u32) -> u32) -> Option<u32> {
     fn change(types: &mut [u8], at: usize, f: impl Fn(u32) -> u32) -> Option<()> {
         let word = types.get_mut(at..at.checked_add(4)?)?;
@@ -88,8 +88,8 @@ fn walk(types: &mut [u8], name: impl Fn(u32) -> u32, ty: impl Fn(u32) -> u32) ->
     Some(count)
 }
 
-/// Modules' descriptions appended to the kernel's. Each continues the kernel's alone, so all but the first have what is
-/// their own moved behind the ones before. `None` if one is damaged.
+/// Appends modules' type sections to the kernel's. Each continues only the kernel's, so all except the first have their own
+/// types and names shifted past the ones before. `None` if one is damaged.
 pub fn append(base: &[u8], modules: &[Vec<u8>]) -> Option<Vec<u8>> {
     let (_, base_types, base_names) = sections(base)?;
     let (mut types, mut names) = (base_types.to_vec(), base_names.to_vec());
@@ -100,7 +100,7 @@ pub fn append(base: &[u8], modules: &[Vec<u8>]) -> Option<Vec<u8>> {
         let (_, module_types, module_names) = sections(module)?;
         let mut moved = module_types.to_vec();
         let (by, names_by) = (count - own, u32::try_from(names.len()).ok()? - own_names);
-        // Type 0 is `void` and has no description, so the kernel's last is number `own`.
+        // Type 0 is `void` and has no description, so the kernel's last type has the number `own`.
         let shift = |n: u32, after: u32, by: u32| if n >= after { n.saturating_add(by) } else { n };
         count += walk(&mut moved, |n| shift(n, own_names, names_by), |t| shift(t, own + 1, by))?;
         types.extend_from_slice(&moved);
@@ -115,14 +115,14 @@ pub fn append(base: &[u8], modules: &[Vec<u8>]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// A struct: which type it is, how large, and its members.
+/// A struct: its type number, size, and members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Structure {
-    /// Its number among the types of its description.
+    /// Its number among the types of its section.
     pub id: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: usize,
-    /// In the kernel's order, which is how `expected_attach_type` counts them.
+    /// In the kernel's order, by which `expected_attach_type` counts them.
     pub members: Vec<Member>,
 }
 
@@ -131,12 +131,12 @@ pub struct Structure {
 pub struct Member {
     /// Its name; empty if it has none.
     pub name: String,
-    /// Bytes from the struct's start.
+    /// Offset in the struct, in bytes.
     pub offset: usize,
 }
 
 impl Structure {
-    /// The member of this name, with its number.
+    /// Returns the member with this name, and its index.
     pub fn member(&self, name: &str) -> Option<(u32, &Member)> {
         self.members.iter().zip(0..).find(|(member, _)| member.name == name).map(|(member, index)| (index, member))
     }
@@ -151,7 +151,7 @@ pub struct Structs<'a> {
 }
 
 impl<'a> Structs<'a> {
-    /// Those of these descriptions; `None` if one is damaged.
+    /// Creates it from these type sections; `None` if one is damaged.
     pub fn of(kernel: &'a [u8], module: Option<&'a [u8]>) -> Option<Self> {
         let (_, types, names) = sections(kernel)?;
         let (more, more_names) = match module {
@@ -161,12 +161,12 @@ impl<'a> Structs<'a> {
         Some(Self { types: vec![more, types], names: [names, more_names] })
     }
 
-    /// The first struct of this name; `None` if there is none or the description is damaged.
+    /// Returns the first struct with this name; `None` if there is none or the section is damaged.
     pub fn get(&self, name: &str) -> Option<Structure> {
         self.types.iter().find_map(|types| self.find(types, name, |_| true))
     }
 
-    /// Where a field lies in the first struct of that name which has it, in bytes.
+    /// Returns the offset, in bytes, of a field in the first struct of that name that has it.
     pub fn offset(&self, of: &str, field: &str) -> Option<u32> {
         let has = |found: &Structure| found.member(field).is_some();
         let found = self.types.iter().find_map(|types| self.find(types, of, has))?;
@@ -198,7 +198,7 @@ impl<'a> Structs<'a> {
 
     fn member(&self, types: &[u8], at: usize, has_bit_fields: bool) -> Option<Member> {
         let name = String::from_utf8_lossy(self.name(word(types, at)?)?).into_owned();
-        // Where a struct has bit fields, the upper byte is the width.
+        // If a struct has bit fields, the upper byte is the width.
         let bits = word(types, at + 8)? & if has_bit_fields { 0xff_ffff } else { u32::MAX };
         Some(Member { name, offset: bits as usize / 8 })
     }
@@ -218,7 +218,7 @@ mod tests {
 
     fn description(types: &[u8], names: &[u8]) -> Vec<u8> {
         let mut out = vec![0x9f, 0xeb, 1, 0];
-        // Names first in the file, to show that offsets are followed.
+        // Names come first in the file, to show that offsets are followed.
         for word in [24, names.len(), types.len(), 0, names.len()] {
             out.extend_from_slice(&(word as u32).to_le_bytes());
         }

@@ -4,8 +4,8 @@ use aya_obj::generated::{bpf_attr, bpf_cmd};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Issues a command. Every pointer in `attr` must be set from memory that outlives the call and has the length that is said
-/// beside it; each caller in this crate sees to that.
+/// Issues a command. Every pointer in `attr` must be set from memory that outlives the call and has the length given next
+/// to it; each caller in this crate ensures that.
 pub fn call(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i32> {
     // SAFETY: `attr` is a whole bpf_attr, with pointers as promised above.
     let result = unsafe {
@@ -14,20 +14,20 @@ pub fn call(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }
 
-/// The same for a command that returns a descriptor.
+/// Issues a command that returns a descriptor.
 pub fn descriptor(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
     let fd = call(command, attr)?;
-    // SAFETY: these commands return a descriptor that nobody else has.
+    // SAFETY: these commands return a descriptor that has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// All zeros.
+/// Returns an attribute of zeros.
 pub fn empty() -> bpf_attr {
-    // SAFETY: a union of plain integers, for which zero is a value.
+    // SAFETY: a union of plain integers, for which zero is valid.
     unsafe { std::mem::zeroed() }
 }
 
-/// At most 15 bytes and a NUL, as the kernel names its objects.
+/// Returns a name of at most 15 bytes and a NUL, as the kernel stores object names.
 pub fn name16(name: &str) -> [libc::c_char; 16] {
     let mut out = [0; 16];
     for (to, from) in out.iter_mut().zip(name.bytes().take(15)) {

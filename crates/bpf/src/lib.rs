@@ -1,10 +1,10 @@
-//! bpf(2) and the kernel's type information (BTF), as far as aya does not have them: uprobes by links, congestion controls,
-//! the types of modules, and where a struct's members are.
+//! bpf(2) and the kernel's type information (BTF), as far as aya lacks them: uprobes by links, congestion controls, the
+//! types of modules, and the offsets of a struct's members.
 //!
-//! A room of its own because `capture` and `net` need it and must not know each other. It knows nothing of either. Programs
-//! are compiled by `bpf-build`, which is a build script's and no part of the program.
+//! A crate of its own because `capture` and `net` need it and must not depend on each other. It depends on neither.
+//! Programs are compiled by `bpf-build`, which is used by build scripts and is not part of the program.
 //!
-//! | file | what |
+//! | file | purpose |
 //! |---|---|
 //! | [`btf`] | the kernel's types |
 //! | [`program`] | programs and their types, loaded |

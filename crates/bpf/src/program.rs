@@ -1,4 +1,4 @@
-//! Loading programs and the types they are described by.
+//! Loads programs and the types that describe them.
 
 use crate::call::{descriptor, empty, name16};
 use aya_obj::generated::{bpf_attach_type, bpf_cmd, bpf_insn, bpf_prog_type};
@@ -6,30 +6,30 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Bytes of a verifier's log; it is cut at its front, and its end says what was wrong.
+/// Size of a verifier log in bytes; it is cut at its front, and its end contains the error.
 const LOG_BYTES: usize = 1 << 20;
 
-/// A program as it is loaded, relocated for this kernel.
+/// A program to be loaded, relocated for this kernel.
 #[derive(Debug, Clone, Copy)]
 pub struct Program<'a> {
     /// Its name; the kernel keeps 15 bytes.
     pub name: &'a str,
-    /// What it is for.
+    /// Its purpose.
     pub kind: Kind,
     /// Its instructions.
     pub code: &'a [bpf_insn],
-    /// As in its object.
+    /// License, as in its object.
     pub license: &'a CStr,
-    /// Types of its functions. Without, it may call none of its own.
+    /// Types of its functions. Without them, it may not call any of its own.
     pub functions: Option<Functions<'a>>,
 }
 
-/// What a program is for.
+/// The purpose of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// To be attached by [`crate::uprobe::link`].
     UprobeMulti,
-    /// A member of a struct of the kernel's.
+    /// A member of one of the kernel's structs.
     StructOps {
         /// The struct's number among the kernel's types.
         ops: u32,
@@ -38,30 +38,30 @@ pub enum Kind {
     },
 }
 
-/// Where in the code functions begin and of which type they are.
+/// Where functions begin in the code, and their types.
 #[derive(Debug, Clone, Copy)]
 pub struct Functions<'a> {
     /// The loaded types.
     pub types: &'a OwnedFd,
     /// Records of `record_size` bytes.
     pub records: &'a [u8],
-    /// Bytes of one.
+    /// Size of a record in bytes.
     pub record_size: usize,
 }
 
-/// Why the kernel did not take a program.
+/// Why the kernel rejected a program.
 #[derive(Debug)]
 pub struct Refused {
     /// Its error.
     pub error: io::Error,
-    /// The verifier's log; empty if it was not asked.
+    /// The verifier's log; empty if the verifier did not run.
     pub log: String,
 }
 
 /// Loads a type section.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn load_types(blob: &[u8]) -> io::Result<OwnedFd> {
     let mut attr = empty();
     // SAFETY: writes to a union whose every field is plain integers.
@@ -74,7 +74,7 @@ pub fn load_types(blob: &[u8]) -> io::Result<OwnedFd> {
 /// Loads a program.
 ///
 /// # Errors
-/// The kernel's, with the verifier's log.
+/// The kernel's error, with the verifier's log.
 pub fn load(program: &Program<'_>) -> Result<OwnedFd, Refused> {
     try_load(program, &mut []).map_err(|error| {
         let mut log = vec![0; LOG_BYTES];

@@ -1,15 +1,16 @@
-//! Maps of type `BPF_MAP_TYPE_STRUCT_OPS` (Linux 5.6), which register a struct of functions with the kernel; aya has none.
+//! Maps of type `BPF_MAP_TYPE_STRUCT_OPS` (Linux 5.6), which register a struct of functions with the kernel; aya does not
+//! support them.
 
 use crate::call::{call, descriptor, empty, name16};
 use aya_obj::generated::{BPF_F_LINK, bpf_attach_type, bpf_cmd, bpf_map_info, bpf_map_type};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// A map that holds the struct `value_type` of `value_bytes`. With `link` it registers through [`link`] and no earlier (Linux
-/// 6.4); without, with its value. The kernel wants some `types`, whatever is in them.
+/// Creates a map that holds the struct `value_type` of `value_bytes`. With `link` it is registered only through [`link`]
+/// (Linux 6.4); without, when its value is set. The kernel requires some `types`, whatever they contain.
 ///
 /// # Errors
-/// The kernel's; EINVAL if it knows no such links.
+/// The kernel's error; EINVAL if it does not support such links.
 pub fn map(name: &str, value_type: u32, value_bytes: usize, types: &OwnedFd, link: bool) -> io::Result<OwnedFd> {
     let mut attr = empty();
     // SAFETY: writes to a union whose every field is plain integers.
@@ -28,7 +29,7 @@ pub fn map(name: &str, value_type: u32, value_bytes: usize, types: &OwnedFd, lin
 /// Sets the map's only value. `value` must have the map's size.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn set(map: &OwnedFd, value: &[u8]) -> io::Result<()> {
     let key = 0u32;
     let mut attr = empty();
@@ -43,7 +44,7 @@ pub fn set(map: &OwnedFd, value: &[u8]) -> io::Result<()> {
 /// Removes the map's only value, which unregisters what it registered.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn clear(map: &OwnedFd) -> io::Result<()> {
     let key = 0u32;
     let mut attr = empty();
@@ -57,7 +58,7 @@ pub fn clear(map: &OwnedFd) -> io::Result<()> {
 /// Registers the map's value for as long as the descriptor is open.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn link(map: &OwnedFd) -> io::Result<OwnedFd> {
     let mut attr = empty();
     // SAFETY: as in `map`.
@@ -67,10 +68,10 @@ pub fn link(map: &OwnedFd) -> io::Result<OwnedFd> {
     descriptor(bpf_cmd::BPF_LINK_CREATE, &mut attr)
 }
 
-/// The values of all struct_ops maps of this machine that hold the type `value_type`.
+/// Returns the values of all struct_ops maps on this machine with the type `value_type`.
 ///
 /// # Errors
-/// The kernel's: listing others' maps needs CAP_SYS_ADMIN.
+/// The kernel's error: listing others' maps needs CAP_SYS_ADMIN.
 pub fn values(value_type: u32) -> io::Result<Vec<(OwnedFd, Vec<u8>)>> {
     let mut found = Vec::new();
     let mut id = 0;
@@ -85,7 +86,7 @@ pub fn values(value_type: u32) -> io::Result<Vec<(OwnedFd, Vec<u8>)>> {
         };
         // SAFETY: the kernel wrote this field.
         id = unsafe { attr.__bindgen_anon_6.next_id };
-        // A map may go between its number and its descriptor.
+        // A map may disappear between getting its number and its descriptor.
         let Ok(map) = open(id) else { continue };
         let Ok(info) = info(&map) else { continue };
         if info.type_ == bpf_map_type::BPF_MAP_TYPE_STRUCT_OPS as u32
@@ -106,7 +107,7 @@ fn open(id: u32) -> io::Result<OwnedFd> {
 }
 
 fn info(map: &OwnedFd) -> io::Result<bpf_map_info> {
-    // SAFETY: plain integers, for which zero is a value.
+    // SAFETY: plain integers, for which zero is valid.
     let mut info: bpf_map_info = unsafe { std::mem::zeroed() };
     let mut attr = empty();
     // SAFETY: as in `map`.

@@ -1,30 +1,30 @@
-//! Where tracefs is: the kernel's trace events, their formats, and the buffers of ftrace.
+//! Locates tracefs: the kernel's trace events, their formats, and the buffers of ftrace.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// Where it is usually mounted.
+/// Its usual mount points.
 pub const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// Where it is mounted and may be read.
+/// Returns where it is mounted and readable.
 pub fn mounted() -> Option<PathBuf> {
     PLACES.iter().map(PathBuf::from).find(|dir| dir.join("instances").is_dir())
 }
 
-/// tracefs where nobody has mounted it: a mount outside the tree of files, which this process alone sees and which ends with it
-/// (fsmount(2), Linux 5.2, root).
+/// Mounts tracefs if nobody has mounted it: outside the file system tree, visible to this process alone, and removed when it
+/// ends (fsmount(2), Linux 5.2, root).
 pub fn own_mount() -> Option<PathBuf> {
     static MOUNT: OnceLock<Option<OwnedFd>> = OnceLock::new();
     // include/uapi/linux/mount.h: FSOPEN_CLOEXEC and FSMOUNT_CLOEXEC; FSCONFIG_CMD_CREATE.
     const CLOEXEC: libc::c_long = 1;
     const CREATE: libc::c_long = 6;
     let descriptor = |fd: libc::c_long| {
-        // SAFETY: the system call that gave it gives descriptors that nobody else has.
+        // SAFETY: the system call returned this descriptor, which has no other owner.
         (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
     };
     let mount = MOUNT.get_or_init(|| {
-        // SAFETY: the name is a string that ends in a zero; the other arguments are numbers.
+        // SAFETY: the name is a zero-terminated string; the other arguments are numbers.
         let context = descriptor(unsafe { libc::syscall(libc::SYS_fsopen, c"tracefs".as_ptr(), CLOEXEC) })?;
         // SAFETY: only numbers, and no key and value.
         let made = unsafe { libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), CREATE, 0_usize, 0_usize, 0) };

@@ -9,16 +9,16 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// A place within a file, and the cookie that the program gets there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbePoint {
-    /// In bytes from the file's start.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// What `bpf_get_attach_cookie` yields.
+    /// The value that `bpf_get_attach_cookie` returns.
     pub cookie: u64,
 }
 
 /// Attaches a program to places of a file, in every process, until the descriptor is closed.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn link(program: &OwnedFd, path: &CStr, places: &[ProbePoint], at_return: bool) -> io::Result<OwnedFd> {
     let offsets: Vec<u64> = places.iter().map(|p| p.offset).collect();
     let cookies: Vec<u64> = places.iter().map(|p| p.cookie).collect();
@@ -37,11 +37,11 @@ pub fn link(program: &OwnedFd, path: &CStr, places: &[ProbePoint], at_return: bo
     descriptor(bpf_cmd::BPF_LINK_CREATE, &mut attr)
 }
 
-/// Whether the kernel has such links, and lets this process make them. It is asked for one into a folder: who knows them
-/// says EBADF to that.
+/// Whether the kernel supports such links, and lets this process create them. Tests this with a link to a folder, for which
+/// a kernel with support returns EBADF.
 ///
 /// # Errors
-/// What it said instead.
+/// The error returned instead.
 pub fn links_exist(program: &OwnedFd) -> io::Result<()> {
     match link(program, c"/", &[ProbePoint { offset: 0, cookie: 0 }], false) {
         Err(e) if e.raw_os_error() == Some(libc::EBADF) => Ok(()),

@@ -1,10 +1,10 @@
 //! Why nothing can be recorded, and what to do about it.
 
-/// An error that ends a recording, or keeps it from beginning. What leaves only one layer blind is no error: it stands in
-/// the coverage.
+/// An error that ends a recording, or prevents it from beginning. A problem that leaves only one layer blind is not an
+/// error: it is listed in the coverage.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel lets the caller load no BPF programs.
+    /// The kernel does not let the caller load BPF programs.
     #[error(
         "the kernel does not permit this user to trace ({what}): run as root (sudo), or give the program CAP_BPF and \
          CAP_PERFMON, and CAP_SYS_ADMIN if the kernel requires it for uprobes (`setcap \
@@ -31,7 +31,7 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
-    /// The kernel's description of its types is not understood.
+    /// The kernel's type information cannot be parsed.
     #[error("cannot parse the kernel's type information (BTF): {0}")]
     Btf(String),
     /// The programs could not be loaded at all.
@@ -63,7 +63,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether nothing can be traced here at all, whatever is asked for: the kernel or the caller's rights stand in the way.
+    /// Whether nothing can be traced here at all, regardless of the request: the kernel or missing permissions prevent it.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::NotPermitted { .. } | Self::Lockdown | Self::NoBtf { .. } => true,
@@ -77,7 +77,7 @@ impl Error {
     }
 }
 
-/// All messages of an error's chain on one line, without the system's numbers of errors.
+/// Returns all messages of an error's chain on one line, without errno numbers.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -91,7 +91,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     plain(&text)
 }
 
-/// A message of the system's without its number, which `strerror` has put into words already.
+/// Returns a system error message without its number, which `strerror` has already put into words.
 pub(crate) fn plain(text: &str) -> String {
     let Some((before, rest)) = text.split_once(" (os error ") else { return text.into() };
     match rest.split_once(')') {

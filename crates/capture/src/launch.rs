@@ -1,18 +1,18 @@
-//! Starts the command to be recorded, and holds it back until the probes are in force.
+//! Starts the command to be recorded, and holds it back until the probes are attached.
 //!
-//! The child is made first, because the probes want to know its number, and must not run a single instruction of the
-//! command before they are set. So it waits, as a fork of the recorder, at a gate: a pipe from which it reads one byte.
-//! `std::process::Command` cannot do that, since its `spawn` waits for the exec that the gate holds back; hence a fork by
-//! hand, whose child calls nothing but what is safe after a fork of a process with threads (signal-safety(7)): everything
-//! that needs memory is prepared before.
+//! The child is created first, because the probes need its number, and must not run a single instruction of the command
+//! before they are attached. So it waits, as a fork of the recorder, at a gate: a pipe from which it reads one byte.
+//! `std::process::Command` cannot do that, since its `spawn` waits for the exec that the gate holds back; hence a manual
+//! fork, whose child calls only what is safe after a fork of a process with threads (signal-safety(7)): everything that
+//! needs memory is prepared before.
 //!
-//! **Whoever dies first.** Only the recorder holds the writing end of the gate. If it dies, the child reads the end of the
-//! pipe and exits with 125 without having run the command: never does a command run unrecorded behind its user's back.
-//! If the command cannot be run, the child reports why through a second pipe, which a successful exec closes.
+//! **If one dies first.** Only the recorder holds the write end of the gate. If it dies, the child reads the end of the
+//! pipe and exits with 125 without having run the command: a command never runs unrecorded behind its user's back. If the
+//! command cannot be run, the child reports the reason through a second pipe, which a successful exec closes.
 //!
-//! **Who the command is.** Recording needs root and is mostly called through sudo, but the command belongs to the user
-//! who called: it runs with their identity and home, so that the files it makes are theirs. Its groups are those of
-//! /etc/group; groups that only a directory service knows are missed.
+//! **The command's user.** Recording needs root and is mostly called through sudo, but the command belongs to the calling
+//! user: it runs with their identity and home, so that the files it creates are theirs. Its groups are those in /etc/group;
+//! groups known only to a directory service are missed.
 //!
 //! **Ctrl-C.** The child stays in the process group and terminal of the recorder, so the terminal interrupts both. Nothing
 //! here kills the command once it runs, unless the caller asks for a signal.
@@ -37,7 +37,7 @@ pub use traced::Lingering;
 pub(crate) use traced::Request;
 use traced::{Reached, Traced};
 
-/// The exit status of a child whose recorder was gone before it could run the command.
+/// The exit status of a child whose recorder had died before it could run the command.
 pub const NOT_RUN: i32 = 125;
 
 /// Why a command could not be started.
@@ -46,7 +46,7 @@ pub enum LaunchError {
     /// There is no such program.
     #[error("{}: command not found", shown(.0))]
     NotFound(String),
-    /// There is one, but it cannot be run.
+    /// It exists, but cannot be run.
     #[error("{}: cannot be run: {why}", shown(program))]
     NotExecutable {
         /// The program.
@@ -68,7 +68,7 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
-    /// The exit status that a shell would give: 127 not found, 126 cannot be run, else 125.
+    /// Returns the exit status that a shell would give: 127 not found, 126 cannot be run, else 125.
     pub fn exit_code(&self) -> i32 {
         match self {
             Self::NotFound(_) => 127,
@@ -82,10 +82,10 @@ impl LaunchError {
     }
 }
 
-/// Finds a program as a shell does: by its path if it has a slash, else in the folders of `path` (the value of PATH).
+/// Finds a program like a shell: by its path if it has a slash, else in the folders of `path` (the value of PATH).
 ///
 /// # Errors
-/// [`LaunchError::NotFound`], or [`LaunchError::NotExecutable`] if all that is there cannot be run.
+/// [`LaunchError::NotFound`], or [`LaunchError::NotExecutable`] if nothing that was found can be run.
 pub fn resolve(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, LaunchError> {
     let shown = || name.to_string_lossy().into_owned();
     let refuse = |why: &str| LaunchError::NotExecutable { program: shown(), why: why.into() };
@@ -114,7 +114,7 @@ pub fn resolve(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, LaunchErro
     Err(error)
 }
 
-/// Somebody to run the command as.
+/// The user to run the command as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     /// User number.
@@ -132,12 +132,12 @@ pub struct User {
 }
 
 impl User {
-    /// The user who called sudo; none if it was not called, or not to become root.
+    /// Returns the user who called sudo; none if sudo was not called, or not to become root.
     ///
     /// # Errors
-    /// sudo's variables make no sense.
+    /// sudo's variables are invalid.
     pub fn caller() -> Result<Option<Self>, LaunchError> {
-        // SAFETY: takes and touches nothing.
+        // SAFETY: takes no arguments and has no effect.
         if unsafe { libc::geteuid() } != 0 {
             return Ok(None);
         }
@@ -149,13 +149,13 @@ impl User {
             value.ok_or_else(|| LaunchError::User(format!("{name} is not a number")))
         };
         let (uid, gid) = (number("SUDO_UID", &uid)?, number("SUDO_GID", &gid)?);
-        // Without these files there are still the numbers.
+        // Without these files, the numbers are still known.
         let read =
             |path| std::fs::read(path).map_or_else(|_| String::new(), |b| String::from_utf8_lossy(&b).into_owned());
         Ok((uid != 0).then(|| Self::from_files(uid, gid, &read("/etc/passwd"), &read("/etc/group"))))
     }
 
-    /// The user of these numbers, from the texts of /etc/passwd and /etc/group (passwd(5), group(5)).
+    /// Returns the user with these numbers, from the texts of /etc/passwd and /etc/group (passwd(5), group(5)).
     pub fn from_files(uid: u32, gid: u32, passwd: &str, group: &str) -> Self {
         let entry =
             passwd.lines().map(|l| l.split(':').collect::<Vec<_>>()).find(|f| f.len() >= 7 && f[2].parse() == Ok(uid));
@@ -177,7 +177,7 @@ impl User {
     }
 }
 
-/// A command that is not started yet.
+/// A command that has not been started yet.
 #[derive(Debug)]
 pub struct Command<'a> {
     program: PathBuf,
@@ -188,7 +188,7 @@ pub struct Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// The command of these words, looked for in PATH, with the recorder's environment and identity.
+    /// Creates the command with these words, searched in PATH, with the recorder's environment and identity.
     ///
     /// # Errors
     /// There is no such program.
@@ -199,7 +199,7 @@ impl<'a> Command<'a> {
         Ok(Self { program, arguments: words.to_vec(), environment, user: None, marks: None })
     }
 
-    /// The file that will be run.
+    /// Returns the file that will be run.
     pub fn program(&self) -> &Path {
         &self.program
     }
@@ -226,7 +226,7 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// Gives it the memory for its marks, named in its environment.
+    /// Passes it the memory for its marks, named in its environment.
     pub fn marks(mut self, marks: BorrowedFd<'a>) -> Self {
         let number = marks.as_raw_fd().to_string();
         self.environment.insert(marks::VARIABLE.into(), number.into());
@@ -234,34 +234,34 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// Makes the child, which waits at the gate until [`Child::release`].
+    /// Creates the child, which waits at the gate until [`Child::release`].
     ///
     /// # Errors
     /// The system has no process or descriptor left, or a word holds a zero byte.
     pub fn spawn(self) -> Result<Child, LaunchError> {
         let plan = Plan::new(&self)?;
-        // Two launches at once must know each other's gates; see `close_what_exec_would_close`.
+        // Concurrent launches must know each other's gates; see `close_what_exec_would_close`.
         let one_at_a_time = FORK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (gate_out, gate_in) = pipe()?;
         let (report_out, report_in) = pipe()?;
         let ours: Vec<RawFd> = [&gate_out, &report_in].map(AsRawFd::as_raw_fd).into_iter().chain(plan.marks).collect();
         let others: Vec<RawFd> = open_descriptors().into_iter().filter(|fd| !ours.contains(fd)).collect();
 
-        // A handler of the recorder must not run in the child: no signal until the child has put them back.
+        // A handler of the recorder must not run in the child: signals stay blocked until the child has reset the handlers.
         let (mut all, mut before) = (empty_set(), empty_set());
         // SAFETY: both sets are valid for the duration of the calls.
         unsafe {
             libc::sigfillset(&raw mut all);
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         }
-        // SAFETY: the child only calls `Plan::run`, which keeps to what is safe after a fork.
+        // SAFETY: the child only calls `Plan::run`, which is restricted to what is safe after a fork.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             // SAFETY: this is the child of a fork, and all descriptors are open.
             unsafe { plan.run(gate_out.as_raw_fd(), report_in.as_raw_fd(), &others) }
         }
         let error = LaunchError::system("fork");
-        // SAFETY: the set was filled by the call above.
+        // SAFETY: the set was filled in by the call above.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
         drop(one_at_a_time);
         if pid < 0 {
@@ -275,11 +275,11 @@ impl<'a> Command<'a> {
 static FORK: Mutex<()> = Mutex::new(());
 
 fn empty_set() -> libc::sigset_t {
-    // SAFETY: a signal set is a plain array of integers, for which zeros are a value (the empty set).
+    // SAFETY: a signal set is a plain array of integers, for which zeros are valid (the empty set).
     unsafe { std::mem::zeroed() }
 }
 
-/// A pipe that no exec inherits: (reading end, writing end).
+/// Creates a pipe that no exec inherits: (read end, write end).
 fn pipe() -> Result<(File, File), LaunchError> {
     let mut ends = [0; 2];
     // SAFETY: the array has room for two descriptors.
@@ -290,7 +290,7 @@ fn pipe() -> Result<(File, File), LaunchError> {
     Ok(unsafe { (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])) })
 }
 
-/// Descriptors above the standard three.
+/// Returns the descriptors above the standard three.
 fn open_descriptors() -> Vec<RawFd> {
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect()
@@ -301,12 +301,12 @@ const STEPS: [&str; 3] = ["setting its groups", "setting its group", "setting it
 const EXEC: u8 = STEPS.len() as u8;
 const GO: u8 = 1;
 
-/// All that the child needs, made before the fork.
+/// Everything that the child needs, created before the fork.
 struct Plan {
     program: CString,
     _words: Vec<CString>,
     arguments: Vec<*const c_char>,
-    /// For a text without `#!`, which the kernel refuses and shells run as a script of theirs.
+    /// For a text without `#!`, which the kernel refuses and shells run as a script of their own.
     by_shell: Vec<*const c_char>,
     environment: Vec<*const c_char>,
     groups: Vec<libc::gid_t>,
@@ -352,10 +352,10 @@ impl Plan {
         })
     }
 
-    /// The child's life until the exec.
+    /// Runs the child until the exec.
     ///
     /// # Safety
-    /// Only in a child of fork. Calls nothing but async-signal-safe functions and touches no memory but the plan's.
+    /// Only in a child of fork. Calls only async-signal-safe functions and touches only the plan's memory.
     unsafe fn run(&self, gate: RawFd, report: RawFd, others: &[RawFd]) -> ! {
         // SAFETY: plain system calls on descriptors and on memory that the plan owns.
         unsafe {
@@ -379,7 +379,7 @@ impl Plan {
                 libc::fcntl(fd, libc::F_SETFD, 0);
             }
             if let Some((gid, uid)) = self.identity {
-                // In this order: who has given up the user may no longer change the groups.
+                // In this order: a process that has given up its user may no longer change its groups.
                 if libc::setgroups(self.groups.len(), self.groups.as_ptr()) < 0 {
                     fail(report, 0);
                 }
@@ -399,7 +399,7 @@ impl Plan {
     }
 }
 
-/// Closes now what the exec will close anyway: the gate of another launch, held open here, would outlive its recorder.
+/// Closes now what the exec will close anyway: another launch's gate, held open here, would outlive its recorder.
 ///
 /// # Safety
 /// Only in a child of fork.
@@ -415,13 +415,13 @@ unsafe fn close_what_exec_would_close(others: &[RawFd]) {
     }
 }
 
-/// Gives every signal its default again, as the exec will, so that Ctrl-C ends a child that waits. What was ignored stays
-/// so (nohup), but SIGPIPE: Rust's runtime ignores it for itself.
+/// Resets every signal to its default, as the exec will, so that Ctrl-C ends a waiting child. Ignored signals stay ignored
+/// (nohup), except SIGPIPE: Rust's runtime ignores it for itself.
 ///
 /// # Safety
 /// Only in a child of fork.
 unsafe fn default_signals() {
-    // SAFETY: the structures are plain data, valid during the calls; numbers that are no signals are refused.
+    // SAFETY: the structures are plain data, valid during the calls; invalid signal numbers are refused.
     unsafe {
         for signal in 1..65 as c_int {
             let mut action: libc::sigaction = std::mem::zeroed();
@@ -438,10 +438,10 @@ unsafe fn default_signals() {
     }
 }
 
-// SAFETY: a signal set is a plain array of integers, for which zeros are a value (the empty set).
+// SAFETY: a signal set is a plain array of integers, for which zeros are valid (the empty set).
 static EMPTY: libc::sigset_t = unsafe { std::mem::zeroed() };
 
-/// Says which step failed and why, and ends.
+/// Reports which step failed and why, and exits.
 ///
 /// # Safety
 /// Only in a child of fork.
@@ -469,7 +469,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The status that a shell would show: 128 and the signal's number for a command that was killed.
+    /// Returns the status that a shell would show: 128 plus the signal's number for a command that was killed.
     pub fn status(self) -> i32 {
         match self {
             Self::Code(code) => code,
@@ -478,9 +478,9 @@ impl Exit {
     }
 }
 
-/// A child, first waiting at the gate, then the command.
+/// A child, first waiting at the gate, then running the command.
 ///
-/// Dropped before its release it ends without having run the command; dropped later it is left alone.
+/// If dropped before its release, it ends without having run the command; if dropped later, it is left alone.
 #[derive(Debug)]
 pub struct Child {
     pid: libc::pid_t,
@@ -491,16 +491,16 @@ pub struct Child {
 }
 
 impl Child {
-    /// Its process number, which stays when it becomes the command.
+    /// Returns its process number, which stays the same when it becomes the command.
     pub fn pid(&self) -> u32 {
         self.pid.unsigned_abs()
     }
 
-    /// Lets it become the command. Returns when the exec can no longer fail, a moment before the program is mapped.
+    /// Lets it become the command. Returns when the exec can no longer fail, just before the program is mapped.
     ///
     /// # Errors
-    /// The command could not be run: [`LaunchError::NotExecutable`], or [`LaunchError::System`] if its user could not be
-    /// taken on or it was killed while it waited. The child has then ended.
+    /// The command could not be run: [`LaunchError::NotExecutable`], or [`LaunchError::System`] if it could not switch to
+    /// its user or was killed while it waited. The child has then ended.
     pub fn release(&mut self) -> Result<(), LaunchError> {
         let Some(mut gate) = self.gate.take() else { return Ok(()) };
         let opened = gate.write_all(&[GO]);
@@ -508,11 +508,11 @@ impl Child {
         self.exec_result(opened)
     }
 
-    /// As [`Child::release`], with the program stopped before its first instruction, while `then` is called with its process number
-    /// and may trace it. Returns its result, or why the program could not be stopped; it runs either way.
+    /// Like [`Child::release`], with the program stopped before its first instruction, while `then` is called with its process
+    /// number and may trace it. Returns its result, or why the program could not be stopped; it runs either way.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Child::release`].
     pub fn release_stopped(
         &mut self,
         then: impl FnOnce(u32) -> Result<(), NotImplanted>,
@@ -541,11 +541,11 @@ impl Child {
         self.exec_result(opened).map(|()| done)
     }
 
-    /// As [`Child::release`], with it followed from its exec on, as long as it runs programs that cannot ask about what they execute
-    /// (`follow.rs`); or why it could not be. `implant` gives the object to a process that its caller traces.
+    /// Like [`Child::release`], following it from its exec on, as long as it runs programs that cannot ask about what they execute
+    /// (`follow.rs`); or returns why that is not possible. `implant` loads the object into a process that its caller traces.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Child::release`].
     pub fn release_followed(
         &mut self,
         implant: impl Fn(u32) -> Result<(), NotImplanted> + Send + 'static,
@@ -554,7 +554,7 @@ impl Child {
         self.release().map(|()| follower)
     }
 
-    /// What the child reports of its exec: nothing, if that has succeeded.
+    /// Reads what the child reports about its exec: nothing, if it has succeeded.
     fn exec_result(&mut self, opened: io::Result<()>) -> Result<(), LaunchError> {
         let mut message = Vec::new();
         let read = opened.and_then(|()| self.report.read_to_end(&mut message));
@@ -575,17 +575,17 @@ impl Child {
             return LaunchError::System { what, source };
         }
         let why = match number {
-            // The file was there when it was looked for.
+            // The file existed when it was searched.
             libc::ENOENT => "its interpreter or loader does not exist".to_owned(),
             _ => source.to_string(),
         };
         LaunchError::NotExecutable { program: self.program.clone(), why }
     }
 
-    /// Waits until it ends.
+    /// Waits until it has ended.
     ///
     /// # Errors
-    /// Somebody else took its status.
+    /// Its status was already taken.
     pub fn wait(&mut self) -> io::Result<Exit> {
         loop {
             match self.poll(0) {
@@ -596,10 +596,10 @@ impl Child {
         }
     }
 
-    /// How it ended, if it has.
+    /// Returns how it ended, if it has.
     ///
     /// # Errors
-    /// Somebody else took its status.
+    /// Its status was already taken.
     pub fn try_wait(&mut self) -> io::Result<Option<Exit>> {
         self.poll(libc::WNOHANG)
     }
@@ -608,14 +608,14 @@ impl Child {
         if self.exit.is_some() {
             return Ok(self.exit);
         }
-        // Stops of a child that is traced are its tracer's to take.
+        // Stops of a traced child must be left to its tracer.
         match options & libc::WNOHANG {
             0 => traced::await_end(self.pid)?,
             _ if !traced::has_ended(self.pid) => return Ok(None),
             _ => {}
         }
         let mut status = 0;
-        // SAFETY: waits for a child of this process that was not waited for before; the status is valid memory.
+        // SAFETY: waits for a child of this process that has not been waited for; the status is valid memory.
         match unsafe { libc::waitpid(self.pid, &raw mut status, options) } {
             0 => return Ok(None),
             n if n < 0 => return Err(io::Error::last_os_error()),
@@ -625,7 +625,7 @@ impl Child {
         Ok(self.exit)
     }
 
-    /// Sends it a signal, such as SIGTERM after the time the user gave. Nothing happens if it has ended.
+    /// Sends it a signal, such as SIGTERM after the user's time limit. Does nothing if it has ended.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -633,7 +633,7 @@ impl Child {
         if self.try_wait()?.is_some() {
             return Ok(());
         }
-        // SAFETY: a system call on numbers; the child is not waited for, so its number is still its own.
+        // SAFETY: a system call with numbers; the child has not been waited for, so its number is still its own.
         if unsafe { libc::kill(self.pid, signal) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -644,7 +644,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         if let Some(mut gate) = self.gate.take() {
-            // An orderly end: the child need not complain. It exits at once, so this waits for nothing.
+            // An orderly end: the child need not complain. It exits at once, so this does not block.
             let _ = gate.write_all(&[0]);
             drop(gate);
             let _ = self.wait();
@@ -652,9 +652,9 @@ impl Drop for Child {
     }
 }
 
-/// Meets a process that is about to execute a program, before the program's first instruction: `go` has it go on, once it is traced,
-/// `went_on` says whether it did, and `then` is called with its process number while it is stopped. Who executes nothing is yet to
-/// be let go, by who has `linger`.
+/// Meets a process that is about to execute a program, before the program's first instruction: `go` lets it continue, once it is
+/// traced, `went_on` returns whether it did, and `then` is called with its process number while it is stopped. A process that
+/// executes nothing is added to `linger`, to be released later.
 ///
 /// # Errors
 /// The result of `then`, or why it was not stopped; it runs either way.

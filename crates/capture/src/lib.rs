@@ -1,25 +1,25 @@
-//! Events off a kernel: eBPF probes, and where SQLite's functions are.
+//! Events from a kernel: eBPF probes, and the locations of SQLite's functions.
 //!
-//! A separate room because it alone needs clang, a kernel that admits it, and root. The kernel side (`bpf/`) emits
+//! A separate crate because it alone needs clang, a kernel that permits tracing, and root. The kernel side (`bpf/`) emits
 //! fixed-size records with raw pointers and keeps no state about I/O; [`Session`] loads it, follows tasks, drains the
-//! records and accounts for what was lost or could not be seen. What the records mean together is `causal`'s.
+//! records and accounts for what was lost or could not be seen. The `causal` crate interprets the records together.
 //!
-//! | file | what |
+//! | file | purpose |
 //! |---|---|
-//! | [`request`] | what is asked to be recorded |
+//! | [`request`] | what to record |
 //! | [`session`] | a recording, from start to finish |
 //! | `refusal` | what the kernel forbids |
 //! | `probes` | the list of probes and how each is attached; every one may be missing |
-//! | `kernel/` | what is read of the running kernel: types, symbols, numbers of system calls |
-//! | `namespace` | numbers of processes, if this one runs in a container |
+//! | `kernel/` | what is read from the running kernel: types, symbols, numbers of system calls |
+//! | `namespace` | process numbers, if this process runs in a container |
 //! | `uprobes` | probes on SQLite and on functions |
-//! | `multi` | how they are attached from Linux 6.6 on |
+//! | `multi` | how uprobes are attached from Linux 6.6 on |
 //! | [`ftrace`] | a recording without BPF |
-//! | `rings` | takes records off the kernel side's memory |
+//! | `rings` | takes records from the kernel side's memory |
 //! | `unpack` | expands packed records |
 //! | [`inside`] | SQLite probed inside the command's processes |
-//! | [`stacks`] | where threads stood that slept for long |
-//! | `loss`, `price` | what was lost, and what each probe costs |
+//! | [`stacks`] | where threads with long sleeps were |
+//! | `loss`, `price` | what was lost, and the cost of each probe |
 //! | [`sqlite`] | where SQLite's functions are in a file |
 //! | [`launch`], [`marks`] | the traced program, and the marks it makes itself |
 

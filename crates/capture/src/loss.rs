@@ -1,4 +1,4 @@
-//! What was lost, and when: the kernel side counts, this turns growing counts into records of loss.
+//! What was lost, and when: turns the kernel side's growing counters into loss records.
 
 use crate::kernel::clock::boot_ns;
 use crate::price::program_info;
@@ -8,38 +8,38 @@ use model::{Event, LossSource};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
-/// What the kernel side counts of a CPU.
+/// The kernel side's counters for a CPU.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CpuState {
     /// Records dropped because a ring was full.
     pub lost: u64,
-    /// Times a table was full.
+    /// Number of times a table was full.
     pub table_full: u64,
 }
 
-/// Compares the counters with what they were.
+/// Compares the counters with their previous values.
 pub struct LossWatch {
     last: Vec<CpuState>,
     last_ns: u64,
-    /// By descriptor: two programs may have one name.
+    /// By descriptor: two programs may have the same name.
     recursion: BTreeMap<RawFd, u64>,
     recursion_ns: u64,
     lost: u64,
 }
 
 impl LossWatch {
-    /// Watches from now on.
+    /// Starts watching.
     pub fn new() -> Self {
         let now = boot_ns();
         Self { last: Vec::new(), last_ns: now, recursion: BTreeMap::new(), recursion_ns: now, lost: 0 }
     }
 
-    /// Records lost so far, whatever lost them.
+    /// Returns the number of records lost so far, for any reason.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The losses since the last look, from the counters of every CPU.
+    /// Returns the losses since the last call, from the counters of every CPU.
     pub fn look(&mut self, values: &[CpuState]) -> Vec<Event> {
         let start = self.last_ns;
         let now = boot_ns();
@@ -60,8 +60,8 @@ impl LossWatch {
         all
     }
 
-    /// The runs that programs missed because they were running already on that CPU, since the last look. Which CPU, the
-    /// kernel does not say.
+    /// Returns the runs that programs missed since the last call because they were already running on that CPU. The kernel
+    /// does not report which CPU.
     pub fn look_at_programs(&mut self, programs: &[(String, RawFd)]) -> Vec<Event> {
         let start = self.recursion_ns;
         let now = boot_ns();

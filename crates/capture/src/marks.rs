@@ -1,10 +1,10 @@
-//! The application's own spans: marks that the traced program writes into memory it shares with the recorder.
+//! The application's own spans: marks that the traced program writes into memory shared with the recorder.
 //!
-//! The recorder makes the memory, a memfd, before it starts the program, and reads it when all is over. What stands in it
-//! is described in [`model::marks`].
+//! The recorder creates the memory, a memfd, before it starts the program, and reads it after the end. Its format is
+//! described in [`model::marks`].
 //!
-//! The program may write anything there. The size is sealed, so it cannot pull the memory from under the reader, the
-//! capacity is remembered here, and what is read is checked.
+//! The program may write anything there. The size is sealed, so it cannot truncate the memory under the reader; the
+//! capacity is stored here, and everything read is checked.
 
 use crate::kernel::clock::to_kernel_ns;
 use model::event::Event;
@@ -22,19 +22,19 @@ pub struct Marks {
     capacity: u64,
 }
 
-/// What a program marked.
+/// The marks of a program.
 #[derive(Debug, Default)]
 pub struct Read {
-    /// One `mark` event a finished span, in the order of their records.
+    /// One `mark` event per finished span, in the order of their records.
     pub events: Vec<Event>,
     /// Marks that did not fit.
     pub lost: u64,
-    /// Records that make no sense: never finished, or ending before they begin.
+    /// Invalid records: never finished, or ending before they begin.
     pub unusable: u64,
 }
 
 impl Marks {
-    /// Makes room for `capacity` marks (at most 4 Mi), 64 bytes each. Memory is used as it is written.
+    /// Creates room for `capacity` marks (at most 4 Mi), 64 bytes each. Memory is used as it is written.
     ///
     /// # Errors
     /// The kernel has no memfd, or no memory.
@@ -50,22 +50,23 @@ impl Marks {
         memory.set_len(offset(capacity))?;
         memory.write_all_at(&header(capacity), 0)?;
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: fcntl on a descriptor that is open, with an integer argument.
+        // SAFETY: fcntl on an open descriptor, with an integer argument.
         if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } < 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(Self { memory, capacity })
     }
 
-    /// The descriptor to hand to the program.
+    /// Returns the descriptor to pass to the program.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }
 
-    /// Reads what has been marked so far. The program may still run: a span that it is about to finish is then missing.
+    /// Reads what has been marked so far. The program may still be running: a span that it is about to finish is then
+    /// missing.
     ///
     /// # Errors
-    /// The memory could not be read, which no program can bring about.
+    /// The memory could not be read, which no program can cause.
     pub fn read(&self) -> io::Result<Read> {
         let mut count = [0; 8];
         self.memory.read_exact_at(&mut count, COUNT_AT as u64)?;
@@ -75,7 +76,7 @@ impl Marks {
         for i in 0..count.min(self.capacity) {
             self.memory.read_exact_at(&mut record, offset(i))?;
             let slot = Slot::decode(&record);
-            // 0 is not a time: the span is not over.
+            // 0 is not a time: the span has not ended.
             let of_kernel = |ns| if ns == 0 { 0 } else { to_kernel_ns(ns) };
             match (Slot { start_ns: of_kernel(slot.start_ns), end_ns: of_kernel(slot.end_ns), ..slot }).event() {
                 Some(event) => all.events.push(event),

@@ -1,12 +1,12 @@
 //! Probes on functions by links of type `BPF_TRACE_UPROBE_MULTI` (Linux 6.6).
 //!
-//! The other way is a perf event for each function. A link needs no more than CAP_BPF and CAP_PERFMON, where perf's
-//! uprobes need CAP_SYS_ADMIN; it takes many functions of a file at once, and goes in one wait of the kernel; and the trap
-//! passes by perf's layer.
+//! The alternative is a perf event per function. A link needs only CAP_BPF and CAP_PERFMON, while perf's uprobes need
+//! CAP_SYS_ADMIN; it takes many functions of a file at once, and is removed with a single wait in the kernel; and the trap
+//! bypasses perf's layer.
 //!
-//! A program must be loaded for the one or for the other way. The loader that the rest of the programs go through knows
-//! only perf's for uprobes, so those are loaded here, from the same object, with the maps that it made. Where anything
-//! of this is refused, at once or for one function later, perf's way is left.
+//! A program must be loaded for one or the other. The loader of the other programs supports only perf's uprobes, so those
+//! are loaded here, from the same object, with the maps that it created. If any part of this is refused, at once or later
+//! for one function, perf's way remains.
 
 use crate::error::chain;
 use crate::probes::not_loaded;
@@ -24,20 +24,20 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Probes in force, as long as it lives.
+/// Attached probes, as long as it lives.
 #[derive(Debug)]
 pub struct UprobeLinks {
     _descriptor: OwnedFd,
 }
 
-/// The programs for uprobes, fitted to this kernel and to the maps of the other programs.
+/// The programs for uprobes, relocated for this kernel and for the maps of the other programs.
 #[derive(Debug)]
 pub struct Multi {
     programs: BTreeMap<String, Source>,
     loaded: BTreeMap<String, OwnedFd>,
     /// The object's own types.
     types: OwnedFd,
-    /// Their numbers stand in the programs.
+    /// The programs contain their descriptors.
     _maps: Vec<OwnedFd>,
 }
 
@@ -46,21 +46,21 @@ pub struct Multi {
 struct Source {
     code: Vec<bpf_insn>,
     license: CString,
-    /// Where in the code its functions begin and of which type they are: as many records of `function_size` bytes.
+    /// The start and type of its functions within the code: records of `function_size` bytes.
     functions: Vec<u8>,
     function_size: usize,
     /// Whether it runs at the function's return.
     at_return: bool,
 }
 
-/// The program that is loaded to see whether the kernel takes such.
+/// The program that is loaded to test whether the kernel accepts such programs.
 const TRIAL: &str = "sqlite_step";
 
 impl Multi {
-    /// Prepares the uprobes of an object whose maps `ebpf` has made, for a kernel of these types.
+    /// Prepares the uprobes of an object whose maps `ebpf` has created, for a kernel with these types.
     ///
     /// # Errors
-    /// Why the kernel does not take them.
+    /// Why the kernel does not accept them.
     pub fn open(object: &[u8], ebpf: &Ebpf, kernel: &Btf) -> Result<Self, NotAttached> {
         let mut object = Object::parse(object).map_err(|e| chain(&e))?;
         let features = aya::features().btf().ok_or("the kernel has no BTF")?;
@@ -84,7 +84,7 @@ impl Multi {
         Ok(multi)
     }
 
-    /// Puts a program at places of a file, all or none.
+    /// Attaches a program to places of a file, all or none.
     ///
     /// # Errors
     /// The kernel's error.
@@ -109,13 +109,13 @@ impl Multi {
         Ok(())
     }
 
-    /// As if the kernel refused a program.
+    /// Simulates that the kernel refuses a program.
     #[cfg(test)]
     pub fn refuse(&mut self, name: &str) {
         self.programs.remove(name);
     }
 
-    /// The programs that are loaded, by name.
+    /// Returns the loaded programs, by name.
     pub fn programs(&self) -> impl Iterator<Item = (String, RawFd)> {
         self.loaded.iter().map(|(name, program)| (name.clone(), program.as_raw_fd()))
     }
@@ -139,7 +139,7 @@ impl Source {
     }
 }
 
-/// Puts the numbers of the maps and the functions that are called into the programs. Returns the maps.
+/// Relocates the maps' descriptors and the called functions in the programs. Returns the maps.
 fn relocate(object: &mut Object, ebpf: &Ebpf) -> Result<Vec<OwnedFd>, String> {
     let described = std::mem::take(&mut object.maps);
     let mut maps = Vec::new();
@@ -154,7 +154,7 @@ fn relocate(object: &mut Object, ebpf: &Ebpf) -> Result<Vec<OwnedFd>, String> {
     Ok(maps)
 }
 
-/// The map itself, of whichever kind that the object has.
+/// Returns the map itself, for any of the kinds in the object.
 fn data(map: &Map) -> Option<&MapData> {
     match map {
         Map::Array(data)

@@ -1,15 +1,15 @@
-//! Numbers of processes, where Fathom itself runs in a PID namespace (a container).
+//! Process numbers, if Fathom itself runs in a PID namespace (a container).
 //!
-//! The probes record the numbers of the initial PID namespace; `/proc`, `--pid` and what fork returns have those of the
-//! namespace that Fathom runs in. Outside of a container they are the same, and everything here is the identity.
-//! Inside, no file has both, so a BPF iterator reads them: it walks the tasks of its reader's namespace and writes each
-//! task's number in either.
+//! The probes record the numbers of the initial PID namespace; `/proc`, `--pid` and the result of fork use those of the
+//! namespace that Fathom runs in. Outside a container they are the same, and everything here is the identity. Inside, no
+//! file has both, so a BPF iterator reads them: it walks the tasks of its reader's namespace and writes each task's number
+//! in both.
 //!
-//! There are even three: the namespace that this process is in, the one that its `/proc` was mounted for (another one, further
+//! There are even three: the namespace of this process, the one for which its `/proc` was mounted (a different one, further
 //! out, after `unshare --pid` alone), and the machine's.
 //!
-//! *Uncertainty*: a number is used again once its task is gone; each question is answered by a new walk, so its answer was true
-//! a moment ago. Tasks outside of the namespace are seen by the probes and have no number here: nothing of theirs can be read.
+//! *Uncertainty*: a number is reused once its task has ended; each query does a new walk, so its result was true a moment ago.
+//! Tasks outside the namespace are seen by the probes but have no number here: nothing about them can be read.
 
 use crate::kernel::types::KernelTypes;
 use crate::{Error, error, refusal};
@@ -21,38 +21,38 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/namespace.bpf.o"));
 
-/// Where the machine's own PID namespace, and its own user namespace, are named in `/proc/self/ns`
-/// (`PROC_PID_INIT_INO` and `PROC_USER_INIT_INO`, include/linux/proc_ns.h).
+/// The name of the machine's initial PID namespace (and user namespace) in `/proc/self/ns` (`PROC_PID_INIT_INO` and
+/// `PROC_USER_INIT_INO`, include/linux/proc_ns.h).
 const MACHINE: &str = "pid:[4026531836]";
 
-/// By which numbers a task is known. As in `bpf/namespace.bpf.c`.
+/// The numbers of a task. As in `bpf/namespace.bpf.c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbers {
-    /// Process and thread in the machine's own namespace: those of records.
+    /// Process and thread in the machine's initial namespace: those in records.
     pub outside: (u32, u32),
     /// In this process's own namespace.
     own: (u32, u32),
-    /// In that of its `/proc`.
+    /// In the namespace of its `/proc`.
     pub proc: (u32, u32),
-    /// In the one that the task itself is in, and knows itself by.
+    /// In the task's own namespace; the numbers by which the task knows itself.
     pub inner: (u32, u32),
 }
 
-/// Where this process is.
+/// The namespace of this process.
 enum Namespace {
-    /// In the machine's own namespace: every number is the same everywhere.
+    /// The machine's initial one: every number is the same everywhere.
     Machine,
-    /// In another one. `same_proc`: but its `/proc` is the machine's.
+    /// Another one. `same_proc`: its `/proc` is nevertheless the machine's.
     Within { walk: Mutex<Ebpf>, same_proc: bool },
 }
 
-/// A process stays where it is.
+/// A process never changes its namespace.
 static NAMESPACE: OnceLock<Namespace> = OnceLock::new();
 
-/// Finds out where this process is. To be called before the others, which take it for the machine's namespace until then.
+/// Determines this process's namespace. Must be called before the others, which assume the machine's namespace until then.
 ///
 /// # Errors
-/// It is in a PID namespace, and the numbers outside cannot be learnt.
+/// It is in a PID namespace, and the numbers outside cannot be determined.
 pub fn find_out() -> Result<(), Error> {
     if NAMESPACE.get().is_some() {
         return Ok(());
@@ -90,18 +90,19 @@ fn place() -> Result<Namespace, Error> {
     let all = read(&mut walk).map_err(unknown)?;
     let own = all.iter().find(|n| n.own.0 == std::process::id());
     let own = own.ok_or_else(|| unknown("this process is not in the kernel's task list".into()))?;
-    // Of the machine's own /proc every task's number is the one outside.
+    // In the machine's own /proc, every task's number is the one outside.
     let same_proc = own.proc == own.outside;
     Ok(Namespace::Within { walk: Mutex::new(walk), same_proc })
 }
 
-/// How many namespaces further out than the process its `/proc` is: the line NSpid has a number for each (proc(5)).
+/// Returns by how many namespaces its `/proc` is further out than the process: the line NSpid has a number for each
+/// (proc(5)).
 fn proc_outwards(status: &str) -> Option<u32> {
     let line = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
     (line.split_whitespace().count() as u32).checked_sub(1)
 }
 
-/// Every task of this namespace.
+/// Reads the numbers of every task in this namespace.
 fn read(walk: &mut Ebpf) -> Result<Vec<Numbers>, String> {
     let program: &mut Iter =
         walk.program_mut("list_numbers").ok_or("not in this build")?.try_into().map_err(|e| error::chain(&e))?;
@@ -124,18 +125,18 @@ fn parse(bytes: &[u8]) -> Vec<Numbers> {
     bytes.chunks_exact(size_of::<[u32; 8]>()).map(numbers).collect()
 }
 
-/// All that the kernel lists now; `None` where numbers are the same everywhere.
+/// Returns all tasks that the kernel lists now; `None` if numbers are the same everywhere.
 fn all() -> Option<Vec<Numbers>> {
     match NAMESPACE.get()? {
         Namespace::Machine => None,
-        // A walk that fails, though one worked before, knows no tasks.
+        // A failing walk, though one worked before, returns no tasks.
         Namespace::Within { walk, .. } => {
             Some(read(&mut walk.lock().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default())
         }
     }
 }
 
-/// Whether `/proc` and records agree.
+/// Whether `/proc` and records use the same numbers.
 fn same_proc() -> bool {
     matches!(NAMESPACE.get(), None | Some(Namespace::Machine | Namespace::Within { same_proc: true, .. }))
 }
@@ -145,18 +146,18 @@ pub fn within() -> bool {
     matches!(NAMESPACE.get(), Some(Namespace::Within { .. }))
 }
 
-/// This process's number in records.
+/// Returns this process's number in records.
 pub fn tracer() -> u32 {
     let own = std::process::id();
     all().and_then(|all| all.iter().find(|n| n.own.0 == own).map(|n| n.outside.0)).unwrap_or(own)
 }
 
-/// The number in `/proc` of a process that this one made.
+/// Returns the number in `/proc` of a child of this process.
 pub fn of_child(pid: u32) -> u32 {
     all().and_then(|all| all.iter().find(|n| n.own.0 == pid).map(|n| n.proc.0)).unwrap_or(pid)
 }
 
-/// The number in records of a process of `/proc`.
+/// Returns the number in records of a process in `/proc`.
 pub fn outside(proc: u32) -> Option<u32> {
     if same_proc() {
         return Some(proc);
@@ -164,7 +165,7 @@ pub fn outside(proc: u32) -> Option<u32> {
     all()?.iter().find(|n| n.proc.0 == proc).map(|n| n.outside.0)
 }
 
-/// The number in `/proc` of a process of records; `None` if it is outside of this namespace.
+/// Returns the number in `/proc` of a process in records; `None` if it is outside this namespace.
 pub fn in_proc(tgid: u32) -> Option<u32> {
     if same_proc() {
         return Some(tgid);
@@ -172,7 +173,7 @@ pub fn in_proc(tgid: u32) -> Option<u32> {
     all()?.iter().find(|n| n.outside.0 == tgid).map(|n| n.proc.0)
 }
 
-/// The numbers of these threads of a process of `/proc`, of those that are still there.
+/// Returns the numbers of these threads of a process in `/proc`, for those that still exist.
 pub fn threads(proc: u32, tids: &[u32]) -> Vec<Numbers> {
     match all() {
         Some(all) if !same_proc() => all.into_iter().filter(|n| n.proc.0 == proc && tids.contains(&n.proc.1)).collect(),

@@ -1,5 +1,5 @@
-//! What each probe costs. The kernel can time every run of a program, at about 50 ns a run, which is as much as the run itself;
-//! so it is asked to for short windows only, one fiftieth of the time, and the mean over the windows is reported.
+//! The cost of each probe. The kernel can time every run of a program, at about 50 ns per run, which is as much as the run
+//! itself; so this is enabled only for short windows, one fiftieth of the time, and the mean over the windows is reported.
 
 use crate::trap::{Begin, Price, Probed};
 use aya::sys::{Stats, enable_stats};
@@ -8,22 +8,23 @@ use std::mem::size_of_val;
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// Without a window, between two and before the first. A short trace has one too, but not while its program still starts.
+/// Time without a window: between two, and before the first. A short trace has one too, but not while its program is still
+/// starting.
 const PERIOD: Duration = Duration::from_millis(245);
 const BEFORE: Duration = Duration::from_millis(25);
 const WINDOW: Duration = Duration::from_millis(5);
 
-/// About what timing a run takes, in ns, which stands in the time.
+/// Approximate time that timing a run takes, in ns, which is included in the measured time.
 const COUNTING_NS: f64 = 45.0;
 
-/// What being recorded costs a program, by what it does: the traps, where there are any, and the programs at its begin and
-/// its end. How much of the programs' time is the timing itself is known only about: the least is without it, the most with all of it.
+/// Returns what being recorded costs a program, by activity: the traps, if any, and the programs at its begin and its end. How much of
+/// the programs' time is the timing itself is known only approximately: the minimum excludes it, the maximum includes all of it.
 ///
-/// `begins` says how the functions begin that are probed. If those of one sort begin in both ways, which one an execution is of is
-/// not known: the price reaches from the least to the most of both.
+/// `begins` contains how the probed functions begin. If functions of one sort begin in both ways, it is not known which one an
+/// execution has: the cost ranges from the minimum to the maximum of both.
 ///
-/// The clock is read in the middle of the trap at the entry and of the one at the return. What stepping through an instruction adds
-/// comes after the entry's, and so lies wholly inside the function.
+/// The clock is read in the middle of the trap at the entry and of the one at the return. Stepping over an instruction happens
+/// after the entry's trap, and so lies entirely inside the function.
 pub fn costs(
     traps: &BTreeMap<Begin, Price>,
     begins: &BTreeSet<(Probed, Begin)>,
@@ -69,8 +70,8 @@ pub fn costs(
     all.into_iter().filter_map(|(name, price)| Some((name, price?))).collect()
 }
 
-/// What being recorded inside the process costs it: a step, and what a statement costs besides, whatever its steps. `statement` is that
-/// of one with one step. Both lie half before the clock is read and half behind it.
+/// Returns what being recorded inside the process costs it: a step, and the additional cost of a statement, independent of its steps.
+/// `statement` is the cost of one with one step. Both lie half before and half after the clock is read.
 pub fn inside(step: Option<Price>, statement: Option<Price>) -> Vec<(&'static str, Price)> {
     let (Some(step), Some(whole)) = (step, statement) else { return Vec::new() };
     let rest = |whole: f64, step: f64| (whole - step).max(0.0);
@@ -89,26 +90,26 @@ pub struct PriceSampler {
     wanted: bool,
     /// Timing is on while this lives.
     window: Option<OwnedFd>,
-    /// When it began, or the last one ended.
+    /// Start of the window, or end of the last one.
     turned: Instant,
-    /// How long after that the next one begins.
+    /// The pause after that before the next one begins.
     pause: Duration,
-    /// How long the windows that are closed were open.
+    /// Total time of the closed windows.
     open_for: Duration,
 }
 
 impl PriceSampler {
-    /// A sampler that does nothing unless wanted.
+    /// Creates a sampler, which does nothing unless wanted.
     pub fn new(wanted: bool) -> Self {
         Self { wanted, window: None, turned: Instant::now(), pause: BEFORE, open_for: Duration::ZERO }
     }
 
-    /// How long until the window that is open should be closed.
+    /// Returns the time until the open window should be closed.
     pub fn rest(&self) -> Option<Duration> {
         self.window.as_ref().map(|_| WINDOW.saturating_sub(self.turned.elapsed()))
     }
 
-    /// To be called often; opens or closes a window when it is time.
+    /// Must be called often; opens or closes a window when it is time.
     pub fn tick(&mut self) {
         let since = self.turned.elapsed();
         if self.window.is_some() && since >= WINDOW {
@@ -121,13 +122,13 @@ impl PriceSampler {
         }
     }
 
-    /// How long runs were timed and counted so far.
+    /// Returns the total time during which runs were timed and counted so far.
     pub fn counted(&self) -> Duration {
         self.open_for + if self.window.is_some() { self.turned.elapsed() } else { Duration::ZERO }
     }
 
     fn open(&mut self) {
-        // A kernel without this (before v5.8) leaves the price unknown, and the trace as good.
+        // On a kernel without this (before v5.8) the cost is unknown, but the trace is just as good.
         self.window = if self.wanted { enable_stats(Stats::RunTime).ok() } else { None };
         self.wanted = self.window.is_some();
         self.turned = Instant::now();
@@ -141,7 +142,7 @@ pub struct ProgramInfo {
     pub run_time_ns: u64,
     /// Runs that were timed.
     pub run_count: u64,
-    /// Runs that were left out because the program was running already on that CPU.
+    /// Runs that were skipped because the program was already running on that CPU.
     pub recursion_misses: u64,
 }
 
@@ -153,7 +154,7 @@ impl std::ops::AddAssign for ProgramInfo {
     }
 }
 
-/// Asks the kernel about a loaded program. The loader's own query leaves these fields out.
+/// Queries the kernel about a loaded program. The loader's own query omits these fields.
 pub fn program_info(fd: RawFd) -> Option<ProgramInfo> {
     const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
     // Offsets in `struct bpf_prog_info` (include/uapi/linux/bpf.h), which only grows at its end.
@@ -170,8 +171,8 @@ pub fn program_info(fd: RawFd) -> Option<ProgramInfo> {
     let mut info = [0u64; 28];
     let mut query =
         Query { fd: fd as u32, info_len: size_of_val(&info) as u32, info: info.as_mut_ptr() as usize as u64 };
-    // SAFETY: `query` is the attribute that this command takes and `info` the buffer of the length it names; both live
-    // until the call returns.
+    // SAFETY: `query` is the attribute that this command takes and `info` a buffer of the given length; both live until the
+    // call returns.
     let result = unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_GET_INFO_BY_FD, &raw mut query, size_of_val(&query)) };
     let field = |offset: usize| info[offset / 8];
     (result == 0).then(|| ProgramInfo {
@@ -218,7 +219,7 @@ mod tests {
                 ("function", Price { ns: 3000.0, low_ns: 900.0, high_ns: 5200.0, inside_ns: 2500.0 })
             ]
         );
-        // Stepping is 4,000 of the 5,000, and comes after the clock was read.
+        // Stepping is 4,000 of the 5,000, and happens after the clock was read.
         let stepped = BTreeSet::from([(Probed::Function, Begin::Stepped)]);
         let function = Price { ns: 5000.0, low_ns: 4900.0, high_ns: 5200.0, inside_ns: 4500.0 };
         assert_eq!(costs(&traps, &stepped, &programs), [("function", function)]);

@@ -1,8 +1,8 @@
-//! The probes of the kernel, and how each is attached. Any may be missing on a given kernel: what it would have recorded is
-//! then reported as blind, and all others go on.
+//! The kernel probes, and how each is attached. Any may be missing on a given kernel: what it would have recorded is then
+//! reported as blind, and all others continue.
 //!
-//! Two ways: by type (`tp_btf`), where the tracepoint belongs to the kernel proper: the verifier knows the arguments and
-//! fields are plain loads. By name (`raw_tp`), where it may belong to a module: every field is a guarded read.
+//! Two ways: by type (`tp_btf`), if the tracepoint belongs to the kernel proper: the verifier knows the arguments, and
+//! fields are plain loads. By name (`raw_tp`), if it may belong to a module: every field is a guarded read.
 
 use crate::error::chain;
 use crate::kernel::places;
@@ -23,13 +23,13 @@ enum By {
 }
 use By::{Call, Name, Type};
 
-/// One probe: the program, how and to which tracepoint it is attached, and the layer it sees.
+/// One probe: the program, how and to which tracepoint it is attached, and the layer it observes.
 struct Probe {
     program: &'static str,
     by: By,
     tracepoint: &'static str,
     layer: Layer,
-    /// Another program that does the same on another kernel; this one is tried if that one did not come into force.
+    /// Another program that does the same on another kernel; this one is tried if that one could not be attached.
     instead_of: Option<&'static str>,
 }
 
@@ -41,7 +41,7 @@ const fn instead(first: &'static str, program: &'static str, by: By, tracepoint:
     Probe { program, by, tracepoint, layer, instead_of: Some(first) }
 }
 
-/// In the order of attaching: what completes comes before what begins, so that no begin is seen whose end could not be.
+/// In the order of attaching: ends before begins, so that no begin is seen whose end could not be.
 const PROBES: &[Probe] = &[
     probe("task_exit", Type, "sched_process_exit", Layer::App),
     probe("task_fork", Type, "task_newtask", Layer::App),
@@ -83,12 +83,12 @@ const PROBES: &[Probe] = &[
     probe("sys_enter", Type, "sys_enter", Layer::Syscall),
 ];
 
-/// Probes of one file system, which are attached when one of that kind is mounted: with their programs unloaded they cost
-/// nothing, and their module may not even be there before.
+/// Probes of one file system, which are attached when one of that kind is mounted: unloaded programs cost nothing, and
+/// their module may not even exist before.
 struct FileSystem {
-    /// As `/sys/fs` and the module are called.
+    /// Name in `/sys/fs` and of the module.
     name: &'static str,
-    /// What is in the folder of each one that is mounted, and in no other folder of `/sys/fs/NAME`.
+    /// An entry in the folder of each mounted one, and in no other folder of `/sys/fs/NAME`.
     entry: &'static str,
     probes: &'static [Probe],
 }
@@ -124,17 +124,18 @@ const FILE_SYSTEMS: &[FileSystem] = &[
     },
 ];
 
-/// The probes of file systems of which none was mounted so far.
+/// The probes of file systems that have not been mounted so far.
 #[derive(Debug, Clone)]
 pub struct Waiting(Vec<usize>);
 
 impl Waiting {
-    /// All of them.
+    /// Creates it with all of them.
     pub fn new() -> Self {
         Self((0..FILE_SYSTEMS.len()).collect())
     }
 
-    /// Attaches the probes of the file systems that were mounted meanwhile, anywhere: `/sys/fs` knows no namespaces.
+    /// Attaches the probes of the file systems that were mounted meanwhile, anywhere: `/sys/fs` is independent of
+    /// namespaces.
     pub fn look(&mut self, ebpf: &mut Ebpf, types: &Btf) -> Vec<Coverage> {
         let (found, rest) = self.0.iter().partition(|i| is_mounted(&FILE_SYSTEMS[**i]));
         self.0 = rest;
@@ -142,7 +143,7 @@ impl Waiting {
         found.into_iter().flat_map(|i| attach_file_system(ebpf, &FILE_SYSTEMS[i], types)).collect()
     }
 
-    /// What they came to in the end.
+    /// Returns the rows for those never mounted.
     pub fn rows(&self) -> Vec<Coverage> {
         let probes = self.0.iter().map(|i| &FILE_SYSTEMS[*i]).flat_map(|f| f.probes.iter().map(move |p| (f.name, p)));
         probes
@@ -160,7 +161,7 @@ fn is_mounted(file_system: &FileSystem) -> bool {
 }
 
 fn attach_file_system(ebpf: &mut Ebpf, file_system: &FileSystem, types: &Btf) -> Vec<Coverage> {
-    // Where they are not known, the probes that read them have nothing to record.
+    // Without the offsets, the probes that read them have nothing to record.
     let known = places::of(file_system.name).and_then(|known| {
         let map = ebpf.map_mut("places").ok_or("not in this build")?;
         let mut table: Array<_, u32> = map.try_into().map_err(|e: MapError| chain(&e))?;
@@ -173,15 +174,15 @@ fn attach_file_system(ebpf: &mut Ebpf, file_system: &FileSystem, types: &Btf) ->
     file_system.probes.iter().map(|p| row(p.layer, p.program, outcome(ebpf, p))).collect()
 }
 
-/// Programs that need to know where their file system's fields lie.
+/// Programs that need the offsets of their file system's fields.
 const READ_PLACES: [&str; 4] = ["xfs_logged", "xfs_force", "btrfs_committed", "f2fs_checkpoint"];
 
-/// The names of the probes that every recording has, by which they are left out.
+/// Returns the names of the probes in every recording, by which they can be left out.
 pub fn names() -> impl Iterator<Item = &'static str> {
     PROBES.iter().filter(|probe| probe.instead_of.is_none()).map(|probe| probe.program)
 }
 
-/// Loads and attaches all probes of the kernel, but those `without`; what each came to is in the rows. The second value: whether the
+/// Loads and attaches all kernel probes, except those `without`; the outcome of each is in the rows. The second value: whether the
 /// kernel forbids the caller such programs, as far as the first one shows.
 pub fn attach_all(ebpf: &mut Ebpf, types: &Btf, without: &[String]) -> (Vec<Coverage>, bool) {
     let mut rows: Vec<Coverage> = Vec::new();
@@ -198,7 +199,7 @@ pub fn attach_all(ebpf: &mut Ebpf, types: &Btf, without: &[String]) -> (Vec<Cove
         let row = row(probe.layer, probe.program, outcome);
         forbidden |= rows.is_empty() && row.absence == Some(Absence::NotPermitted);
         if let Some(first) = probe.instead_of {
-            // One row for the two; the first one's reason stands unless the second is in force.
+            // One row for the two; the first one's reason is kept unless the second is attached.
             if row.attached {
                 rows.retain(|r| r.probe != first);
                 rows.push(row);
@@ -249,7 +250,7 @@ fn attach(ebpf: &mut Ebpf, probe: &Probe, types: &Btf) -> Result<String, NotAtta
     }
 }
 
-/// Why a program is not attached to a tracepoint.
+/// Returns why a program is not attached to a tracepoint.
 pub fn refusal(tracepoint: &str, error: &ProgramError) -> NotAttached {
     let none = |rest: &str| NotAttached {
         why: format!("this kernel has no tracepoint {tracepoint}{rest}"),
@@ -265,9 +266,9 @@ pub fn refusal(tracepoint: &str, error: &ProgramError) -> NotAttached {
     }
 }
 
-/// Why a program is not loaded, with the verifier's log.
+/// Returns why a program is not loaded, with the verifier's log.
 pub fn not_loaded(error: &std::io::Error, log: &str) -> NotAttached {
-    // The last line before the statistics says what was wrong.
+    // The last line before the statistics contains the reason.
     let statistics = ["processed ", "stack depth ", "verification time "];
     let line = log.lines().rev().map(str::trim).find(|l| !l.is_empty() && !statistics.iter().any(|s| l.starts_with(s)));
     let message = crate::error::plain(&error.to_string());
@@ -275,7 +276,7 @@ pub fn not_loaded(error: &std::io::Error, log: &str) -> NotAttached {
     NotAttached::of(why, error)
 }
 
-/// The program's handle, if it is loaded.
+/// Returns the program's descriptor, if it is loaded.
 pub fn descriptor(program: &Program) -> Option<std::os::fd::RawFd> {
     use std::os::fd::{AsFd, AsRawFd};
     program.fd().ok().map(|fd| fd.as_fd().as_raw_fd())

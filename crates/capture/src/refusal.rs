@@ -1,4 +1,4 @@
-//! Why something is not loaded or not attached, and whether because the kernel forbids it.
+//! Why something is not loaded or not attached, and whether the kernel forbids it.
 
 use crate::Error;
 use crate::error::chain;
@@ -13,17 +13,17 @@ const MACHINES_USERS: &str = "user:[4026531837]";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotAttached {
     pub why: String,
-    /// The same, as one of a few.
+    /// The same, as one of a few categories.
     pub absence: Absence,
 }
 
 impl NotAttached {
-    /// The kernel's error, with all its causes.
+    /// Creates it from the kernel's error, with all its causes.
     pub fn because(error: &(dyn std::error::Error + 'static)) -> Self {
         Self::of(chain(error), error)
     }
 
-    /// The same in other words.
+    /// Creates it with a different text.
     pub fn of(why: String, error: &(dyn std::error::Error + 'static)) -> Self {
         Self { why, absence: if is_refusal(error) { Absence::NotPermitted } else { Absence::Failed } }
     }
@@ -41,12 +41,12 @@ impl From<&str> for NotAttached {
     }
 }
 
-/// Why programs and their tables were not made.
+/// Returns why programs and their maps were not created.
 pub fn not_loaded(error: &EbpfError) -> Error {
     let what = in_words(error);
     match whose_root() {
         whose if is_refusal(error) => Error::NotPermitted { what: what + whose },
-        // Without rights the loader takes the kernel for one that lacks what it asks for.
+        // Without permissions the loader assumes that the kernel lacks what it tries.
         whose if lacks_rights() => {
             Error::NotPermitted { what: format!("it has neither CAP_BPF nor CAP_SYS_ADMIN{whose}") }
         }
@@ -55,12 +55,12 @@ pub fn not_loaded(error: &EbpfError) -> Error {
     }
 }
 
-/// The error as a refusal by the kernel, if it was one.
+/// Returns the error as a refusal by the kernel, if it was one.
 pub fn refused(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
     is_refusal(error).then(|| Error::NotPermitted { what: chain(error) + whose_root() })
 }
 
-/// What the kernel refused, as one who does not know the programs' tables can understand it.
+/// Returns what the kernel refused, in words that do not assume knowledge of the programs' maps.
 fn in_words(error: &EbpfError) -> String {
     use std::io::ErrorKind::{InvalidInput, OutOfMemory, PermissionDenied};
     let EbpfError::MapError(MapError::CreateError { io_error, .. }) = error else { return chain(error) };
@@ -101,7 +101,7 @@ fn effective(status: &str) -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-/// What to add where the kernel forbids: root of a user namespace is not the machine's.
+/// Returns what to add if the kernel forbids: root of a user namespace is not the machine's.
 fn whose_root() -> &'static str {
     match fs::read_link("/proc/self/ns/user") {
         Ok(users) if users.as_os_str() != MACHINES_USERS => {

@@ -1,45 +1,46 @@
-//! What is asked to be recorded.
+//! What to record.
 
 use std::path::PathBuf;
 
-/// Whose operations and calls are recorded. Block events are recorded of everyone, so that every command of a disk is
-/// accounted for.
+/// The processes whose operations and calls are recorded. Block events are recorded for all processes, so that every
+/// command of a disk is accounted for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// Everyone.
+    /// All processes.
     All,
-    /// These processes, with all their threads, and what they start.
+    /// These processes, with all their threads, and their descendants.
     Pids(Vec<u32>),
-    /// Every process of this name (the kernel's, cut at 15 bytes), also one that begins later, and what it starts.
+    /// Every process with this name (the kernel's, cut at 15 bytes), including later ones, and their descendants.
     Comm(String),
-    /// A command that the caller starts and hands to [`crate::Session::track`] before it releases it.
+    /// A command that the caller starts and passes to [`crate::Session::track`] before it releases it.
     Command,
 }
 
 /// A recording to be made.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Whose operations are asked about.
+    /// The processes whose operations are requested.
     pub scope: Scope,
-    /// Records everyone else's too, without counting them as what was asked for.
+    /// Also records all other processes, without counting them as requested.
     pub also_all: bool,
-    /// Functions whose executions are operations: the file and the offset of the function's first byte in it. The number
-    /// in an operation's `key` is the place in this list.
+    /// Functions whose executions are operations: the file and the offset of the function's first byte in it. The number in
+    /// an operation's `key` is the index in this list.
     pub functions: Vec<Function>,
-    /// Whether to sample what each probe costs (5 ms of every 250, in which probes cost about 50 ns more).
+    /// Whether to sample the cost of each probe (5 ms of every 250, during which probes cost about 50 ns more).
     pub price: bool,
-    /// Whether Fathom's object is in the recorded processes: a system call of theirs with its mark is its own then, and is left out.
+    /// Whether Fathom's object is in the recorded processes: their system calls with its mark are then the object's own, and are
+    /// skipped.
     pub inside: bool,
-    /// Attaches every probe and records nothing: each program returns at once. What tracing costs at least.
+    /// Attaches every probe and records nothing: each program returns at once. Shows the minimum cost of tracing.
     pub hollow: bool,
     /// Takes the stacks of the longest sleeps, under a budget.
     pub stacks: bool,
-    /// Probes of the kernel that are left out, so that their price shows.
+    /// Kernel probes that are left out, to show their cost.
     pub without: Vec<String>,
 }
 
 impl Request {
-    /// A request for that scope and nothing else.
+    /// Creates a request for that scope with default settings.
     pub fn new(scope: Scope) -> Self {
         Self {
             scope,
@@ -61,8 +62,9 @@ pub struct Function {
     pub path: PathBuf,
     /// Its name, for the coverage.
     pub name: String,
-    /// Where it begins, in bytes from the file's start; `None`: to be found by its name in the symbol table.
+    /// Offset of its start in the file, in bytes; `None`: to be found by its name in the symbol table.
     pub offset: Option<u64>,
-    /// Its file's place in the plan of what is probed inside, if it is; then the uprobe is for processes that do not have it.
+    /// Its file's place in the plan of what is probed inside, if any; the uprobe is then for processes that do not have the
+    /// object.
     pub inside: Option<usize>,
 }

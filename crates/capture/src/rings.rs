@@ -1,9 +1,9 @@
-//! Takes records off the rings that the kernel side fills (`bpf/ring.h`): one for each CPU if there are not too many, in
-//! memory that both see.
+//! Takes records from the rings that the kernel side fills (`bpf/ring.h`): one for each CPU if there are not too many, in
+//! shared memory.
 //!
-//! A ring is read up to its first incomplete record. Of several rings a stretch of time is read from each by
-//! turns, since who reads the log puts records in order only as far as they are apart in it. A record stays where it is
-//! until the sink has seen it, unpacked ([`crate::unpack`]); then its room is given back.
+//! A ring is read up to its first incomplete record. From several rings, a stretch of time is read from each in turn, since
+//! readers of the log reorder records only within a limited distance. A record stays in place until the sink has seen it,
+//! unpacked ([`crate::unpack`]); then its room is released.
 
 use crate::Error;
 use crate::kernel::clock::boot_ns;
@@ -14,21 +14,22 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes behind a chunk, for a record that begins in it; as in `ring.h`.
+/// Spare bytes after a chunk, for a record that begins in it; as in `ring.h`.
 const SPARE: u64 = 8 << 10;
-/// Chunks of all rings together at most.
+/// Maximum number of chunks of all rings together.
 const CHUNKS: u32 = 64;
 const LEAST_CHUNKS: u32 = 2;
 const MOST_CHUNKS: u32 = 32;
 
-/// How much later than the oldest record of all others a ring's may be when they are handed on.
+/// By how much a ring's records may be later than the oldest record of all others when they are passed on.
 const STRETCH_NS: u64 = 10_000_000;
-/// By how much the kernel's fast clock may be behind ours, amply; the low bits of a time that we have would stand for one of a year later.
+/// By how much the kernel's fast clock may be behind ours, generously; the low bits of a time before ours would stand for one a year
+/// later.
 const CLOCKS_DIFFER_NS: u64 = 3_600_000_000_000;
-/// How often room is given back meanwhile.
+/// Number of bytes after which room is released meanwhile.
 const GIVE_BACK: u64 = 256 << 10;
 
-/// A CPU's counters and a ring's positions, `tail` being written by us. As in `ring.h`.
+/// A CPU's counters and a ring's positions; `tail` is written by us. As in `ring.h`.
 #[repr(C)]
 struct Control {
     head: AtomicU64,
@@ -41,26 +42,26 @@ struct Control {
     pad_tail: [u64; 7],
 }
 
-/// The check's upper bits in the first 4 GiB of a ring. A word of a body of the lap before, where a record was begun and not yet
-/// named, must not look like a record's: none that bodies hold (numbers, times, addresses with flags, sectors, texts) ends like this.
+/// The check's upper bits in the first 4 GiB of a ring. A body word left from the previous lap, where a record was begun and not yet
+/// named, must not look like a record's: no word in bodies (numbers, times, addresses with flags, sectors, texts) ends like this.
 const UNLIKELY: u64 = 0xd << 60;
 
-/// How the rings of this machine are laid out.
+/// The layout of this machine's rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// CPUs that the machine may have.
+    /// Maximum number of CPUs that the machine may have.
     pub cpus: u32,
-    /// Rings; CPUs of higher numbers share them.
+    /// Number of rings; CPUs with higher numbers share them.
     pub rings: u32,
-    /// Chunks of each ring, a power of two.
+    /// Number of chunks of each ring, a power of two.
     pub chunks: u32,
-    /// What the words' checks are mixed with.
+    /// The value that is mixed into the words' checks.
     pub salt: u64,
 }
 
 impl Shape {
-    /// For so many CPUs that there may ever be, and so many that run: at most 64 MiB in all, 2 to 32 MiB each. Of `salt` what
-    /// the check has room for is taken, less four bits that are [`UNLIKELY`].
+    /// Creates the layout for this number of possible and of running CPUs: at most 64 MiB in total, 2 to 32 MiB each. From
+    /// `salt`, the bits that fit into the check are used, minus four bits that are [`UNLIKELY`].
     pub fn new(cpus: u32, running: u32, salt: u64) -> Self {
         let rings = running.clamp(1, CHUNKS / LEAST_CHUNKS);
         let share = (CHUNKS / rings).min(MOST_CHUNKS);
@@ -71,30 +72,29 @@ impl Shape {
         u64::from(self.chunks) * CHUNK
     }
 
-    /// Bytes of all rings in memory.
+    /// Returns the size of all rings in memory.
     fn memory(&self) -> u64 {
         u64::from(self.rings) * u64::from(self.chunks) * (CHUNK + SPARE)
     }
 
-    /// Where in the memory a place of a ring is.
+    /// Returns the offset in memory of a place in a ring.
     fn offset(&self, ring: u32, place: u64) -> usize {
         let chunk = u64::from(ring) * u64::from(self.chunks) + place / CHUNK % u64::from(self.chunks);
         (chunk * (CHUNK + SPARE) + place % CHUNK) as usize
     }
 }
 
-/// The rings.
 pub struct Rings {
     maps: Maps,
     numbers: Numbers,
-    /// Before any record was made.
+    /// Earlier than any record.
     began_ns: u64,
-    /// A record that is handed on.
+    /// The record being passed on.
     whole: Vec<u64>,
 }
 
 impl Rings {
-    /// Maps the two tables, `ring_controls` and `ring_memory`. To be called before anything writes into them.
+    /// Maps the two tables, `ring_controls` and `ring_memory`. Must be called before anything writes into them.
     pub fn new(shape: Shape, controls: BorrowedFd<'_>, memory: BorrowedFd<'_>) -> Result<Self, Error> {
         let maps = Maps {
             shape,
@@ -110,7 +110,7 @@ impl Rings {
         self.maps.each_cpu().any(|control| control.reset_wanted.load(Ordering::Relaxed) != 0)
     }
 
-    /// The counters of each CPU.
+    /// Returns the counters of each CPU.
     pub fn counters(&self) -> Vec<CpuState> {
         let state = |control: &Control| CpuState {
             lost: control.lost.load(Ordering::Relaxed),
@@ -119,13 +119,13 @@ impl Rings {
         self.maps.each_cpu().map(state).collect()
     }
 
-    /// How full the fullest ring is, from 0 to 1.
+    /// Returns how full the fullest ring is, from 0 to 1.
     pub fn fill(&self) -> f64 {
         self.maps.fill()
     }
 
-    /// Hands on what is there, for no longer than `at_most`; returns how many records. They are complete: a header and a body as in
-    /// `model::event`.
+    /// Passes on the available records, for no longer than `at_most`; returns their number. They are complete: a header and a body
+    /// as in `model::event`.
     pub fn drain(&mut self, at_most: Duration, sink: &mut dyn FnMut(&[u8])) -> usize {
         let Self { maps, numbers, began_ns, whole } = self;
         let mut count = 0;
@@ -145,13 +145,14 @@ impl Rings {
         count
     }
 
-    /// When the oldest record that is there was made.
+    /// Returns when the oldest available record was made.
     pub fn oldest(&self) -> Option<u64> {
         self.maps.oldest(self.began_ns)
     }
 }
 
-/// Numbers the records of each CPU, those lost included. The kernel side does not, since that took a locked instruction a record.
+/// Numbers the records of each CPU, including lost ones. The kernel side does not, since that needed a locked instruction per
+/// record.
 struct Numbers {
     next: Vec<u32>,
     lost: Vec<u64>,
@@ -168,7 +169,7 @@ impl Numbers {
         next.wrapping_sub(1)
     }
 
-    /// Leaves out the numbers of those that were lost, by each CPU's count.
+    /// Skips the numbers of lost records, by each CPU's count.
     fn pass(&mut self, counts: impl Iterator<Item = u64>) {
         for ((next, lost), count) in self.next.iter_mut().zip(&mut self.lost).zip(counts) {
             *next = next.wrapping_add((count - *lost) as u32);
@@ -177,13 +178,13 @@ impl Numbers {
     }
 }
 
-/// Words as the bytes that they are in memory.
+/// Returns words as their bytes in memory.
 fn bytes_of(words: &[u64]) -> &[u8] {
-    // SAFETY: as many bytes as the words have, which any value is good for; they are lent as long as the words.
+    // SAFETY: as many bytes as the words have, for which any value is valid; they are borrowed as long as the words.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
 }
 
-/// What both sides see.
+/// The memory shared by both sides.
 struct Maps {
     shape: Shape,
     controls: Mapping,
@@ -191,11 +192,11 @@ struct Maps {
 }
 
 impl Maps {
-    /// That of a CPU, or of a ring.
+    /// Returns the control block of a CPU, or of a ring.
     fn control(&self, cpu: u32) -> &Control {
         assert!(cpu < self.shape.cpus);
-        // SAFETY: the mapping holds a `Control` for each CPU, begins at a page, and lives as long as `self`; all that others
-        // write is atomic.
+        // SAFETY: the mapping holds a `Control` for each CPU, begins at a page, and lives as long as `self`; everything that
+        // others write is atomic.
         unsafe { self.controls.start.cast::<Control>().add(cpu as usize).as_ref() }
     }
 
@@ -211,12 +212,12 @@ impl Maps {
         (0..self.shape.rings).map(used).max().unwrap_or(0) as f64 / self.shape.ring_bytes() as f64
     }
 
-    /// Hands on what is there, each with its ring, for no longer than `at_most`.
+    /// Passes on the available records, each with its ring, for no longer than `at_most`.
     fn drain(&self, at_most: Duration, began_ns: u64, sink: &mut dyn FnMut(u32, Raw<'_>)) {
         let began = Instant::now();
         let mut readers: Vec<Reader<'_>> =
             (0..self.shape.rings).map(|ring| Reader::new(self, ring, began_ns)).collect();
-        // Where records come faster than they are taken (an emulated machine), a drain would never end.
+        // If records arrive faster than they are taken (an emulated machine), a drain would never end.
         while began.elapsed() < at_most {
             let Some(oldest) = readers.iter().filter_map(Reader::time).min() else { break };
             for reader in &mut readers {
@@ -225,13 +226,13 @@ impl Maps {
         }
     }
 
-    /// When the oldest record that is there was made.
+    /// Returns when the oldest available record was made.
     fn oldest(&self, began_ns: u64) -> Option<u64> {
         (0..self.shape.rings).filter_map(|ring| Reader::new(self, ring, began_ns).time()).min()
     }
 }
 
-/// One ring, being read.
+/// A ring that is being read.
 struct Reader<'a> {
     maps: &'a Maps,
     control: &'a Control,
@@ -239,7 +240,7 @@ struct Reader<'a> {
     began_ns: u64,
     at: u64,
     given_back: u64,
-    /// What was there when the reading began.
+    /// The head when reading began.
     head: u64,
 }
 
@@ -250,7 +251,7 @@ impl<'a> Reader<'a> {
         Self { maps, control, ring, began_ns, at, given_back: at, head: control.head.load(Ordering::Acquire) }
     }
 
-    /// The record at the current place, if there is one and it is complete.
+    /// Returns the record at the current place, if there is one and it is complete.
     fn record(&self) -> Option<Raw<'a>> {
         if self.at >= self.head {
             return None;
@@ -263,17 +264,17 @@ impl<'a> Reader<'a> {
             (start, start.cast::<AtomicU64>().as_ref().load(Ordering::Acquire))
         };
         let length = Raw::length(word, self.at, shape.salt).filter(|words| 8 * *words as u64 <= SPARE)?;
-        // SAFETY: it ends within its chunk or the bytes behind that, hence within the mapping. It is complete, and the kernel side
-        // does not write there again before `tail` has passed it.
+        // SAFETY: it ends within its chunk or the spare bytes after that, hence within the mapping. It is complete, and the kernel
+        // side does not write there again before `tail` has passed it.
         Some(Raw::new(unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }))
     }
 
-    /// When the record at the current place was made.
+    /// Returns when the record at the current place was made.
     fn time(&self) -> Option<u64> {
         Some(self.record()?.time_ns(self.began_ns))
     }
 
-    /// Hands on the records up to a time.
+    /// Passes on the records up to a time.
     fn take(&mut self, until_ns: u64, sink: &mut dyn FnMut(u32, Raw<'_>)) {
         while let Some(record) = self.record() {
             if record.time_ns(self.began_ns) > until_ns {
@@ -296,7 +297,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A table of the kernel's in our memory.
+/// A kernel table mapped into our memory.
 struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
@@ -310,7 +311,7 @@ impl Mapping {
         // SAFETY: a call without arguments that cannot fail.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(4096) as u64;
         let bytes = bytes.next_multiple_of(page) as usize;
-        // SAFETY: a new mapping at a place of the kernel's choice; nothing of ours is replaced.
+        // SAFETY: a new mapping at an address chosen by the kernel; no mapping of ours is replaced.
         let start = unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, fd.as_raw_fd(), 0)
@@ -324,7 +325,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and nothing that was lent from it outlives it.
+        // SAFETY: mapped by `new`, and nothing borrowed from it outlives it.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -336,10 +337,10 @@ mod tests {
     use std::os::fd::AsFd;
 
     const SHAPE: Shape = Shape { cpus: 2, rings: 2, chunks: 2, salt: 0x1234 << 48 };
-    /// Words of a record without a body.
+    /// Number of words of a record without a body.
     const HEAD: u64 = 2;
 
-    /// Rings in plain files, and what the kernel side does to them.
+    /// Rings in plain files, and the actions of the kernel side.
     struct Kernel {
         rings: Rings,
         heads: [u64; 2],
@@ -363,7 +364,7 @@ mod tests {
             self.rings.maps.control(cpu as u32)
         }
 
-        /// A word of a record that begins at a place.
+        /// Stores a word of the record that begins at a place.
         fn store(&self, cpu: usize, place: u64, nth: u64, word: u64) {
             let offset = SHAPE.offset(cpu as u32, place) + 8 * nth as usize;
             // SAFETY: within the mapping, and a multiple of 8.
@@ -375,7 +376,7 @@ mod tests {
             (place / CHUNK) << 48 ^ SHAPE.salt | words
         }
 
-        /// Takes room for a record; returns its place, `None` if there is none left.
+        /// Reserves room for a record; returns its place, or `None` if there is no room.
         fn take(&mut self, cpu: usize, words: u64) -> Option<u64> {
             let place = self.heads[cpu];
             let control = self.control(cpu);
@@ -400,7 +401,7 @@ mod tests {
             self.take(cpu, words).map(|place| self.fill(cpu, place, words, time)).is_some()
         }
 
-        /// Times and lengths of what is there.
+        /// Returns the times and lengths of the available records.
         fn drain(&self) -> Vec<(u64, u64)> {
             let mut all = Vec::new();
             self.rings.maps.drain(Duration::from_secs(60), 0, &mut |_, record| {

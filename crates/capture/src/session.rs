@@ -1,7 +1,7 @@
 //! A recording, from start to finish.
 //!
-//! One thread owns it and calls [`Session::wait`] and [`Session::drain`] by turns. Draining by a timer instead of a
-//! wake-up for each record is what makes tracing cheap: the rings hold seconds of a busy machine.
+//! One thread owns it and calls [`Session::wait`] and [`Session::drain`] in turn. Draining on a timer instead of a wake-up
+//! for each record is what makes tracing cheap: the rings hold seconds of a busy machine.
 
 use crate::inside::asks::Ask;
 use crate::inside::error::InsideError;
@@ -31,33 +31,33 @@ use std::time::{Duration, Instant};
 
 pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fathom.bpf.o"));
 
-/// Bytes of a task's slot; as in `common.h`.
+/// Size of a task's slot; as in `common.h`.
 const SLOT_SIZE: usize = 1000;
 /// A slot begins with its tgid (4 bytes) and its standing (2 bytes).
 const STANDING: usize = 4;
 
-/// The process of a slot, if it is to be recorded.
+/// Returns the process of a slot, if it is to be recorded.
 fn tracked(slot: &[u8; SLOT_SIZE]) -> Option<u32> {
     let standing = u16::from_ne_bytes(*slot.get(STANDING..)?.first_chunk()?);
     let tgid = u32::from_ne_bytes(*slot.first_chunk()?);
     (standing & model::event::flags::TRACKED != 0).then_some(tgid)
 }
 
-/// How long a drain may take.
+/// Maximum duration of a drain.
 const LONGEST_DRAIN: Duration = Duration::from_secs(2);
 
-/// How long records lie in the rings at most.
+/// Maximum time that records stay in the rings.
 const DRAIN_PERIOD: Duration = Duration::from_secs(1);
-/// How full a ring gets at most, of 1, if records do not come faster than any machine makes them.
+/// How full a ring gets at most, out of 1, unless records come faster than any machine makes them.
 const DRAIN_FILL: f64 = 0.25;
 
-/// Bytes of a ring that is not used: a page.
+/// Size of an unused ring: a page.
 const SMALLEST_RING: u32 = 4096;
 
-/// How often programs are asked for runs they missed.
+/// How often programs are queried for runs they missed.
 const PROGRAM_PERIOD: Duration = Duration::from_secs(1);
 
-/// A recording that runs.
+/// A running recording.
 pub struct Session {
     rings: Rings,
     wakeups: RingBuf<MapData>,
@@ -65,16 +65,16 @@ pub struct Session {
     tasks: HashMap<MapData, u32, [u8; SLOT_SIZE]>,
     loss: LossWatch,
     price: PriceSampler,
-    /// What the two traps of a probed function took, if that could be measured.
+    /// The cost of the two traps of a probed function, if it could be measured.
     traps: BTreeMap<Begin, Vec<f64>>,
     uprobes: Uprobes,
-    /// Stacks of long sleeps, if they are wanted.
+    /// Stacks of long sleeps, if requested.
     stacks: Option<Stacks>,
-    /// What is probed inside the command's processes.
+    /// Probes inside the command's processes.
     inside: Option<Inside>,
     inside_pace: Pace,
     coverage: Vec<Coverage>,
-    /// Programs that are loaded, by name. One that is attached in two ways is there twice.
+    /// Programs that are loaded, by name. One that is attached in two ways appears twice.
     programs: Vec<(String, RawFd)>,
     programs_asked: Instant,
     /// Probes of file systems that are not mounted yet.
@@ -82,43 +82,43 @@ pub struct Session {
     types: Btf,
     /// Becomes ready when something is mounted.
     mounts: Option<File>,
-    /// Records made by user space that the next drain hands on.
+    /// Records made in user space that the next drain passes on.
     pending: Vec<Event>,
     started_ns: u64,
     cpu_before_ns: u64,
     drained: u64,
-    /// Last, so that what uses its programs is dropped before it.
+    /// Last, so that users of its programs are dropped before it.
     ebpf: Ebpf,
 }
 
-/// What a recording came to.
+/// The result of a recording.
 #[derive(Debug, Clone)]
 pub struct Finished {
-    /// What could be seen, at which price, and what not.
+    /// What could be seen, at which cost, and what could not.
     pub coverage: Vec<Coverage>,
-    /// Records that were handed on.
+    /// Number of records that were passed on.
     pub records: u64,
     /// Records lost, as far as they could be counted; each is in a `loss` record too.
     pub lost: u64,
     /// Begin and end, CLOCK_BOOTTIME.
     pub window_ns: (u64, u64),
-    /// CPU time of this process meanwhile, in ns. What the probes cost others is in the coverage.
+    /// CPU time of this process meanwhile, in ns. The probes' cost to others is in the coverage.
     pub cpu_ns: u64,
-    /// How long the kernel counted and timed the programs' runs, in ns: the time that `hits` of the coverage are of.
+    /// How long the kernel counted and timed the programs' runs, in ns: the time to which the `hits` of the coverage refer.
     pub counted_ns: u64,
-    /// What being recorded costs a program each time that it does something: its name (`step`, a call of `sqlite3_step`;
-    /// `statement`, an execution of one besides, if it is probed inside; `function`, of a function named by --op; `call`, a recorded
-    /// system call) and the price, in ns.
+    /// What being recorded costs a program per activity: its name (`step`, a call of `sqlite3_step`; `statement`, the additional
+    /// cost of an execution, if probed inside; `function`, of a function named by --op; `call`, a recorded system call) and the
+    /// cost, in ns.
     pub costs: Vec<(&'static str, trap::Price)>,
-    /// How the budget for stacks was kept; `None`: none were wanted.
+    /// How the budget for stacks was kept; `None`: none were requested.
     pub stacks: Option<stacks::Budget>,
 }
 
 impl Session {
-    /// Loads and attaches the probes. When it returns, whoever is in scope is being recorded.
+    /// Loads and attaches the probes. When it returns, everything in scope is being recorded.
     ///
     /// # Errors
-    /// If nothing can be recorded at all. What only leaves a layer blind is in the coverage.
+    /// If nothing can be recorded at all. Problems that only leave a layer blind are in the coverage.
     pub fn start(request: &Request) -> Result<Self, Error> {
         check_lockdown()?;
         namespace::find_out()?;
@@ -163,17 +163,17 @@ impl Session {
         let (rows, forbidden) = probes::attach_all(&mut session.ebpf, &session.types, &request.without);
         if !rows.iter().any(|r| r.attached) {
             let how = rows.first().map_or_else(String::new, |r| r.how.clone());
-            // With CAP_BPF alone the maps are made and every program is refused.
+            // With CAP_BPF alone the maps are created and every program is refused.
             return Err(if forbidden { Error::NotPermitted { what: how } } else { Error::Blind(how) });
         }
         session.cover(rows);
         session.cover(session.stacks_coverage());
         session.find_programs();
         session.look_for_file_systems();
-        // After fork is watched, so that a thread made meanwhile is followed either way.
+        // After fork is probed, so that a thread created meanwhile is followed either way.
         for tgid in before {
             match session.track(tgid) {
-                // Found by its name, it may have ended while the probes were attached.
+                // If found by name, it may have ended while the probes were attached.
                 Err(Error::NoProcess(_)) if matches!(request.scope, Scope::Comm(_)) => {}
                 tracked => tracked?,
             }
@@ -189,16 +189,16 @@ impl Session {
         Ok(session)
     }
 
-    /// Records the process made by this one that has that number, from now on. Elsewhere as [`Session::track`].
+    /// Records a child of this process, given its number, from now on. Otherwise like [`Session::track`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Session::track`].
     pub fn track_child(&mut self, pid: u32) -> Result<(), Error> {
         self.track(namespace::of_child(pid))
     }
 
-    /// Records a process of `/proc` from now on, with all its threads and what it starts. Its name and open files are reported by
-    /// the next drain.
+    /// Records a process in `/proc` from now on, with all its threads and its descendants. Its name and open files are reported
+    /// by the next drain.
     ///
     /// # Errors
     /// If there is no such process, or no room for it.
@@ -208,7 +208,8 @@ impl Session {
         slot[..STANDING].copy_from_slice(&tgid.to_ne_bytes());
         slot[STANDING..STANDING + 2].copy_from_slice(&model::event::flags::TRACKED.to_ne_bytes());
         let mut known: Vec<u32> = Vec::new();
-        // A thread may begin while the list is read; then its maker may not have been followed yet. Until nothing is new.
+        // A thread may begin while the list is read; its creator may not have been followed yet then. Repeats until nothing
+        // is new.
         loop {
             let new: Vec<u32> = tasks::threads(pid).into_iter().filter(|t| !known.contains(t)).collect();
             if new.is_empty() {
@@ -229,8 +230,8 @@ impl Session {
         Ok(())
     }
 
-    /// Records the statements of the SQLite in a file, of every process in scope that uses it. A file that is probed
-    /// already is left alone. What could not be attached is in the coverage; returns whether the steps are seen.
+    /// Records the statements of the SQLite in a file, for every process in scope that uses it. A file that is already
+    /// probed is left alone. What could not be attached is in the coverage; returns whether the steps are seen.
     pub fn attach_sqlite(&mut self, path: &Path, symbols: &SqliteSymbols) -> bool {
         let inside = self.inside.as_ref().and_then(|inside| inside.library(path));
         let Some(rows) = self.uprobes.attach_sqlite(&mut self.ebpf, path, symbols, inside) else { return true };
@@ -240,10 +241,10 @@ impl Session {
         seen
     }
 
-    /// Has the kernel side listen to what is probed inside.
+    /// Connects the kernel side to what is probed inside.
     ///
     /// # Errors
-    /// Why it cannot; then the object does nothing, and uprobes are to be attached.
+    /// The reason; the object then does nothing, and uprobes are to be attached.
     pub fn probe_inside(&mut self, mut inside: Inside) -> Result<(), InsideError> {
         let attached = inside.attach(&mut self.ebpf, &mut self.uprobes);
         // Kept either way: the command's environment names its file.
@@ -252,12 +253,12 @@ impl Session {
         attached
     }
 
-    /// What is probed inside.
+    /// Returns what is probed inside.
     pub fn inside(&mut self) -> Option<&mut Inside> {
         self.inside.as_mut()
     }
 
-    /// What recorded processes ask about files before these run; each waits for its answer.
+    /// Returns the questions of recorded processes about files before these run; each process waits for its answer.
     pub fn asks(&mut self) -> Vec<Ask> {
         let asks = self.inside.as_mut().map(Inside::asks).unwrap_or_default();
         asks.into_iter().filter(|ask| self.is_tracked(ask.tid)).collect()
@@ -267,7 +268,8 @@ impl Session {
         self.tasks.get(&tid, 0).is_ok_and(|slot| tracked(&slot).is_some())
     }
 
-    /// The processes that are recorded now, by their numbers in `/proc`. One that has ended is none of them, waited for or not.
+    /// Returns the processes that are being recorded, by their numbers in `/proc`. Excludes those that have ended, waited for
+    /// or not.
     pub fn tracked(&self) -> Vec<u32> {
         let all: BTreeSet<u32> = self.tasks.iter().flatten().filter_map(|(_, slot)| tracked(&slot)).collect();
         all.into_iter().filter_map(namespace::in_proc).collect()
@@ -287,7 +289,7 @@ impl Session {
         }
     }
 
-    /// Stacks are those of sleeps, and without these there are none.
+    /// Returns the coverage of stacks: they are stacks of sleeps, and without sleeps there are none.
     fn stacks_coverage(&self) -> Option<Coverage> {
         let attached = |probe: &str| self.coverage.iter().any(|row| row.probe == probe && row.attached);
         match &self.stacks {
@@ -306,19 +308,19 @@ impl Session {
         self.find_programs();
     }
 
-    /// Waits for `at_most`, or until the kernel side asks for attention, which it does when a program maps code (its SQLite
-    /// may be worth a probe), or a process asks ([`Session::asks`]). Returns whether it is time to drain: the kernel side asked, a ring fills, or the last drain was
-    /// a second ago. What is drained seldom disturbs the traced program seldom.
+    /// Waits for `at_most`, or until the kernel side requests attention, which it does when a program maps code (its SQLite may be worth
+    /// a probe), or a process asks ([`Session::asks`]). Returns whether it is time to drain: the kernel side requested it, a ring fills,
+    /// or the last drain was a second ago. Draining rarely disturbs the traced program rarely.
     pub fn wait(&mut self, at_most: Duration) -> bool {
         let poll = |fd, events| libc::pollfd { fd, events, revents: 0 };
-        // A number below zero is left out.
+        // Negative descriptors are ignored.
         let mounts = self.mounts.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let mut polls = vec![poll(self.wakeups.as_raw_fd(), libc::POLLIN), poll(mounts, libc::POLLPRI)];
         let asks = self.inside.as_ref().map(Inside::descriptors).unwrap_or_default();
         polls.extend(asks.into_iter().map(|fd| poll(fd, libc::POLLIN)));
         let at_most = if self.inside.is_some() { at_most.min(self.inside_pace.rest()) } else { at_most };
         let at_most = self.price.rest().map_or(at_most, |rest| rest.min(at_most));
-        // Rounded up, so that a rest of less is not waited for by asking again and again.
+        // Rounded up, so that a remainder of less than 1 ms does not become busy waiting.
         let timeout = i32::try_from(at_most.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
         // SAFETY: they live until the call returns.
         unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout) };
@@ -334,8 +336,8 @@ impl Session {
         rang || self.taken.elapsed() >= DRAIN_PERIOD || self.rings.fill() >= DRAIN_FILL || inside
     }
 
-    /// Hands on every record that is there, oldest first within a CPU; returns how many. The bytes are a header and a body
-    /// as in `model::event`, valid until the sink returns.
+    /// Passes on every available record, oldest first within a CPU; returns how many. The bytes are a header and a body as
+    /// in `model::event`, valid until the sink returns.
     pub fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> usize {
         while self.wakeups.next().is_some() {}
         if !self.uprobes.watches_resets() && self.rings.reset_wanted() {
@@ -355,7 +357,7 @@ impl Session {
         if self.programs_asked.elapsed() >= PROGRAM_PERIOD {
             self.programs_asked = Instant::now();
             self.pending.extend(self.loss.look_at_programs(&self.programs));
-            // Those of other mount namespaces come unannounced.
+            // Mounts in other mount namespaces are not announced.
             self.look_for_file_systems();
         }
         count += self.hand_on_pending(sink);
@@ -375,13 +377,13 @@ impl Session {
         count
     }
 
-    /// What could be seen so far. [`Session::finish`] adds the prices.
+    /// Returns what could be seen so far. [`Session::finish`] adds the costs.
     pub fn coverage(&self) -> &[Coverage] {
         &self.coverage
     }
 
-    /// Hands on what is left and takes the probes off. For that the kernel waits until no CPU can be inside one (before
-    /// Linux 6.6 one after the other), so it goes on behind the caller's back; what comes meanwhile is dropped.
+    /// Passes on what is left and detaches the probes. For that the kernel waits until no CPU can be inside one (before
+    /// Linux 6.6 one after the other), so it continues in the background; what arrives meanwhile is dropped.
     pub fn finish(mut self, sink: &mut dyn FnMut(&[u8])) -> Finished {
         let end_ns = boot_ns();
         self.pending.extend(self.loss.look_at_programs(&self.programs));
@@ -396,7 +398,7 @@ impl Session {
             Some((*begin, trap::price(batches)?))
         });
         let mut costs = price::costs(&traps.collect(), self.uprobes.begins(), &prices);
-        // Calls of SQLite and functions of hooked processes have no traps, whose price would be taken off what they did.
+        // Calls of SQLite and functions of hooked processes have no traps, whose cost would be subtracted from theirs.
         if self.inside.as_ref().is_some_and(Inside::is_used) {
             costs.retain(|(what, _)| !matches!(*what, "step" | "prepare" | "function"));
         }
@@ -409,11 +411,12 @@ impl Session {
             row.price_ns = (info.run_count > 0).then(|| info.run_time_ns as f64 / info.run_count as f64);
         }
         self.drain(sink);
-        // A drain has its time, and who stores the records may have been short of a CPU: none of the recorded time stays behind.
+        // A drain has a time limit, and storing the records may have lacked CPU time: nothing of the recorded time may stay
+        // behind.
         while self.rings.oldest().is_some_and(|time_ns| time_ns <= end_ns) {
             self.drain(sink);
         }
-        // What has its names only now is stored too.
+        // Stacks that get their names only now are stored too.
         let stacks = self.stacks.take().map(|mut stacks| stacks.finish());
         let (rest, stacks) = stacks.map_or((Vec::new(), None), |(rest, budget)| (rest, Some(budget)));
         self.pending.extend(rest);
@@ -443,7 +446,7 @@ impl Session {
         finished
     }
 
-    /// Dropping a link detaches its probe.
+    /// Detaches the probes, by dropping their links.
     fn detach(mut self) {
         self.uprobes.detach();
         detach(&mut self.ebpf);
@@ -459,7 +462,7 @@ impl Session {
     }
 }
 
-/// Records of processes that are probed inside, on their way between the kernel side's.
+/// Records of processes that are probed inside, being merged with the kernel side's.
 struct Merged {
     events: std::iter::Peekable<std::vec::IntoIter<Event>>,
     bytes: Vec<u8>,
@@ -471,7 +474,7 @@ impl Merged {
         Self { events: events.into_iter().peekable(), bytes: Vec::new(), count: 0 }
     }
 
-    /// Hands on those up to a time.
+    /// Passes on those up to a time.
     fn hand_on(&mut self, until_ns: u64, sink: &mut dyn FnMut(&[u8])) {
         while let Some(event) = self.events.next_if(|event| event.header.time_ns <= until_ns) {
             self.bytes.clear();
@@ -482,7 +485,7 @@ impl Merged {
     }
 }
 
-/// When a record was made, which its header begins with.
+/// Returns when a record was made, with which its header begins.
 fn until(record: &[u8]) -> u64 {
     record.first_chunk().map_or(0, |time| u64::from_ne_bytes(*time))
 }
@@ -561,7 +564,7 @@ fn take<T, E: std::fmt::Display>(
     make(map).map_err(|e| Error::Object(format!("one of their BPF maps ({name}) has an unexpected type: {e}")))
 }
 
-/// The ring that stacks are left in, and what is counted of them.
+/// Takes the ring for stacks, and their counters.
 fn take_stacks(ebpf: &mut Ebpf, request: &Request) -> Result<Option<Stacks>, Error> {
     if !request.stacks || request.hollow {
         return Ok(None);
@@ -581,7 +584,7 @@ fn missing(name: &str) -> Error {
     Error::Object(format!("this build is damaged: it lacks one of their BPF maps ({name})"))
 }
 
-/// How many CPUs the machine may ever have, and how many run.
+/// Returns the number of possible CPUs, and of running ones.
 fn cpus() -> Result<(u32, u32), Error> {
     let unknown =
         |(file, e)| Error::table("cannot determine the number of CPUs", error::plain(&format!("{file}: {e}")));
@@ -589,13 +592,14 @@ fn cpus() -> Result<(u32, u32), Error> {
     Ok((aya::util::nr_cpus().map_err(unknown)? as u32, running as u32))
 }
 
-/// A number that no other process knows.
+/// Returns a number that no other process knows.
 fn salt() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
 }
 
-/// In the mode `confidentiality` every read of kernel memory yields zeroes, silently: better no trace than that one.
+/// Refuses the mode `confidentiality`, in which every read of kernel memory silently yields zeroes: better no trace than
+/// that.
 fn check_lockdown() -> Result<(), Error> {
     match std::fs::read_to_string("/sys/kernel/security/lockdown") {
         Ok(text) if text.contains("[confidentiality]") => Err(Error::Lockdown),

@@ -1,4 +1,4 @@
-//! Tasks that were there before the recording: passed to the kernel side, and named in the trace.
+//! Tasks that existed before the recording: passed to the kernel side, and named in the trace.
 
 use crate::kernel::clock::boot_ns;
 use crate::namespace::{self, Numbers};
@@ -8,10 +8,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// `cpu` of a record that was made by user space: no CPU's sequence counts it.
+/// `cpu` of a record that was made in user space: it is not counted in any CPU's sequence.
 pub const NO_CPU: u16 = u16::MAX;
 
-/// A process's name as a record, by the number that records have; `None` if there is no such process.
+/// Returns a process's name as a record, by its number in records; `None` if there is no such process.
 pub fn name_of(tgid: u32) -> Option<Event> {
     let pid = namespace::in_proc(tgid)?;
     let text = comm_of(pid)?;
@@ -21,7 +21,8 @@ pub fn name_of(tgid: u32) -> Option<Event> {
     Some(Event { header, record })
 }
 
-/// The numbers by which a task knows itself, and its marks call it, as a record; `None` if they are those of all records.
+/// Returns the numbers by which a task knows itself, and which its marks use, as a record; `None` if they are the same as
+/// in records.
 pub fn inner(task: Numbers) -> Option<Event> {
     let ((tgid, tid), (inner_tgid, inner_tid)) = (task.outside, task.inner);
     let record: Record = InnerTask { inner_tgid, inner_tid, tgid, tid }.into();
@@ -29,18 +30,18 @@ pub fn inner(task: Numbers) -> Option<Event> {
     (task.outside != task.inner).then_some(Event { header, record })
 }
 
-/// All threads of a process; empty if there is no such process.
+/// Returns all threads of a process; empty if there is no such process.
 pub fn threads(tgid: u32) -> Vec<u32> {
     numbers(Path::new(&format!("/proc/{tgid}/task")))
 }
 
-/// Processes of this name, which the kernel cuts at 15 bytes.
+/// Returns the processes with this name, which the kernel cuts at 15 bytes.
 pub fn named(comm: &str) -> Vec<u32> {
     let comm = cut_comm(comm);
     numbers(Path::new("/proc")).into_iter().filter(|pid| comm_of(*pid).as_deref() == Some(comm)).collect()
 }
 
-/// A name as the kernel keeps it: at most 15 bytes, cut at a character.
+/// Returns a name as stored by the kernel: at most 15 bytes, cut at a character boundary.
 pub fn cut_comm(comm: &str) -> &str {
     let mut end = comm.len().min(15);
     while !comm.is_char_boundary(end) {
@@ -49,7 +50,7 @@ pub fn cut_comm(comm: &str) -> &str {
     &comm[..end]
 }
 
-/// The process of `/proc` and the files it has open, as records.
+/// Returns a process in `/proc` and its open files, as records.
 pub fn describe(pid: u32) -> Vec<Event> {
     let Some(tgid) = namespace::outside(pid) else { return Vec::new() };
     let header = Header { time_ns: boot_ns(), cpu: NO_CPU, tgid, tid: tgid, ..Header::default() };
@@ -66,7 +67,7 @@ pub fn describe(pid: u32) -> Vec<Event> {
     all
 }
 
-/// A file that a process of `/proc` has open, as a record; `None` if it is none.
+/// Returns a file that a process in `/proc` has open, as a record; `None` if it is not a file.
 pub fn describe_file(pid: u32, fd: u32) -> Option<Event> {
     let tgid = namespace::outside(pid)?;
     let link = format!("/proc/{pid}/fd/{fd}");
@@ -74,7 +75,7 @@ pub fn describe_file(pid: u32, fd: u32) -> Option<Event> {
     if !meta.is_file() {
         return None;
     }
-    // stat gives the number of a btrfs file's subvolume, which the probes do not see.
+    // stat returns the number of a btrfs file's subvolume, which the probes do not see.
     let about = || {
         let mounts = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
         let text = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;
@@ -88,7 +89,8 @@ pub fn describe_file(pid: u32, fd: u32) -> Option<Event> {
     Some(Event { header, record })
 }
 
-/// The number of the btrfs that an open file is on, from the texts of its `fdinfo` and of its process's `mountinfo` (proc(5)).
+/// Returns the number of the btrfs that contains an open file, from the texts of its `fdinfo` and of its process's `mountinfo`
+/// (proc(5)).
 fn volume(fdinfo: &str, mounts: &str) -> Option<Dev> {
     let mount = fdinfo.lines().find_map(|l| l.strip_prefix("mnt_id:"))?.trim();
     let line = mounts.lines().find(|l| l.split(' ').next() == Some(mount))?;
@@ -97,13 +99,13 @@ fn volume(fdinfo: &str, mounts: &str) -> Option<Dev> {
     (after.split(' ').next() == Some("btrfs")).then_some(Dev::new(major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// What a process of `/proc` is called.
+/// Returns the name of a process in `/proc`.
 pub fn comm_of(pid: u32) -> Option<String> {
     let text = fs::read(format!("/proc/{pid}/comm")).ok()?;
     Some(String::from_utf8_lossy(&text).trim_end_matches('\n').to_string())
 }
 
-/// The process of a thread.
+/// Returns the process of a thread.
 pub fn process_of(tid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
@@ -112,12 +114,12 @@ pub fn process_of(tid: u32) -> Option<u32> {
 /// `PF_KTHREAD` of include/linux/sched.h.
 const KERNEL_THREAD: u32 = 0x0020_0000;
 
-/// Whether it is a thread of the kernel's own.
+/// Whether it is a kernel thread.
 pub fn is_of_the_kernel(tgid: u32) -> bool {
     stat(tgid, 6).is_some_and(|flags| flags & KERNEL_THREAD != 0)
 }
 
-/// The number that records have of a process's parent; 0: it has none here.
+/// Returns the number in records of a process's parent; 0: it has none here.
 fn parent_outside(pid: u32) -> u32 {
     parent_of(pid).filter(|parent| *parent != 0).and_then(namespace::outside).unwrap_or(0)
 }
@@ -126,7 +128,8 @@ fn parent_of(pid: u32) -> Option<u32> {
     stat(pid, 1)
 }
 
-/// A field of `/proc/PID/stat`, counted from the one after the name, the state; the name may hold anything but ends in the last `)`.
+/// Returns a field of `/proc/PID/stat`, counted from the one after the name, the state; the name may contain anything but ends at
+/// the last `)`.
 fn stat(pid: u32, field: usize) -> Option<u32> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     String::from_utf8_lossy(&stat).rsplit_once(") ")?.1.split(' ').nth(field)?.parse().ok()

@@ -1,23 +1,23 @@
-//! What it costs a program that a probe sits at one of its functions: two traps, at the entry and at the return.
+//! The cost to a program of a probe on one of its functions: two traps, at the entry and at the return.
 //!
-//! The kernel's statistics time the programs that the traps run, not the traps, which are most of the price: an exception,
-//! the instruction that the probe displaced, and a second exception instead of the return. So functions of this very process are
-//! probed like the others, one for each way to begin ([`Begin`]), and called in batches before and after the recording. Their programs
-//! find that this process is not recorded and return at once.
+//! The kernel's statistics time the programs that the traps run, not the traps, which are most of the cost: an exception, the
+//! instruction that the probe displaced, and a second exception instead of the return. So functions of this process are probed like
+//! the others, one for each kind of first instruction ([`Begin`]), and called in batches before and after the recording. Their
+//! programs find that this process is not recorded and return at once.
 //!
-//! *Uncertainty*: it is this process's price, with all in its caches that the traps touch, at the clock speed of those
-//! moments. The batches' quartiles are reported with the median; what the traps displace from the caches of the traced program is in
-//! none of it.
+//! *Uncertainty*: this is this process's cost, with everything that the traps touch in its caches, at the clock speed at those
+//! times. The batches' quartiles are reported with the median; cache lines of the traced program that the traps evict are not
+//! included.
 
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Instant;
 
-/// Calls of a batch, and batches at each of the two times: some milliseconds in all.
+/// Number of calls per batch, and of batches at each of the two times: some milliseconds in total.
 const CALLS: u32 = 50;
 const BATCHES: usize = 21;
 
-/// Of a price, the middle of what was measured and how far it reached, in ns.
+/// A cost: the median of what was measured and its spread, in ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Price {
     /// Median.
@@ -26,27 +26,27 @@ pub struct Price {
     pub low_ns: f64,
     /// Third quartile.
     pub high_ns: f64,
-    /// What of `ns` lies between the two moments at which the programs read their clocks, and so in what they measure.
+    /// The part of `ns` between the two times at which the programs read their clocks, and thus in what they measure.
     pub inside_ns: f64,
 }
 
-/// How a probed function begins, which decides what a trap costs: the kernel does for itself what a push does, and lets the
-/// processor do all other instructions out of line, with a second exception after it (in a virtual machine five times as expensive).
+/// How a probed function begins, which decides the cost of a trap: the kernel emulates a push itself, and lets the processor execute
+/// all other instructions out of line, followed by a second exception (in a virtual machine five times as expensive).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Begin {
-    /// With an instruction that the kernel carries out itself.
+    /// With an instruction that the kernel emulates.
     Emulated,
-    /// With another.
+    /// With another one.
     Stepped,
 }
 
 impl Begin {
-    /// That of a function whose first bytes are these (x86_64: `push_setup_xol_ops` and `branch_setup_xol_ops` in
-    /// arch/x86/kernel/uprobes.c; on arm64 all that matter are stepped).
+    /// Returns the kind of a function from its first bytes (x86_64: `push_setup_xol_ops` and `branch_setup_xol_ops` in
+    /// arch/x86/kernel/uprobes.c; on arm64 all relevant ones are stepped).
     pub fn of(code: &[u8]) -> Self {
         let emulated = cfg!(target_arch = "x86_64")
             && match code {
-                // push, with or without the prefix of the higher registers; nop; a call or jump.
+                // push, with or without the prefix for the higher registers; nop; a call or jump.
                 [0x50..=0x57 | 0x90 | 0xe8 | 0xe9 | 0xeb, ..] | [0x41, 0x50..=0x57, ..] => true,
                 // Longer nops.
                 [0x0f, 0x1f, ..] | [0x66, 0x90, ..] | [0x66, 0x0f, 0x1f, ..] => true,
@@ -56,18 +56,18 @@ impl Begin {
     }
 }
 
-/// What a probed function is to the recording.
+/// The role of a probed function in the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Probed {
     /// `sqlite3_step`.
     Step,
-    /// One of those that prepare a statement.
+    /// One of those that prepare statements.
     Prepare,
-    /// One of `--op`.
+    /// One named by `--op`.
     Function,
 }
 
-// The functions to be called: by their first instructions, which no compiler promises.
+// The functions to be called, in assembly, since no compiler guarantees their first instructions.
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
     ".pushsection .text.fathom_trap, \"ax\", @progbits",
@@ -120,17 +120,17 @@ fn function(begin: Begin) -> Called {
     }
 }
 
-/// Where in this program's file the function of that begin is; `None` if that is unknown.
+/// Returns the file offset of the function with that beginning in this program; `None` if it is unknown.
 pub fn place(begin: Begin) -> Option<u64> {
     offset_of(&std::fs::read_to_string("/proc/self/maps").ok()?, function(begin) as *const () as u64)
 }
 
-/// This program's file, as it can be opened even if it was replaced.
+/// Returns this program's file, by a path that works even if it was replaced.
 pub fn program() -> &'static Path {
     Path::new("/proc/self/exe")
 }
 
-/// The offset in the mapped file of an address.
+/// Returns the offset of an address in the mapped file.
 fn offset_of(maps: &str, address: u64) -> Option<u64> {
     maps.lines().find_map(|line| {
         let mut words = line.split_whitespace();
@@ -141,24 +141,24 @@ fn offset_of(maps: &str, address: u64) -> Option<u64> {
     })
 }
 
-/// How long the two traps of a call took, batch by batch, in ns.
+/// Measures how long the two traps of a call take, batch by batch, in ns.
 pub fn measure(begin: Begin, into: &mut Vec<f64>) {
     let time = |function: Called| {
         let function = black_box(function);
         let start = Instant::now();
         for n in 0..CALLS {
-            // SAFETY: it takes a number, returns one and leaves all else as it was.
+            // SAFETY: it takes a number, returns one and leaves everything else unchanged.
             black_box(unsafe { function(n) });
         }
         start.elapsed().as_nanos() as f64 / f64::from(CALLS)
     };
-    // The first brings the code and the kernel's tables into the caches.
+    // The first calls bring the code and the kernel's tables into the caches.
     time(function(begin));
     time(fathom_trap_free);
     into.extend((0..BATCHES).map(|_| (time(function(begin)) - time(fathom_trap_free)).max(0.0)));
 }
 
-/// The price by these batches; `None` if there are none.
+/// Returns the cost from these batches; `None` if there are none.
 pub fn price(batches: &mut [f64]) -> Option<Price> {
     batches.sort_by(f64::total_cmp);
     let at = |part: f64| batches.get((part * (batches.len().checked_sub(1)?) as f64).round() as usize).copied();

@@ -1,25 +1,25 @@
-//! Makes of what the kernel side leaves in the rings (`bpf/ring.h`, `bpf/packed.h`) the records that everyone else knows.
+//! Converts what the kernel side leaves in the rings (`bpf/ring.h`, `bpf/packed.h`) to the records used everywhere else.
 //!
-//! Most of what a record costs its program is the memory it is written to, which no cache holds any more; so it is as short as
-//! possible, and the work of unpacking is done here, off the program's path.
+//! Most of a record's cost to its program is the memory to which it is written, which is no longer in any cache; so it is as
+//! short as possible, and unpacking is done here, off the program's path.
 //!
-//! Everything is words of 8 bytes, in the order of the bytes that both sides share (x86-64 and arm64).
+//! Everything is 8-byte words, in the byte order that both sides share (x86-64 and arm64).
 
 use model::Record;
 use model::event::{BioQueue, FlushIssue, OffCpu, RqBios, RqDone, RqIssue, Syscall, Wait};
 use model::record::RecordInfo;
 
-/// Bits of a record's first word that say how many words it has.
+/// Bits of a record's first word that hold its number of words.
 const LENGTH_BITS: u32 = 10;
-/// Words before a body.
+/// Number of words before a body.
 const HEAD: usize = 2;
-/// Words of a full record's header.
+/// Number of words of a full record's header.
 const HEADER: usize = 3;
 /// Bits of the context, below the time.
 const CONTEXT_BITS: u32 = 9;
-/// The bits of the first word that no other record's has.
+/// The bits of the first word that distinguish it from other records.
 pub const CHECK: u64 = 0xffff << 48;
-/// Bytes of a chunk, as in `ring.h`: the check is the number of the record's.
+/// Size of a chunk in bytes, as in `ring.h`: the check is the number of the record's chunk.
 pub const CHUNK: u64 = 1 << 20;
 
 /// Kinds of `packed.h`.
@@ -35,13 +35,13 @@ const RQ_HEAD: usize = 4;
 const RQ_LISTED: usize = 4;
 const RQ_REST: usize = 8;
 
-/// Words of a sleep before what it was for.
+/// Words of a sleep before its reason.
 const OFF_CPU_WORDS: usize = 3;
 
-/// Kinds that a word has room for.
+/// Number of kinds that fit in a word.
 const KINDS: usize = 64;
 
-/// How the bodies of `events.h` are laid out, by kind: words of the fixed part (0: no such kind), and whether a text follows.
+/// The layouts of the bodies in `events.h`, by kind: words of the fixed part (0: no such kind), and whether a text follows.
 static PLAIN: [(usize, bool); KINDS] = plain();
 
 const fn plain() -> [(usize, bool); KINDS] {
@@ -64,31 +64,32 @@ const fn words_of(kind: &RecordInfo) -> usize {
     bytes / 8
 }
 
-/// A record as it lies in a ring.
+/// A record as it is in a ring.
 #[derive(Debug, Clone, Copy)]
 pub struct Raw<'a>(&'a [u64]);
 
 impl<'a> Raw<'a> {
-    /// How many words the record has that begins with this one at a place; `None` if none begins there, or it is incomplete.
+    /// Returns the number of words of the record that begins with this word at a place; `None` if none begins there, or it
+    /// is incomplete.
     pub fn length(word: u64, place: u64, salt: u64) -> Option<usize> {
         let check = (place / CHUNK) << 48 ^ salt;
         let length = (word & ((1 << LENGTH_BITS) - 1)) as usize;
         ((word ^ check) & CHECK == 0 && length >= HEAD).then_some(length)
     }
 
-    /// Those words.
+    /// Creates it from those words.
     pub fn new(words: &'a [u64]) -> Self {
         debug_assert!(words.len() >= HEAD);
         Self(words)
     }
 
-    /// All of them.
+    /// Returns all words.
     #[cfg(test)]
     pub fn all(&self) -> &'a [u64] {
         self.0
     }
 
-    /// How many.
+    /// Returns the number of words.
     pub fn words(&self) -> usize {
         self.0.len()
     }
@@ -97,12 +98,12 @@ impl<'a> Raw<'a> {
         self.0[0] >> from & ((1 << count) - 1)
     }
 
-    /// The low bits of its time, all but the upper [`CONTEXT_BITS`].
+    /// Returns the low bits of its time, all except the upper [`CONTEXT_BITS`].
     fn low_time(&self) -> u64 {
         self.0[1] >> CONTEXT_BITS
     }
 
-    /// When it was made, by a clock that read `began_ns` less than a year before.
+    /// Returns when it was made, on a clock that read `began_ns` less than a year before.
     pub fn time_ns(&self, began_ns: u64) -> u64 {
         let mask = u64::MAX >> CONTEXT_BITS;
         began_ns.wrapping_add(self.low_time().wrapping_sub(began_ns) & mask)
@@ -116,7 +117,7 @@ impl<'a> Raw<'a> {
         self.bits(10, 6) as usize
     }
 
-    /// Its body, and its last word, if it has one.
+    /// Returns its body, and its last word, if it has one.
     fn parts(&self) -> (&'a [u64], Option<u64>) {
         match self.0[HEAD..].split_last() {
             Some((last, body)) if self.bits(20, 1) == 1 => (body, Some(*last)),
@@ -124,12 +125,12 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// Its CPU, where the ring alone does not say it.
+    /// Returns its CPU, if the ring alone does not determine it.
     pub fn cpu(&self) -> Option<u32> {
         self.parts().1.map(|last| (last >> 32) as u32 & 0xffff)
     }
 
-    /// Puts the header of a full record in place of what `out` holds.
+    /// Writes the header of a full record, replacing the contents of `out`.
     fn header(&self, kind: u64, time_ns: u64, cpu: u32, seq: u32, out: &mut Vec<u64>) {
         let (flags, tid) = (self.bits(16, 4), self.bits(26, 22));
         let tgid = self.parts().1.map_or(tid, |last| u64::from(last as u32));
@@ -137,7 +138,7 @@ impl<'a> Raw<'a> {
         out.extend([time_ns, u64::from(seq) | u64::from(cpu) << 32 | kind << 48 | flags << 56, tgid | tid << 32]);
     }
 
-    /// Whether it holds more than its full record has room for: a request's further bios, or what a sleep was for.
+    /// Whether it contains more than its full record has room for: a request's further bios, or the reason of a sleep.
     pub fn has_rest(&self) -> bool {
         match self.kind() {
             RQ_ISSUE => self.parts().0.len() > RQ_HEAD + RQ_LISTED,
@@ -146,7 +147,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// The record of these, as [`Raw::unpack`] makes it.
+    /// Writes the record of these, like [`Raw::unpack`].
     pub fn unpack_rest(&self, time_ns: u64, cpu: u32, seq: u32, out: &mut Vec<u64>) {
         let (body, _) = self.parts();
         if self.kind() == OFF_CPU {
@@ -161,7 +162,7 @@ impl<'a> Raw<'a> {
         out.extend(words[RQ_HEAD + RQ_LISTED..].iter().map(|word| address(*word).0));
     }
 
-    /// The full record, in place of what `out` holds; `false` if its kind is unknown.
+    /// Writes the full record, replacing the contents of `out`; `false` if its kind is unknown.
     pub fn unpack(&self, time_ns: u64, cpu: u32, seq: u32, out: &mut Vec<u64>) -> bool {
         let (body, kind) = (self.parts().0, self.kind());
         match kind {
@@ -202,7 +203,7 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// A body as it is, with the words of zeroes that were left out. Behind a text stands what an earlier lap left.
+/// Appends a body unchanged, restoring omitted words of zeroes. After a text there may be leftovers of an earlier lap.
 fn plain_body(body: &[u64], fixed: usize, text: bool, out: &mut Vec<u64>) {
     let there = body.len().min(fixed);
     out.extend(&body[..there]);
@@ -210,7 +211,7 @@ fn plain_body(body: &[u64], fixed: usize, text: bool, out: &mut Vec<u64>) {
     if !text {
         return;
     }
-    // A text's length is the fixed part's last field.
+    // A text's length is the last field of the fixed part.
     let bytes = (out[HEADER + fixed - 1] >> 48) as usize;
     let words = &body[there..];
     let words = &words[..words.len().min(bytes.div_ceil(8))];
@@ -222,7 +223,7 @@ fn plain_body(body: &[u64], fixed: usize, text: bool, out: &mut Vec<u64>) {
     }
 }
 
-/// A body with the words of zeroes that were left out.
+/// Returns a body with the omitted words of zeroes.
 fn fill<const N: usize>(body: &[u64]) -> [u64; N] {
     let mut all = [0; N];
     let there = body.len().min(N);
@@ -230,12 +231,12 @@ fn fill<const N: usize>(body: &[u64]) -> [u64; N] {
     all
 }
 
-/// The two halves of a word.
+/// Returns the two halves of a word.
 fn halves(word: u64) -> (u64, u64) {
     (word & 0xffff_ffff, word >> 32)
 }
 
-/// A word without its last byte, and that.
+/// Returns a word without its last byte, and that byte.
 fn address(word: u64) -> (u64, u64) {
     let low = word << 8 >> 8;
     (if low == 0 { 0 } else { low | 0xff << 56 }, word >> 56)
@@ -322,7 +323,7 @@ mod tests {
     use model::event::{self, CommitBegin, File, Header, RqBios};
     use proptest::prelude::*;
 
-    /// A ring's record of these words, as the kernel side writes its first.
+    /// Returns a ring's record with these words and a first word as written by the kernel side.
     fn raw(kind: u64, ctx: u64, body: &[u64]) -> Vec<u64> {
         let words = (HEAD + body.len()) as u64;
         [&[kind << 10 | words | 7 << 26, 1_000_000 << 9 | ctx], body].concat()
@@ -345,13 +346,13 @@ mod tests {
         raw.has_rest().then(|| Event::decode(&bytes).expect("a record of model::event"))
     }
 
-    /// An address or sector with what stands in its last byte.
+    /// Returns an address or sector with a value in its last byte.
     fn with_byte(value: u64, byte: u64) -> u64 {
         value << 8 >> 8 | byte << 56
     }
 
     const BIO: u64 = 0xffff_8881_0020_4000;
-    /// Of a kernel with five levels of page tables, bit 55 is not as the ones above it.
+    /// On a kernel with five levels of page tables, bit 55 differs from the ones above it.
     const RQ: u64 = 0xff11_0001_0020_4000;
 
     #[test]
@@ -383,7 +384,7 @@ mod tests {
             fs_writes: 2,
         };
         assert_eq!(whole(&raw(41, 0x10b, &body)).record, call.into());
-        // An fsync of no file that fails: no position, no bytes.
+        // A failing fsync without a file: no position, no bytes.
         let failed = u64::from((-5i32).cast_unsigned());
         let body = [100, 0, 0xffff << 32 | 10 << 48, failed | u64::from(5u32) << 32];
         let call = Syscall { start_ns: 999_900, pos: -1, result: -5, call: 10, fd: -1, ..Syscall::default() };

@@ -1,7 +1,7 @@
 //! Probes on functions of programs: SQLite's, and those named by --op.
 //!
 //! They are attached to a file, hence to every process that maps it; the kernel side drops those that are not recorded.
-//! What it must know of a file travels in the probe's cookie, so that no table is looked up.
+//! What it must know about a file is in the probe's cookie, so that no table is looked up.
 
 use crate::multi::{self, Multi, ProbePoint};
 use crate::probes::row;
@@ -20,26 +20,26 @@ use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::fs::{FileExt as _, MetadataExt};
 use std::path::Path;
 
-/// Bit of the cookie: the call gives its SQL as UTF-16. As in `sqlite.bpf.c`.
+/// Bit of the cookie: the call passes its SQL as UTF-16. As in `sqlite.bpf.c`.
 const UTF16: u64 = 1 << 56;
 
-/// Files whose SQLite is probed already, by device and inode: one library has many names.
+/// Files whose SQLite is already probed, by device and inode: one library has many names.
 #[derive(Debug)]
 pub struct Uprobes {
-    /// Links that take many functions. Perf events, one each, take what the kernel refuses them, and functions that only their
-    /// loader finds.
+    /// Links that take many functions. Perf events, one each, are used for what the kernel refuses them, and for functions
+    /// that only their loader finds.
     multi: Option<Multi>,
     files: HashSet<(u64, u64)>,
     links: Vec<Attached>,
     begins: BTreeSet<(Probed, Begin)>,
-    /// Whether resets are watched everywhere.
+    /// Whether resets are probed everywhere.
     resets: bool,
-    /// Those that are not watched yet.
+    /// Those that are not probed yet.
     waiting: Vec<Reset>,
 }
 
-/// A `sqlite3_reset` whose probe is put in once it matters. The file is kept open: its process may be gone by then, and with
-/// it the path that it was found by.
+/// A `sqlite3_reset` whose probe is attached once it matters. The file is kept open: its process may have ended by then, and
+/// with it the path by which it was found.
 #[derive(Debug)]
 struct Reset {
     file: File,
@@ -47,11 +47,11 @@ struct Reset {
     place: ProbePoint,
 }
 
-/// As the coverage calls the two ways.
+/// The names of the two ways in the coverage.
 const LINK: &str = "uprobe_multi";
 const PERF: &str = "uprobe";
 
-/// A probe in force, as long as it lives.
+/// An attached probe, as long as it lives.
 #[derive(Debug)]
 #[expect(dead_code, reason = "to be dropped is all they are for")]
 enum Attached {
@@ -59,11 +59,11 @@ enum Attached {
     Perf(UProbeLink),
 }
 
-/// Its row in the coverage.
+/// The text for its row in the coverage.
 const WAITING: &str = "attached once abandoned statements end late by 1 ms in total";
 
 impl Uprobes {
-    /// Attaches nothing yet. Without `multi`, by perf events.
+    /// Attaches nothing yet. Without `multi`, perf events are used.
     pub fn new(multi: Option<Multi>) -> Self {
         Self {
             multi,
@@ -75,8 +75,8 @@ impl Uprobes {
         }
     }
 
-    /// Probes the SQLite in a file. `None` if that file is probed already. `inside`: its place in the plan, if some processes record
-    /// it without that.
+    /// Probes the SQLite in a file. `None` if that file is already probed. `inside`: its place in the plan, if some processes record
+    /// it without uprobes.
     pub fn attach_sqlite(
         &mut self,
         ebpf: &mut Ebpf,
@@ -84,7 +84,7 @@ impl Uprobes {
         symbols: &SqliteSymbols,
         inside: Option<usize>,
     ) -> Option<Vec<Coverage>> {
-        // A file that cannot be read will not be attached to either; the rows say why.
+        // A file that cannot be read will not be attached to either; the rows contain the reason.
         let identity = fs::metadata(path).map(|m| (m.dev(), m.ino()));
         if identity.is_ok_and(|i| !self.files.insert(i)) {
             return None;
@@ -98,7 +98,7 @@ impl Uprobes {
             let all = [("sqlite3_finalize", ProbePoint { offset, cookie: text })];
             rows.extend(self.put(ebpf, path, &["sqlite_finalize"], &all));
         }
-        // A trap in each execution, of use only to statements that are given up between their rows.
+        // A trap in each execution, useful only for statements that are abandoned between their rows.
         let waits = File::open(path).ok().filter(|_| !self.resets && symbols.running.is_some());
         let reset = symbols.reset.map(|offset| ProbePoint { offset, cookie: text });
         let waiting = match (reset, waits) {
@@ -118,7 +118,7 @@ impl Uprobes {
         let prepares: Vec<_> = symbols.prepares.iter().map(|p| (p.name, place(p))).collect();
         rows.extend(self.put(ebpf, path, &["sqlite_prepare_return", "sqlite_prepare"], &prepares));
         if let Some(reset) = waiting {
-            // Of no use if the steps are not seen.
+            // Useless if the steps are not seen.
             let steps = rows.iter().any(|r| r.attached && r.probe == name("sqlite3_step"));
             let how = if steps { Ok(WAITING.into()) } else { Err("sqlite3_step is not watched".into()) };
             rows.push(row(Layer::Database, &reset.probe, how));
@@ -133,7 +133,7 @@ impl Uprobes {
         Some(rows)
     }
 
-    /// Puts programs, in their order, at functions of a file; a row for each function.
+    /// Attaches programs, in their order, to functions of a file; returns a row for each function.
     fn put(
         &mut self,
         ebpf: &mut Ebpf,
@@ -153,7 +153,8 @@ impl Uprobes {
         functions.iter().map(alone).collect()
     }
 
-    /// Puts programs, in their order, at a place of a file, all of them in one way or none. Returns how, for the coverage.
+    /// Attaches programs, in their order, to a place of a file, all of them in one way or none. Returns how, for the
+    /// coverage.
     pub fn attach(
         &mut self,
         ebpf: &mut Ebpf,
@@ -178,14 +179,14 @@ impl Uprobes {
         }
     }
 
-    /// Puts programs at places of a file by links, all or none; `None` where there are no links.
+    /// Attaches programs to places of a file by links, all or none; `None` if links are not supported.
     fn by_link(&mut self, path: &Path, programs: &[&str], places: &[ProbePoint]) -> Option<Result<(), NotAttached>> {
         let multi = self.multi.as_mut()?;
         let links: Result<Vec<_>, _> = programs.iter().map(|program| multi.attach(program, path, places)).collect();
         Some(links.map(|links| self.links.extend(links.into_iter().map(Attached::Multi))))
     }
 
-    /// Puts programs at one place of a file by perf events, all or none.
+    /// Attaches programs to one place of a file by perf events, all or none.
     fn by_perf<'p>(
         &mut self,
         ebpf: &mut Ebpf,
@@ -200,7 +201,7 @@ impl Uprobes {
         Ok(())
     }
 
-    /// Watches all resets from now on; returns what became of those that were not watched.
+    /// Probes all resets from now on; returns the outcome for those that were not probed.
     pub fn watch_resets(&mut self, ebpf: &mut Ebpf) -> Vec<Coverage> {
         self.resets = true;
         let mut rows = Vec::new();
@@ -212,12 +213,12 @@ impl Uprobes {
         rows
     }
 
-    /// Whether resets are watched everywhere.
+    /// Whether resets are probed everywhere.
     pub fn watches_resets(&self) -> bool {
         self.resets
     }
 
-    /// Makes the executions of functions operations, each of the number that is its place in the list.
+    /// Makes the executions of functions operations, each with its index in the list as its number.
     pub fn attach_functions(&mut self, ebpf: &mut Ebpf, functions: &[Function]) -> Vec<Coverage> {
         let programs = ["function_return", "function_enter"];
         let mut rows = Vec::new();
@@ -232,7 +233,7 @@ impl Uprobes {
                     &programs,
                     ProbePoint { offset, cookie: cookie | library_cookie(function.inside) },
                 ),
-                // The other loader knows further places to look for symbols.
+                // The other loader searches further places for symbols.
                 None => {
                     let point = || UProbeAttachLocation::Symbol(&function.name);
                     self.by_perf(ebpf, path, &programs, point, cookie).map(|()| PERF.into())
@@ -244,7 +245,7 @@ impl Uprobes {
         rows
     }
 
-    /// How the functions begin that are probed.
+    /// Returns how the probed functions begin.
     pub fn begins(&self) -> &BTreeSet<(Probed, Begin)> {
         &self.begins
     }
@@ -257,21 +258,22 @@ impl Uprobes {
         }
     }
 
-    /// Puts the programs of functions at the one of this process that is called to see what traps cost. Whether they are there.
+    /// Attaches the programs for functions to the function of this process that is called to measure the cost of traps. Returns
+    /// whether that succeeded.
     pub fn attach_trap(&mut self, ebpf: &mut Ebpf, begin: Begin) -> bool {
         let Some(offset) = trap::place(begin) else { return false };
-        // No number of the list.
+        // Not a number of the list.
         let place = ProbePoint { offset, cookie: u64::MAX };
         self.attach(ebpf, trap::program(), &["function_return", "function_enter"], place).is_ok()
     }
 
-    /// The programs that are in force otherwise than through `ebpf`, by name.
+    /// Returns the programs that are attached other than through `ebpf`, by name.
     pub fn programs(&self) -> Vec<(String, RawFd)> {
         self.multi.iter().flat_map(Multi::programs).collect()
     }
 
-    /// Takes all probes off. The kernel waits for each link until no CPU can be inside it. Each has a thread, so that they
-    /// wait together; perf events wait one after the other all the same (77 ms each with Linux 6.18).
+    /// Detaches all probes. For each link the kernel waits until no CPU can be inside it. Each has a thread, so that they
+    /// wait concurrently; perf events wait one after the other all the same (77 ms each with Linux 6.18).
     pub fn detach(&mut self) {
         std::thread::scope(|scope| {
             for link in self.links.drain(..) {
@@ -281,12 +283,12 @@ impl Uprobes {
     }
 }
 
-/// A way, and where.
+/// Describes a way and a place.
 fn at(way: &str, place: ProbePoint) -> String {
     format!("{way} at {:#x}", place.offset)
 }
 
-/// The program whose price is that of a row of [`Uprobes`]: the one at the function's begin.
+/// Returns the program that determines the cost in a row of [`Uprobes`]: the one at the function's begin.
 pub fn program_of(probe: &str) -> Option<&'static str> {
     Some(match probe.rsplit_once(':')?.1 {
         "sqlite3_step" => "sqlite_step",
@@ -297,23 +299,23 @@ pub fn program_of(probe: &str) -> Option<&'static str> {
     })
 }
 
-/// Bits 0 to 15: where a statement keeps its text, plus one; 0: unknown.
+/// Bits 0 to 15: the offset of the text in a statement, plus one; 0: unknown.
 fn offset_cookie(offset: Option<u32>) -> u64 {
     offset.map_or(0, |n| u64::from(n) + 1)
 }
 
-/// From bit 57 on the library's place in the plan of what is probed inside, plus one.
+/// From bit 57 on: the library's place in the plan of what is probed inside, plus one.
 fn library_cookie(place: Option<usize>) -> u64 {
     place.map_or(0, |n| (n as u64 + 1) << 57)
 }
 
-/// Then where it says whether it runs, likewise, and a byte for what stands there if it does.
+/// Then likewise the offset of the running state, and a byte for its value in a running statement.
 fn step_cookie(symbols: &SqliteSymbols) -> u64 {
     let running = symbols.running.map_or(0, |r| offset_cookie(Some(r.offset.into())) << 16 | u64::from(r.value) << 32);
     offset_cookie(symbols.sql_offset) | running
 }
 
-/// From bit 32 on a byte each for the number of the argument that is ppStmt, the SQL and its length.
+/// From bit 32 on: one byte each for the indices of the arguments ppStmt, the SQL and its length.
 fn prepare_cookie(prepare: &Prepare, text_offset: Option<u32>) -> u64 {
     let argument = |n: u32, shift: u32| u64::from(n & 0xff) << shift;
     offset_cookie(text_offset)
@@ -361,8 +363,8 @@ mod tests {
         assert_eq!(prepare_cookie(&prepare, Some(0xf8)), 0x0102_0104_0000_00f9);
     }
 
-    /// The rows of this very program, which has SQLite in it, by each way that this kernel has; last with a kernel that
-    /// refuses one of the programs for links. One of its functions has an offset behind the file's end.
+    /// Returns the rows for this program, which contains SQLite, for each way that this kernel supports; last with a kernel
+    /// that refuses one of the programs for links. One of its functions has an offset beyond the file's end.
     fn rows_of_a_program() -> Vec<(&'static str, Vec<Coverage>)> {
         let path = std::env::current_exe().unwrap();
         let mut symbols = sqlite::find(&path).unwrap();
@@ -391,7 +393,7 @@ mod tests {
         rows.collect()
     }
 
-    /// By links, but for one program.
+    /// By links, except for one program.
     const REFUSED: &str = "uprobe_multi and uprobe";
 
     #[test]

@@ -1,5 +1,6 @@
-//! The object for aarch64 and its trampolines, on any machine: what they mean, for all functions of Debian's arm64 libraries, which are
-//! unpacked and not installed; what they do, under an emulator of programs (qemu-aarch64-static); and a whole program that is probed inside.
+//! The object for aarch64 and its trampolines, on any machine: their meaning, for all functions of Debian's arm64 libraries, which are
+//! unpacked and not installed; their behaviour, under a user-mode emulator (qemu-aarch64-static); and a whole program that is probed
+//! inside.
 
 use capture::inside::arenas::Arenas;
 use inside::hook::aarch64::recipe;
@@ -43,7 +44,7 @@ fn skip(test: &str, why: &str) {
     println!("SKIP {test}: {why}");
 }
 
-/// A function's address and code.
+/// The name, address and code of a function.
 struct Code {
     name: String,
     address: u64,
@@ -67,13 +68,13 @@ fn word(code: &[u8], n: usize) -> u32 {
     u32::from_le_bytes(code[n * 4..n * 4 + 4].try_into().unwrap())
 }
 
-/// Words of a piece of `moved.c`: where the branches of its two instructions are made to lead, and where constants stand.
+/// Offsets in words in a piece of `moved.c`: the targets for branches of its two instructions, and the place of constants.
 const BRANCHED: i64 = 4;
 const CALLED: i64 = 6;
 const CONSTANT: i64 = 12;
 
-/// An instruction that leads to, or names, places within a piece; `None`: it cannot run in one (it would leave it, or read memory that is
-/// not there).
+/// Rewrites an instruction's targets to places within a piece; `None`: it cannot run in one (it would leave it, or read memory that does
+/// not exist).
 fn within(word: u32, at: i64) -> Option<u32> {
     let place = |mask: u32, shift: u32, to: i64| word & !(mask << shift) | (((to - at) as u32) & mask) << shift;
     let fields = |which: &[u32]| which.iter().any(|shift| matches!(word >> shift & 31, 16..=18 | 26..=28));
@@ -84,20 +85,20 @@ fn within(word: u32, at: i64) -> Option<u32> {
         _ if fields(&[0]) => None,
         _ if word & 0x7e00_0000 == 0x3400_0000 => Some(place(0x7ffff, 5, BRANCHED)),
         _ if word & 0x7e00_0000 == 0x3600_0000 => Some(place(0x3fff, 5, BRANCHED)),
-        // adr and adrp: a few bytes, or pages, on.
+        // adr and adrp: a few bytes, or pages, further.
         _ if word & 0x1f00_0000 == 0x1000_0000 => Some(word & !(0x7ffff << 5) | 3 << 5),
         // Constants in the code.
         _ if word & 0x3b00_0000 == 0x1800_0000 => Some(place(0x7ffff, 5, CONSTANT)),
         // svc; indirect branches.
         _ if word & 0xff00_0000 == 0xd400_0000 || word & 0xfe00_0000 == 0xd600_0000 => None,
         _ if fields(&[5, 10, 16]) => None,
-        // Loads and stores by two registers, and atomic operations.
+        // Loads and stores with two registers, and atomic operations.
         _ if word & 0x3b20_0000 == 0x3820_0000 => None,
         _ => Some(word),
     }
 }
 
-/// `struct piece` of `moved.c`. `None`: it cannot be hooked, for this role.
+/// Builds a `struct piece` of `moved.c`. `None`: it cannot be hooked, for this role.
 fn piece(first: u32, second: u32, offset: u64, flags: u64) -> Option<Vec<u8>> {
     let mark = |n: u32| 0xd280_0000 | n << 5;
     // movz x27, #1; ret x28; at BRANCHED movz x27, #2; ret x28; at CALLED movz x26, #3; ret
@@ -106,12 +107,12 @@ fn piece(first: u32, second: u32, offset: u64, flags: u64) -> Option<Vec<u8>> {
     let recipe = recipe(&code, offset, &[], false).ok()?;
     let function = Function { address: offset, role: Role::Syscall, recipe };
     let library = Library { functions: vec![function], ..Library::default() };
-    // As the plan has it, behind its header and the library's.
+    // As in the plan, after its header and the library's.
     let plan = Plan { libraries: vec![library], ..Plan::default() }.bytes();
     Some([&code[..], &flags.to_le_bytes(), &plan[40 + 32..40 + 32 + 136]].concat())
 }
 
-/// Instructions whose meaning hangs on where they are, in forms that compilers seldom put second.
+/// Instructions whose meaning depends on their address, in forms that compilers rarely put second.
 const SYNTHETIC: [u32; 22] = [
     0x1000_0003,
     0x7000_0003,
@@ -165,7 +166,7 @@ fn moved_instructions_compute_same_under_qemu() {
         let code = functions(&path).into_iter().filter(|f| f.code.len() >= 8);
         pairs.extend(code.map(|f| (word(&f.code, 0), word(&f.code, 1))));
     }
-    // An access by what the first instruction has made: that is no address of the test's.
+    // An access through the first instruction's result, which is no valid address in the test.
     let accesses = |f: u32, s: u32| s >> 25 & 0b101 == 0b100 && f & 31 == s >> 5 & 31;
     let normal = pairs.iter().filter_map(|(f, s)| Some((within(*f, 0)?, within(*s, 1)?)));
     let normal = normal.filter(|(f, s)| !accesses(*f, *s));
@@ -173,7 +174,7 @@ fn moved_instructions_compute_same_under_qemu() {
     let mut input = Vec::new();
     let mut cases = Vec::new();
     for (n, (first, second)) in normal.iter().enumerate() {
-        // Carry and zero, or negative and overflow; at different places of a page.
+        // Carry and zero, or negative and overflow; at different offsets in a page.
         let flags = if n % 2 == 0 { 0x6000_0000 } else { 0x9000_0000 };
         if let Some(piece) = piece(*first, *second, 0x100 + 4 * (n as u64 % 900), flags) {
             input.extend(piece);
@@ -202,7 +203,7 @@ fn moved_instructions_compute_same_under_qemu() {
     let (text, trace) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     let which = |line: &str| cases.get(line.split(' ').next()?.parse::<usize>().ok()?).cloned();
     let wrong: Vec<_> = text.lines().map(|line| format!("{line}: {:?}", which(line))).take(20).collect();
-    // Where it was killed, the last one that it began.
+    // If it was killed, the last case that it began.
     let last = trace.lines().rev().find_map(which);
     assert!(out.status.success(), "{} {last:?} {wrong:#?}", out.status);
     assert!(text.ends_with(&format!("{} ran, 0 wrong\n", cases.len())) && cases.len() > 500, "{text}");
@@ -292,8 +293,8 @@ fn program_is_probed_inside_under_qemu() {
         let ends: Vec<_> =
             records.iter().filter_map(|r| if let Record::OpEnd(e) = r { Some(e) } else { None }).collect();
         let count = |result: i32, rows: u64| ends.iter().filter(|e| e.result == result && e.rows == rows).count();
-        // SQLITE_DONE of all but the last, which violates the key (SQLITE_CONSTRAINT). Within CREATE TABLE SQLite itself updates its
-        // schema and reads it.
+        // SQLITE_DONE for all except the last, which violates the key (SQLITE_CONSTRAINT). Within CREATE TABLE SQLite itself updates
+        // its schema and reads it.
         assert_eq!((count(101, 0), count(101, 1), count(101, 100), count(19, 0), ends.len()), (102, 1, 3, 1, 107));
         assert!(ends.iter().all(|e| e.steps == e.rows + 1 && e.inside_ns > 0));
         let begins = records.iter().filter(|r| matches!(r, Record::OpBegin(_))).count();
@@ -301,7 +302,7 @@ fn program_is_probed_inside_under_qemu() {
     }
 }
 
-/// Instructions as llvm-objdump names them, by their addresses.
+/// Returns instructions as disassembled by llvm-objdump, by address.
 fn disassembled(args: &[&str], file: &Path) -> Result<BTreeMap<u64, String>, String> {
     let out = Command::new("llvm-objdump").arg("--no-show-raw-insn").args(args).arg(file).output();
     let out = out.map_err(|e| format!("llvm-objdump: {e}"))?;
@@ -309,14 +310,14 @@ fn disassembled(args: &[&str], file: &Path) -> Result<BTreeMap<u64, String>, Str
     let line = |line: &str| {
         let (address, text) = line.trim_start().split_once(':')?;
         let address = u64::from_str_radix(address, 16).ok()?;
-        // What follows names the target's symbol, or the number in another base.
+        // The rest is the target's symbol, or the number in another base.
         let text = text.split("//").next()?.split('<').next()?;
         Some((address, text.split_whitespace().collect::<Vec<_>>().join(" ")))
     };
     Ok(String::from_utf8_lossy(&out.stdout).lines().filter_map(line).collect())
 }
 
-/// An instruction's text up to what it names by an address, and that.
+/// Splits an instruction's text into the part before an address that it names, and that address.
 fn names(text: &str, here: u64) -> Option<(&str, u64)> {
     let (before, last) = text.rsplit_once(' ')?;
     if let Some(hex) = last.strip_prefix("0x") {
@@ -326,7 +327,7 @@ fn names(text: &str, here: u64) -> Option<(&str, u64)> {
     Some((before, here.wrapping_add_signed(relative.parse().ok()?)))
 }
 
-/// A trampoline as it stands somewhere, while it is compared with what it stands for.
+/// A trampoline at some address, while it is compared with the original code.
 struct Walk<'a> {
     name: &'a str,
     texts: &'a BTreeMap<u64, String>,
@@ -341,13 +342,13 @@ impl Walk<'_> {
         self.texts.get(&(self.at - 4)).map_or("", |text| text)
     }
 
-    /// Comes to exactly this instruction.
+    /// Expects exactly this instruction.
     fn is(&mut self, expected: &str) {
         let (name, at) = (self.name.to_owned(), self.at);
         assert_eq!(self.next(), expected, "{name} at {at:x}");
     }
 
-    /// Comes to one that loads this address from behind the code.
+    /// Expects an instruction that loads this address from after the code.
     fn loads(&mut self, register: &str, address: u64) {
         let (at, begin) = (self.at, self.begin);
         let text = self.next().to_owned();
@@ -358,7 +359,7 @@ impl Walk<'_> {
         assert_eq!(word, address, "{}: {text}", self.name);
     }
 
-    /// Comes to what does the same as an instruction that stands elsewhere. Whether it goes on behind it.
+    /// Expects code equivalent to an instruction at another address. Returns whether execution continues after it.
     fn means(&mut self, text: &str, here: u64, entry: u64) -> bool {
         let mnemonic = text.split(' ').next().unwrap_or_default();
         let register = text.split([' ', ',']).nth(1).unwrap_or_default();
@@ -407,7 +408,7 @@ impl Walk<'_> {
 #[test]
 fn trampolines_of_arm64_functions_mean_same() {
     const NAME: &str = "trampolines_of_arm64_functions_mean_same";
-    // Where the trampolines stand: in reach of a jump.
+    // The address of the trampolines: within reach of a jump.
     const AWAY: u64 = 64 << 20;
     let folder = tempfile::tempdir().unwrap();
     for (package, _) in LIBRARIES {
@@ -421,7 +422,7 @@ fn trampolines_of_arm64_functions_mean_same() {
             let Ok(recipe) = recipe(&f.code, f.address, &[0, 1, 2], true) else { continue };
             let begin = AWAY + bytes.len() as u64;
             let mut code = recipe.code.clone();
-            // As `build` of object/aarch64_code.h does it.
+            // As in `build` of object/aarch64_code.h.
             for fixup in &recipe.fixups {
                 let (at, target) = (usize::from(fixup.at), f.address.wrapping_add_signed(fixup.target.into()));
                 if fixup.absolute {
@@ -448,7 +449,7 @@ fn trampolines_of_arm64_functions_mean_same() {
             if goes_on && walk.at != end {
                 walk.is(&format!("b 0x{end:x}"));
             }
-            // What the stub undoes, as the disassembler sees it.
+            // What the stub undoes, according to the disassembler.
             let lowered = text(0).strip_prefix("sub sp, sp, #").and_then(|n| n.split(' ').next()?.parse::<i64>().ok());
             let stored = text(0).split("[sp, #-").nth(1).and_then(|n| n.strip_suffix("]!")?.parse().ok());
             let signs = text(0).starts_with("paci").then_some(if text(0) == "paciasp" { 255 * 16 } else { 254 * 16 });

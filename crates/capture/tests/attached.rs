@@ -1,4 +1,4 @@
-//! What attaching alone costs can be measured: the same probes, called as often, which record nothing.
+//! The cost of attaching alone can be measured: the same probes, called as often, which record nothing.
 
 mod common;
 
@@ -8,7 +8,7 @@ use model::Event;
 use model::table::Coverage;
 use std::collections::BTreeMap;
 
-/// Long enough that the kernel's counting of the programs' runs, which begins after 25 ms, sees some.
+/// Long enough for the kernel's counting of the programs' runs, which begins after 25 ms, to see some.
 const CALLS: u32 = 300_000;
 
 fn writes(hollow: bool) -> (Vec<Event>, Vec<Coverage>) {

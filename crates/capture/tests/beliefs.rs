@@ -1,5 +1,5 @@
-//! What the probes believe of the kernel, each belief with its own test, so that a new kernel breaks the belief's test
-//! and not the linker. Each makes a disk and reads that disk's records only.
+//! The probes' assumptions about the kernel, each with its own test, so that a new kernel breaks that test and not the
+//! linker. Each test creates a disk and reads only that disk's records.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-/// Records everything on a disk while `work` runs in a child shell, in the folder where the disk is mounted.
+/// Records everything on a disk while `script` runs in a child shell, in the folder where the disk is mounted.
 fn on_disk(disk: &LoopDisk, script: &str) -> Vec<Event> {
     let child = common::gated(&format!("cd {} && {script}", disk.path().display()));
     let mut recorder = Recorder::start(&Request::new(Scope::Command));
@@ -26,7 +26,7 @@ fn on_disk(disk: &LoopDisk, script: &str) -> Vec<Event> {
     events
 }
 
-/// What was counted of a disk: the numbers of its `stat` file that completions determine.
+/// Counts for a disk: the numbers in its `stat` file that completions determine.
 #[derive(Debug, PartialEq, Eq, Default)]
 struct Counts {
     reads: u64,
@@ -109,14 +109,14 @@ fn completions_match_diskstats() {
 fn merged_request_lists_its_bios_at_issue() {
     needs_live_kernel!();
     let disk = LoopDisk::ext4();
-    // The journal's blocks of one commit lie side by side and are submitted one by one.
+    // The journal blocks of one commit are adjacent and are submitted one by one.
     let events = on_disk(&disk, "mkdir a b c d; touch a/1 b/2 c/3 d/4; sync");
     let mut more: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for (_, r) in records!(events, RqBios) {
         more.entry(r.rq).or_default().extend(&r.bios[..r.listed as usize]);
     }
     let mut merged = 0;
-    // In order of time, as an address is used for one bio after the other.
+    // In time order, since an address is used for one bio after the other.
     let mut queued: BTreeMap<u64, u32> = BTreeMap::new();
     for event in &events {
         match &event.record {
@@ -185,7 +185,7 @@ fn request_is_allocated_between_bio_queue_and_issue() {
             Record::RqIssue(r) if r.disk == disk.dev() && r.listed > 0 => {
                 assert_ne!(r.alloc_ns, 0, "the kernel keeps no time of making");
                 assert!(r.alloc_ns <= event.header.time_ns);
-                // A cached or plugged time may be a little old, but never older than the plug: a millisecond is ample.
+                // A cached or plugged time may be slightly old, but never older than the plug: a millisecond is ample.
                 let first = queued[&r.bios[0]];
                 assert!(r.alloc_ns + 1_000_000 >= first, "made {} ns before its bio", first - r.alloc_ns);
                 checked += 1;
@@ -264,7 +264,7 @@ fn read_reports_page_cache_misses() {
     file.sync_all().unwrap();
     file.read_to_end(&mut Vec::new()).unwrap();
     drop(file);
-    // The pages of a clean file are dropped by asking for it.
+    // The pages of a clean file are dropped on request.
     let events = on_disk(&disk, "dd if=f iflag=nocache count=0 status=none; cat f > /dev/null; cat f > /dev/null");
     let reads: Vec<u64> = records!(events, Syscall)
         .filter(|(_, s)| s.dev == disk.dev() && s.result > 0 && s.call == model::Call::Read as u16)

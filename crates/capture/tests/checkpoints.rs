@@ -1,4 +1,4 @@
-//! What the probes of XFS and btrfs record of their logs, against what the file systems themselves count. f2fs is in the lane
+//! Compares what the probes of XFS and btrfs record of their logs with the file systems' own counts. f2fs is in the lane
 //! `lab`: few kernels have it built in.
 
 mod common;
@@ -12,7 +12,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// Records a script in the folder of a disk that is mounted after the recording began: its probes come when it does.
+/// Records a script in the folder of a disk that is mounted after the recording began: its probes are attached then.
 fn on_new_disk(kind: FileSystem, probe: &str, script: &str) -> (LoopDisk, Vec<Event>) {
     let mut recorder = Recorder::start(&Request::new(Scope::Command));
     let disk = LoopDisk::with(kind, 400 << 20);

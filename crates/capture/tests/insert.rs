@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A library of the system that the test's programs use.
+/// Returns a system library that the test's programs use.
 fn library(name: &str) -> Option<PathBuf> {
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib"]
         .into_iter()
@@ -29,7 +29,7 @@ struct Execution {
     depth: u32,
 }
 
-/// The executions in order of their begin, each with the text its statement had then.
+/// Returns the executions in order of their begin, each with the text its statement had then.
 fn executions(events: &[Event]) -> Vec<Execution> {
     let mut texts: BTreeMap<u64, String> = BTreeMap::new();
     let mut all: Vec<Execution> = Vec::new();
@@ -119,7 +119,7 @@ fn sqlite3_shell_insert_is_traced_to_file() {
     assert!(within(outer[3], Call::Pwrite64).is_empty(), "a SELECT writes nothing");
 }
 
-/// Not a test: the program that [`work_between_rows_is_distinguished`] traces, in this same file because it must contain SQLite.
+/// Not a test: the program traced by [`work_between_rows_is_distinguished`], in this file because it must contain SQLite.
 #[test]
 #[ignore = "root: the traced program of another test"]
 fn rows_workload() {
@@ -136,7 +136,7 @@ fn rows_workload() {
         log.sync_all().unwrap();
     }
     drop(rows);
-    // Left before its end: the reset is the end.
+    // Abandoned before its end: the reset is the end.
     let first: i64 = db.query_row("select a from t", [], |row| row.get(0)).unwrap();
     assert_eq!(first, 11);
 }
@@ -167,7 +167,7 @@ fn work_between_rows_is_distinguished() {
     for update in &updates {
         assert!(update.depth == 1 && update.start_ns > select.start_ns && update.end_ns < select.end_ns, "{update:?}");
     }
-    // The log is synced while only the scan is open, its database while an update's step runs as well.
+    // The log is synced while only the scan is open, the database while an update's step runs as well.
     let syncs = |inside: &dyn Fn(u64) -> bool| -> Vec<u16> {
         records!(events, Syscall)
             .filter(|(_, s)| [Call::Fsync as u16, Call::Fdatasync as u16].contains(&s.call) && inside(s.start_ns))
@@ -183,9 +183,9 @@ fn work_between_rows_is_distinguished() {
     assert_eq!(last.rows, 1);
 }
 
-/// Statements that are left after their first row and reset: each execution ends, and only one, whether the probe on the
-/// reset is there already or not; and it is put in when they end late by more than a millisecond in all, not for INSERTs and
-/// a PRAGMA that is left before its end.
+/// Statements that are abandoned after their first row and reset: each execution ends exactly once, whether the probe on the
+/// reset is already attached or not; and it is attached when they end late by more than a millisecond in total, not for
+/// INSERTs and a PRAGMA that is abandoned before its end.
 #[test]
 fn reset_is_probed_after_late_ends_of_abandoned_statements() {
     needs_live_kernel!();
@@ -225,14 +225,14 @@ fn reset_is_probed_after_late_ends_of_abandoned_statements() {
     let left = all.iter().filter(|e| e.text.starts_with("select a") && (1..=2).contains(&e.rows));
     assert_eq!(left.count(), 5000);
 
-    // Between a reset and the next thing that a probe sees there are 40 ms at least.
+    // Between a reset and the next event that a probe sees there are at least 40 ms.
     let selects = "for i in range(9):\n    c = db.execute('select a from t order by a')\n    c.fetchone()\n    c.close()\n    \
         end = time.monotonic() + 0.04\n    while time.monotonic() < end: pass\n    os.pwrite(log, b'x', 0)\n";
     let (all, events, watched) = record(&format!("{begin}{selects}"));
     assert!(watched);
     let left: Vec<&Execution> = all.iter().filter(|e| e.text.starts_with("select a")).collect();
     assert_eq!(left.len(), 9);
-    // Python may read a row ahead of the one it gives.
+    // Python may read one row ahead.
     assert!(left.iter().all(|e| (1..=2).contains(&e.rows)), "{left:?}");
     let writes: Vec<u64> = records!(events, Syscall)
         .filter(|(_, s)| s.call == Call::Pwrite64 as u16 && s.bytes == 1)
@@ -242,7 +242,7 @@ fn reset_is_probed_after_late_ends_of_abandoned_statements() {
     for (nth, (select, write)) in left.iter().zip(&writes).enumerate() {
         assert!(select.end_ns <= *write, "the {nth}th ends before what follows it");
     }
-    // The first ones may end where something else begins; once the probe is there, all end at their reset.
+    // The first ones may end where something else begins; once the probe is attached, all end at their reset.
     let (last, write) = (left[8].end_ns, writes[8]);
     assert!(write - last >= 40_000_000, "it ended {} ns before", write - last);
 }

@@ -46,7 +46,7 @@ fn full_ring_losses_are_counted_exactly() {
 #[test]
 fn missing_process_is_error() {
     needs_live_kernel!();
-    // Above the greatest number a kernel gives (PID_MAX_LIMIT).
+    // Above the largest number that a kernel assigns (PID_MAX_LIMIT).
     let absent = (4 << 20) + 1;
     let error = capture::Session::start(&Request::new(Scope::Pids(vec![absent]))).unwrap_err();
     assert!(matches!(error, Error::NoProcess(n) if n == absent), "{error}");
@@ -59,12 +59,12 @@ fn every_probe_is_accounted_for() {
     let (_, finished) = recorder.finish();
     for row in &finished.coverage {
         assert!(!row.how.is_empty(), "{row:?}");
-        // Stacks are taken by the probes of switches and calls, whose misses are theirs.
+        // Stacks are taken by the probes of switches and calls, which count the misses.
         assert_eq!(row.misses.is_some(), row.attached && row.probe != "stacks", "{row:?}");
     }
     let rq_done = finished.coverage.iter().find(|r| r.probe == "rq_done").expect("the probe of completions");
     assert!(rq_done.attached, "{}", rq_done.how);
-    // Nearly every window of 5 ms has a context switch; without one there is no price, which is fine.
+    // Nearly every window of 5 ms has a context switch; without one there is no cost, which is fine.
     let switch = finished.coverage.iter().find(|r| r.probe == "sched_switch").expect("the probe of switches");
     assert!(!switch.attached || switch.price_ns.is_none_or(|ns| ns > 0.0));
 }

@@ -1,8 +1,8 @@
-//! How many events a second are linked, on one core: `cargo run --release -p causal --example speed [EVENTS [KIND,…]]`.
-//! Records of these kinds are left out, as if the kernel refused their probes: `600000 rq_done,commit_end`.
+//! Measures how many events per second are linked, on one core: `cargo run --release -p causal --example speed [EVENTS
+//! [KIND,…]]`. Records of these kinds are left out, as if the kernel refused their probes: `600000 rq_done,commit_end`.
 //!
-//! The events are those of INSERTs on four threads, made beforehand and pushed as the log's reader would push them; rows
-//! are made and dropped.
+//! The events are those of INSERTs on four threads, created beforehand and pushed as the log's reader would push them; rows
+//! are created and dropped.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

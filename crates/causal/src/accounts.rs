@@ -1,16 +1,16 @@
-//! Whether all that a disk did was recorded.
+//! Checks whether everything that a disk did was recorded.
 //!
-//! A recording cannot prove itself complete. The kernel counts what each disk completes (`/sys/block/NAME/stat`),
-//! recorded or not, so the difference of two readings is compared with the completions in the log.
+//! A recording cannot prove itself complete. The kernel counts what each disk completes (`/sys/block/NAME/stat`), recorded
+//! or not, so the difference between two samples is compared with the completions in the log.
 //!
-//! The kernel's rules, by which completions are counted here too (`blk_account_io_done`, `blk_account_io_flush`):
-//! a request counts when its last part completed, as a read, a write or a discard; one that was taken through the flush machinery
-//! counts when that is through with it, which is a second completion without data; an fsync that needs nothing but a flush is
-//! such a request as well, so the kernel counts a *write* that no disk ever saw. The flush itself counts apart.
+//! The kernel's rules, by which completions are counted here too (`blk_account_io_done`, `blk_account_io_flush`): a request
+//! counts when its last part completes, as a read, a write or a discard; one that goes through the flush machinery counts when
+//! that is done with it, which is a second completion without data; an fsync that needs nothing but a flush is such a request as
+//! well, so the kernel counts a *write* that no disk ever saw. The flush itself is counted separately.
 //!
-//! *Uncertainty*: the kernel counts a moment after the tracepoint, and a reading takes its time. What completed within
-//! [`LAG_NS`] before a reading, or while it was read, may be in it or not. Of several readings at each end the one is taken that
-//! has least of that; how much remains is reported. What the disk did within that time can be missing unnoticed. Disks without requests
+//! *Uncertainty*: the kernel counts slightly after the tracepoint, and taking a sample takes time. What completes within [`LAG_NS`]
+//! before a sample, or while it is taken, may or may not be included. Of several samples at each end, the one with the fewest such
+//! completions is used; the remainder is reported. Disk activity within that time can be missing unnoticed. Disks without requests
 //! (device mapper, zram) have no account.
 
 use model::event::{RqDone, bio_flags};
@@ -19,7 +19,7 @@ use model::{DiskOp, Event, Record};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// By how much the kernel's count may be behind the tracepoint: a CPU of a virtual machine may be taken away between the two.
+/// By how much the kernel's count may lag behind the tracepoint: a virtual machine may lose its CPU between the two.
 pub const LAG_NS: u64 = 10_000_000;
 
 /// What is counted. The kernel counts the first seven.
@@ -34,9 +34,9 @@ const WHAT: [&str; 9] = [
     "flushes counted as writes",
     "writes through the flush machinery",
 ];
-/// Those that the kernel counts.
+/// The number of leading entries that the kernel counts.
 const TOLD: usize = 7;
-/// The first so many count requests, the others bytes.
+/// The number of leading entries that count requests; the others count bytes.
 const REQUESTS: usize = 4;
 const DISCARDS: usize = 2;
 const FLUSHES: usize = 3;
@@ -46,21 +46,21 @@ const SEQUENCES: usize = 8;
 
 type Counts = [u64; WHAT.len()];
 
-/// One reading of a disk's statistics.
+/// One sample of a disk's statistics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     /// Disk.
     pub disk: u32,
-    /// Before it was read, CLOCK_BOOTTIME.
+    /// Time before the sample was taken, CLOCK_BOOTTIME.
     pub from_ns: u64,
-    /// After.
+    /// Time after.
     pub to_ns: u64,
-    /// The fields of `stat`, as the kernel has them (Documentation/block/stat.rst).
+    /// The fields of `stat`, in the kernel's order (Documentation/block/stat.rst).
     pub fields: Vec<u64>,
 }
 
 impl Reading {
-    /// What the kernel counted, if it counts it.
+    /// Returns the kernel's counts; `None` for those that it does not keep.
     fn counts(&self) -> [Option<u64>; TOLD] {
         let field = |n: usize| self.fields.get(n).copied();
         let bytes = |n: usize| field(n).map(|sectors| sectors.wrapping_mul(512));
@@ -68,7 +68,7 @@ impl Reading {
     }
 }
 
-/// A reading, and what was recorded before it and around it.
+/// A sample, and what was recorded before it and around it.
 #[derive(Debug)]
 struct Edge {
     reading: Reading,
@@ -94,12 +94,12 @@ pub struct Accounts {
     disks: BTreeMap<u32, Account>,
 }
 
-/// What a disk's account came to.
+/// The result of a disk's account.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Audit {
     /// Disk.
     pub disk: u32,
-    /// From which moment to which.
+    /// Start and end.
     pub window_ns: (u64, u64),
     /// Rows of the table.
     pub rows: Vec<CheckRow>,
@@ -108,7 +108,7 @@ pub struct Audit {
 }
 
 impl Accounts {
-    /// With the readings before anything was recorded, and those after.
+    /// Creates accounts from the samples taken before anything was recorded and those taken after.
     pub fn new(begin: Vec<Reading>, end: Vec<Reading>) -> Self {
         let mut disks: BTreeMap<u32, Account> = BTreeMap::new();
         let edge = |reading| Edge { reading, before: Counts::default(), around: Counts::default() };
@@ -121,7 +121,7 @@ impl Accounts {
         Self { disks }
     }
 
-    /// Takes note of an event of the log, in any order.
+    /// Counts an event of the log; events may come in any order.
     pub fn learn(&mut self, event: &Event) {
         let Record::RqDone(done) = &event.record else { return };
         let counts = completed(done);
@@ -137,7 +137,7 @@ impl Accounts {
         }
     }
 
-    /// What they came to. Disks that did nothing have none.
+    /// Returns the results. Disks without activity have none.
     pub fn close(&self) -> Vec<Audit> {
         self.disks.iter().filter_map(|(disk, account)| account.close(*disk)).collect()
     }
@@ -190,7 +190,7 @@ impl Account {
                 rows.push(CheckRow { disk, what: Cow::Borrowed(WHAT[n]), kernel, recorded, unsure, unknown });
             }
         }
-        // A request of which a part is missing, or whose data completed unseen inside the flush machinery.
+        // A request with a missing part, or whose data completed unseen inside the flush machinery.
         missing = missing.max(bytes_missing.into());
         let bare = most(EMPTY_WRITES).saturating_sub(most(SEQUENCES));
         if bare > 0 {
@@ -202,7 +202,7 @@ impl Account {
     }
 }
 
-/// What the kernel counts at this completion.
+/// Returns what the kernel counts at this completion.
 fn completed(r: &RqDone) -> Counts {
     let mut counts = Counts::default();
     let last = u64::from(r.last != 0);
@@ -216,7 +216,7 @@ fn completed(r: &RqDone) -> Counts {
         _ if !counted => return counts,
         Some(DiskOp::Read) => 0,
         Some(DiskOp::Discard) => DISCARDS,
-        // Zeroes, and what is done to zones, count as written.
+        // Writes of zeroes and zone operations count as writes.
         _ => 1,
     };
     counts[BYTES + group] = r.bytes.into();
@@ -241,7 +241,7 @@ mod tests {
         Event { header: Header { time_ns, kind: record.kind(), ..Header::default() }, record }
     }
 
-    /// Fields of `stat` after so many of each.
+    /// Returns the fields of `stat` for the given counts.
     fn reading(at_ns: u64, [reads, writes, discards, flushes, sectors_written, in_flight]: [u64; 6]) -> Reading {
         let mut fields = vec![0; 17];
         (fields[0], fields[4], fields[11], fields[15]) = (reads, writes, discards, flushes);
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn completions_at_window_edge_are_unsure() {
         let before = reading(SECOND, [100, 200, 0, 50, 1000, 2]);
-        // The kernel had counted one of the two that were under way when it was read.
+        // Two were in flight when the sample was taken; the kernel had counted one of them.
         let events = [
             done(SECOND - 100_000, DiskOp::Read, 4096, bio_flags::COUNTED),
             done(SECOND + 10_000, DiskOp::Read, 4096, bio_flags::COUNTED),
@@ -316,7 +316,7 @@ mod tests {
             assert_eq!((audit.missing, row(&audit, "reads").unsure), (0, 2), "{audit:?}");
         }
         assert_eq!(close(vec![before.clone()], vec![after(104)], &events)[0].missing, 1);
-        // A reading without requests in flight leaves nothing unsure.
+        // A sample without requests in flight leaves nothing unsure.
         let quiet = reading(SECOND + SECOND / 2, [102, 200, 0, 50, 1000, 0]);
         let audit = close(vec![before, quiet], vec![after(103)], &events).remove(0);
         assert_eq!((audit.missing, row(&audit, "reads").unsure, row(&audit, "reads").recorded), (0, 0, 1));
@@ -328,7 +328,7 @@ mod tests {
         (after.fields[0], after.fields[2]) = (0, 0);
         let audit = close(vec![before.clone()], vec![after.clone()], &traffic(2 * SECOND)).remove(0);
         assert!(row(&audit, "reads").unknown.as_deref().unwrap().contains("decreased"));
-        // Before Linux 5.5 there are no flushes.
+        // Before Linux 5.5, flushes are not counted.
         let [before, after] = [before, after].map(|r| Reading { fields: r.fields[..11].to_vec(), ..r });
         let audit = close(vec![before], vec![after.clone()], &traffic(2 * SECOND)).remove(0);
         assert_eq!(row(&audit, "flushes").kernel, None);

@@ -1,12 +1,12 @@
 //! The I/O in flight between the block layer and the device, and what a sleeping thread waits for.
 //!
 //! Every bio has four times: queued, its request made, issued, done. A journal commit has a start and an end. A thread
-//! asleep in a system call waits for its own bios, an fsync also for those of others on its file and for the commit. At
-//! each moment it waits for the one that got furthest, since the others wait behind it.
+//! asleep in a system call waits for its own bios; an fsync also for others' bios on its file, and for the commit. At each
+//! moment it waits for the one that is furthest along, since the others wait behind it.
 //!
-//! *Uncertainty*: the kernel does not say what a thread sleeps on. A call that sleeps for a lock while a commit of its
-//! file system runs is taken to wait for the commit. Of a bio or commit whose end was lost it is known only by when it was
-//! over, so what it explains is a guess.
+//! *Uncertainty*: the kernel does not report what a thread sleeps on. A call that sleeps on a lock while a commit of its
+//! file system runs is assumed to wait for the commit. For a bio or commit whose end was lost, only the latest possible end
+//! is known, so what it explains is a guess.
 
 use crate::actor::TxnKey;
 use crate::blocked::Blocked;
@@ -14,7 +14,7 @@ use model::event::flags;
 use model::{Call, Confidence, Layer, Reason};
 use std::collections::VecDeque;
 
-/// Bios kept at most; beyond it the oldest are dropped, and what waited for them is `other`.
+/// Maximum number of bios kept; beyond it the oldest are dropped, and waits for them become `other`.
 const KEPT: usize = 1 << 15;
 
 /// One bio in flight.
@@ -24,11 +24,11 @@ pub(crate) struct Flight {
     pub made_ns: u64,
     pub issue_ns: u64,
     pub done_ns: u64,
-    /// Its completion was not seen: `done_ns` is only when it was over at the latest.
+    /// Its completion was not seen: `done_ns` is only the latest time at which it can have ended.
     pub guess: bool,
     pub flush: bool,
     pub read: bool,
-    /// Who queued it: thread, and the start of its system call.
+    /// Who queued it: the thread, and the start of its system call.
     pub call: (u32, u64),
     pub file: (u32, u64),
     pub commit: Option<TxnKey>,
@@ -45,7 +45,7 @@ struct Commit {
     span: u64,
     begin_ns: u64,
     end_ns: u64,
-    /// Its end was not seen: `end_ns` is only when it was over at the latest.
+    /// Its end was not seen: `end_ns` is only the latest time at which it can have ended.
     guess: bool,
 }
 
@@ -55,7 +55,7 @@ impl Commit {
     }
 }
 
-/// A ring's request to wait for the device.
+/// A sync requested through a ring.
 #[derive(Debug, Clone, Copy)]
 struct RingSync {
     tid: u32,
@@ -65,11 +65,11 @@ struct RingSync {
     end_ns: u64,
 }
 
-/// In which situation a thread sleeps.
+/// The situation in which a thread sleeps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sleeper {
     pub tid: u32,
-    /// Start of its system call; 0: none (a page fault, or a call that is not recorded).
+    /// Start of its system call; 0: none (a page fault, or a call that was not recorded).
     pub call_ns: u64,
     pub call: Option<Call>,
     pub dev: u32,
@@ -85,34 +85,33 @@ pub(crate) struct Waited {
     pub span: u64,
     pub start_ns: u64,
     pub end_ns: u64,
-    /// Its confidence.
     pub confidence: Confidence,
-    /// It was the application that did, while it worked on a row.
+    /// It was the application that waited, while it worked on a row.
     pub between_rows: bool,
-    /// In a call: the inferred transaction that it is of; 0: none.
+    /// In a call: the inferred transaction that it belongs to; 0: none.
     pub transaction: Option<u64>,
-    /// What the kernel itself reported of the wait.
+    /// What the kernel itself reported about the wait.
     pub blocked: Option<Blocked>,
 }
 
-/// An interval of something that may be waited for.
+/// An interval in which something may be waited for.
 type Interval = (u64, u64, u64, Reason, Confidence);
 
-/// Bios and commits in flight or lately ended.
+/// Bios and commits in flight or recently ended.
 #[derive(Default)]
 pub(crate) struct Activity {
     first: u64,
     flights: VecDeque<Flight>,
     commits: VecDeque<Commit>,
     ring_syncs: VecDeque<RingSync>,
-    /// Kept for its memory.
+    /// Kept to reuse its memory.
     levels: [Vec<Interval>; 4],
-    /// The same, for a thread's slices.
+    /// Likewise, for a thread's slices.
     buffer: Vec<Waited>,
 }
 
 impl Activity {
-    /// A bio was queued; returns its number.
+    /// Records that a bio was queued; returns its number.
     pub(crate) fn add(&mut self, flight: Flight) -> u64 {
         self.flights.push_back(flight);
         if self.flights.len() > KEPT {
@@ -122,7 +121,7 @@ impl Activity {
         self.first + self.flights.len() as u64 - 1
     }
 
-    /// A bio, unless it was dropped.
+    /// Returns a bio, unless it was dropped.
     pub(crate) fn get(&self, number: u64) -> Option<Flight> {
         self.flights.get(usize::try_from(number.checked_sub(self.first)?).ok()?).copied()
     }
@@ -131,7 +130,7 @@ impl Activity {
         self.flights.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    /// A request took it and was issued as this command. Returns whether it is still known.
+    /// Records that a request took the bio and was issued as this command. Returns whether the bio is still known.
     pub(crate) fn issued(&mut self, number: u64, times: (u64, u64), (request, command): (u64, u64)) -> bool {
         let Some(flight) = self.get_mut(number) else { return false };
         (flight.made_ns, flight.issue_ns) = times;
@@ -139,28 +138,29 @@ impl Activity {
         true
     }
 
-    /// Its request was issued again, as another command.
+    /// Records that its request was issued again, as another command.
     pub(crate) fn issued_again(&mut self, number: u64, issue_ns: u64, command: u64) {
         if let Some(flight) = self.get_mut(number) {
             (flight.issue_ns, flight.command) = (issue_ns, command);
         }
     }
 
-    /// It was over at `end_ns`, if not before. `seen`: else it is only known that it was over by then.
+    /// Records that it ended at `end_ns` or earlier. `seen`: the end was recorded; if not, it is only known to have ended
+    /// by then.
     pub(crate) fn completed(&mut self, number: u64, end_ns: u64, seen: bool) {
         if let Some(flight) = self.get_mut(number).filter(|f| end_ns < f.done_ns) {
             (flight.done_ns, flight.guess) = (end_ns, !seen);
         }
     }
 
-    /// From `at_ns` on something else is waited for in its place, or it is over.
+    /// From `at_ns` on, something else is waited for in its place, or it has ended.
     pub(crate) fn left(&mut self, number: u64, at_ns: u64) {
         if let Some(flight) = self.get_mut(number) {
             flight.done_ns = flight.done_ns.min(at_ns);
         }
     }
 
-    /// No later than `at_ns` its address was used again: whatever it was, it is over, but not before it was queued.
+    /// Its address was reused by `at_ns`, so it has ended, but not before it was queued.
     pub(crate) fn forgotten(&mut self, number: u64, at_ns: u64) {
         if let Some(flight) = self.get_mut(number) {
             flight.done_ns = flight.done_ns.min(at_ns.max(flight.queue_ns));
@@ -174,7 +174,7 @@ impl Activity {
         }
     }
 
-    /// `seen`: else it is only known that it was over by then.
+    /// `seen`: the end was recorded; if not, it is only known to have ended by then.
     pub(crate) fn commit_ended(&mut self, key: TxnKey, end_ns: u64, seen: bool) {
         if let Some(commit) = self.commits.iter_mut().rev().find(|t| t.key == key && t.end_ns == u64::MAX) {
             (commit.end_ns, commit.guess) = (end_ns, !seen);
@@ -202,7 +202,7 @@ impl Activity {
         }
     }
 
-    /// Forgets what ended before `before_ns`, from the oldest on.
+    /// Drops what ended before `before_ns`, oldest first.
     pub(crate) fn prune(&mut self, before_ns: u64) {
         while self.flights.front().is_some_and(|f| f.done_ns < before_ns) {
             self.flights.pop_front();
@@ -220,7 +220,7 @@ impl Activity {
         self.flights.len() + self.commits.len() + self.ring_syncs.len()
     }
 
-    /// Memory for a thread's slices, empty; to be given back.
+    /// Returns an empty buffer for a thread's slices, to be given back.
     pub(crate) fn take_buffer(&mut self) -> Vec<Waited> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
@@ -231,8 +231,8 @@ impl Activity {
         self.buffer = buffer;
     }
 
-    /// What the sleeper waited for from `start_ns` to `end_ns`: pieces in order, without gaps. What nothing explains is
-    /// given to `rest`.
+    /// Returns what the sleeper waited for from `start_ns` to `end_ns`: pieces in order, without gaps. Time that nothing
+    /// explains goes to `rest`.
     pub(crate) fn explain(
         &mut self,
         who: &Sleeper,
@@ -266,14 +266,14 @@ impl Activity {
             let of_commit = journal && f.commit.is_some_and(|c| c.0 == who.dev);
             if own || same_file || of_commit {
                 let reason = if f.flush { Reason::Flush } else { Reason::Device };
-                // A bio names the call that sent it; that the file's others or a commit's are waited for is a conclusion.
+                // A bio names the call that sent it; waits for other bios of the file or of a commit are inferred.
                 let sure = if own { Confidence::Structural } else { Confidence::Interval };
                 add(0, f.issue_ns, f.done_ns, f.command, reason, if f.guess { Confidence::Guess } else { sure });
                 add(1, f.made_ns, f.issue_ns.min(f.done_ns), f.request, Reason::Queue, sure);
                 add(2, f.queue_ns, f.made_ns.min(f.done_ns), f.bio, Reason::Queue, sure);
             }
         }
-        // What the thread asked through a ring to reach the device, if it now waits for the ring.
+        // Syncs that the thread requested through a ring, if it now waits on the ring.
         for s in self.ring_syncs.iter().filter(|s| in_ring && s.tid == who.tid) {
             let (from, to) = (s.start_ns, s.end_ns);
             for t in self.commits.iter().filter(|t| t.key.0 == s.dev) {
@@ -314,10 +314,10 @@ impl Activity {
 
 const LAYERS: [Layer; 4] = [Layer::Driver, Layer::IoScheduler, Layer::Block, Layer::FileSystem];
 
-/// Covers `from..to` by the intervals of `level`, and what they leave open by those of the levels after it.
+/// Covers `from..to` by the intervals of `level`, and the gaps between them by those of the levels after it.
 fn fill(levels: &[Vec<Interval>; 4], level: usize, from: u64, to: u64, rest: (Layer, u64), out: &mut Vec<Waited>) {
     let Some(intervals) = levels.get(level) else {
-        // That nothing was seen to be waited for is no proof that nothing was.
+        // That no wait was seen does not prove that there was none.
         let confidence = Confidence::Interval;
         out.push(Waited {
             layer: rest.0,

@@ -8,7 +8,7 @@ use crate::context::Context;
 use model::event::{Header, flags, header_flags};
 use model::{Confidence, Origin};
 
-/// One who can be charged. The order is only for a stable output.
+/// An actor that can be charged. The order serves only to make the output stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Actor {
     pub origin: Origin,
@@ -21,10 +21,11 @@ pub(crate) struct Actor {
 }
 
 impl Actor {
-    /// No task that the trace knows.
+    /// No task known to the trace.
     pub(crate) const UNATTRIBUTED: Self = Self { origin: Origin::Unattributed, operation: 0, tgid: 0, guess: false };
 
-    /// Who is charged for what a thread does, in absence of better evidence: the operation around it, which may be a guess.
+    /// Returns who is charged for what a thread does, in the absence of better evidence: the operation around it, which may
+    /// be a guess.
     pub(crate) fn of(header: &Header, ctx: u16, around: Option<(u64, bool)>, cx: &Context<'_>) -> Self {
         let kernel = ctx & flags::KERNEL_THREAD != 0 || header.flags & header_flags::KERNEL_THREAD != 0;
         if cx.config.tracer == Some(header.tgid) || ctx & flags::TRACER != 0 {
@@ -40,7 +41,6 @@ impl Actor {
         }
     }
 
-    /// A process, outside any operation.
     pub(crate) fn process(origin: Origin, tgid: u32) -> Self {
         Self { origin, operation: 0, tgid, guess: false }
     }
@@ -52,9 +52,9 @@ pub(crate) type TxnKey = (u32, u32);
 /// What a charge names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// This one.
+    /// This actor.
     Actor(Actor),
-    /// Whoever pays for this command (its span) of a disk above.
+    /// Whoever is charged for this command (its span) of a disk above.
     Command(u64),
     /// Those who joined the transaction, by handles.
     Joiners(TxnKey),
@@ -69,7 +69,7 @@ pub(crate) struct Charge {
     /// Bytes, or any measure in proportion to the other charges.
     pub weight: f64,
     pub confidence: Confidence,
-    /// How the chain went, as it will stand in the table.
+    /// The kind of chain, as written to the table.
     pub via: &'static str,
     /// The span that waits (for a flush); 0: none.
     pub span: u64,
@@ -100,7 +100,7 @@ pub(crate) fn split_off_front(charges: &mut Vec<Charge>, bytes: f64) -> Vec<Char
     front
 }
 
-/// The charges of bytes `from..from + bytes` of `all`, in the order of the pages. `all` is unchanged.
+/// Returns the charges of bytes `from..from + bytes` out of `all`, in page order. `all` is unchanged.
 pub(crate) fn cut_out(charges: &[Charge], (from, bytes): (u64, u64), all: u64) -> Vec<Charge> {
     let sum: f64 = charges.iter().map(|c| c.weight).sum();
     if all == 0 || bytes == 0 || from.saturating_add(bytes) > all {
@@ -126,7 +126,7 @@ mod tests {
         let seen = |c: &[Charge]| c.iter().map(|c| (c.source, c.weight)).collect::<Vec<_>>();
         assert_eq!(seen(&cut_out(&all, (8192, 4096), 12288)), [(line(2, 0.0).source, 4096.0)]);
         assert_eq!(seen(&cut_out(&all, (0, 6144), 12288)).len(), 2);
-        // What is no part of it, such as encrypted data elsewhere, is the whole.
+        // Data that is not a part of it, such as encrypted data elsewhere, is charged as the whole.
         assert_eq!(seen(&cut_out(&all, (8192, 8192), 12288)), seen(&all));
         assert_eq!(all.len(), 2);
     }

@@ -1,17 +1,17 @@
 //! Causes: who a completed command is charged to, and how much of it.
 //!
-//! Most charges name an actor at once; others name a transaction whose commit is still under way, a command of a disk
-//! above that is still open, or a mark that may yet turn out to be no operation. A command is settled one horizon after
-//! its completion, when every record about it has arrived, and not before what its charges name is known. Then the
-//! charges are added up per actor and divided by their sum, so that the shares of a command sum to 1; what no charge
+//! Most charges name an actor at once; others name a transaction whose commit is still under way, a command of a disk above
+//! that is still open, or a mark that may yet turn out not to be an operation. A command is settled one horizon after its
+//! completion, when every record about it has arrived, and only once everything that its charges name is known. Then the
+//! charges are summed per actor and divided by their total, so that the shares of a command sum to 1; what no charge
 //! explains is `unattributed`, a share like any other.
 //!
-//! A kernel thread's handle in a transaction, unless the pages or the command it worked for are known, is held for others
-//! who are in the transaction themselves: it is a *proxy* (Yang et al., SOSP'15) and pays nothing.
+//! A kernel thread's handle in a transaction, unless the pages or the command it worked for are known, is assumed to be
+//! held for others that are in the transaction themselves: it is a *proxy* (Yang et al., SOSP'15) and is not charged.
 //!
-//! *Uncertainty*: a proxy may have worked for some of those only who then pay for it; proxies among themselves leave the
-//! commit unattributed. A commit whose end was lost would keep commands open for ever; after [`PATIENCE_NS`] they are settled
-//! with what is known. A share's confidence is that of the least sure link of its chain.
+//! *Uncertainty*: a proxy may have worked for only some of those that are charged; a commit with only proxies stays
+//! unattributed. A commit whose end was lost would keep commands open forever; after [`PATIENCE_NS`] they are settled with
+//! what is known. The confidence of a share is that of the weakest link of its chain.
 
 use crate::actor::{Actor, Charge, Source};
 use crate::context::Context;
@@ -24,14 +24,14 @@ use model::{Confidence, Origin, Relation};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 
-/// A commit or an upper command that is not over after so long is taken as lost; a mark is an operation then.
+/// A commit or an upper command that is still open after this time is considered lost; a mark is then an operation.
 const PATIENCE_NS: u64 = 30_000_000_000;
-/// Commands of upper disks whose causes are remembered, for writebacks below that come later.
+/// Maximum number of commands of upper disks whose causes are kept, for later writebacks below.
 const OUTCOMES: usize = 1 << 16;
-/// Disks on files on disks on files: deeper stacks are a loop in a damaged log.
+/// Maximum depth of disks on files on disks: deeper stacks are a loop in a damaged log.
 const DEEPEST: u32 = 8;
 
-/// A completed command that is not settled.
+/// A completed command that is not settled yet.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub due_ns: u64,
@@ -39,25 +39,26 @@ pub(crate) struct Pending {
     pub issue_ns: u64,
     pub done_ns: u64,
     pub cpu: u16,
-    /// What the lines should add up to: bytes, or the waiters of a flush.
+    /// The expected sum of the charges: bytes, or the waiters of a flush.
     pub measure: f64,
     pub flush: bool,
-    /// Of a disk that stands on a file.
+    /// The command is one of a disk on a file.
     pub above: bool,
     pub charges: Vec<Charge>,
 }
 
-/// The commands that are not settled, and the results of those that others wait for.
+/// The commands that are not settled yet, and the results of those that others wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Attribution {
-    /// As they fall due, which is as they came: the clock never goes back, and each waits for one horizon.
+    /// In the order in which they fall due, which is the order of arrival: the clock never goes back, and each waits for
+    /// one horizon.
     due: VecDeque<Pending>,
-    /// Commands of disks that stand on files among them: what commands below wait for.
+    /// Those of disks on files, which commands below wait for.
     above: BTreeSet<u64>,
-    /// The causes of such commands that are closed.
+    /// The causes of such commands that are settled.
     outcomes: FastMap<u64, Vec<Share>>,
     outcomes_order: VecDeque<u64>,
-    /// Kept for their memory.
+    /// Kept to reuse their memory.
     shares: Vec<Share>,
     waits: Vec<(u64, Confidence)>,
 }
@@ -72,7 +73,7 @@ struct Share {
 }
 
 impl Attribution {
-    /// Takes a completed command in.
+    /// Adds a completed command.
     pub(crate) fn charge(&mut self, pending: Pending) {
         if pending.above {
             self.above.insert(pending.command);
@@ -102,7 +103,7 @@ impl Attribution {
         }
     }
 
-    /// `end`: nothing more will be learnt of commits. `force`: neither of commands above and of marks.
+    /// `end`: nothing more will become known about commits. `force`: nor about commands above and marks.
     fn settle_one(
         &mut self,
         pending: &Pending,
@@ -127,7 +128,7 @@ impl Attribution {
         known
     }
 
-    /// Writes the causes of a command whose lines are all known, and who waited for it.
+    /// Writes the causes of a command whose charges are all known, and who waited for it.
     fn write_causes(
         &mut self,
         pending: &Pending,
@@ -196,9 +197,9 @@ struct Settlement<'a> {
     objects: &'a Objects,
     now_ns: u64,
     horizon_ns: u64,
-    /// Nothing more will be learnt of commits.
+    /// Nothing more will become known about commits.
     commits: bool,
-    /// Nor of commands above and of marks.
+    /// Nor about commands above and marks.
     all: bool,
     shares: Vec<Share>,
     /// The spans that wait for the command.
@@ -206,7 +207,7 @@ struct Settlement<'a> {
 }
 
 impl Settlement<'_> {
-    /// Adds what a charge stands for to the shares. `false`: it is not known yet.
+    /// Adds the shares of a charge. Returns `false` if they are not known yet.
     fn resolve(&mut self, c: &Charge, depth: u32) -> bool {
         let unattributed = |via| Share { actor: Actor::UNATTRIBUTED, share: c.weight, confidence: c.confidence, via };
         if depth > DEEPEST {
@@ -251,7 +252,7 @@ impl Settlement<'_> {
                 if !settled && !self.commits {
                     return false;
                 }
-                // Where the end of a commit was lost, the absence of known waiters proves nothing.
+                // If the end of a commit was lost, the absence of known waiters proves nothing.
                 let most = match c.source {
                     Source::Waiters(_) if transaction.unseen => Confidence::Guess,
                     _ => c.confidence,
@@ -287,7 +288,7 @@ impl Settlement<'_> {
     }
 }
 
-/// What a commit has of a flush it has for all that it led, equally.
+/// Divides a commit's part of a flush equally among all that it led.
 fn share_among_groups(
     done_ns: u64,
     (shares, waits): (&mut Vec<Share>, &mut Vec<(u64, Confidence)>),
@@ -307,13 +308,13 @@ fn share_among_groups(
     }
 }
 
-/// Adds the shares up per actor and divides them by their sum.
+/// Sums the shares per actor and divides them by their total.
 fn add_up(shares: &mut Vec<Share>) {
     shares.retain(|s| s.share > 0.0);
     if shares.is_empty() {
         shares.push(Share { actor: Actor::UNATTRIBUTED, share: 1.0, confidence: Confidence::Guess, via: "unknown" });
     }
-    // The larger part of one actor first: it names the chain.
+    // The larger share of an actor comes first: its chain is named.
     shares.sort_by(|a, b| a.actor.cmp(&b.actor).then(b.share.total_cmp(&a.share)).then(a.via.cmp(b.via)));
     let all: f64 = shares.iter().map(|s| s.share).sum();
     shares.iter_mut().for_each(|s| s.share /= all);

@@ -1,12 +1,12 @@
-//! Commits of file systems that are not jbd2's: btrfs's transactions, f2fs's checkpoints, the checkpoints of XFS's log.
+//! Commits of file systems without jbd2: btrfs's transactions, f2fs's checkpoints, the checkpoints of XFS's log.
 //!
 //! It is not known whose changes such a commit holds, but some file systems report who asks for one, and when it is on the
-//! medium. A call that asked for this commit, or an earlier one, and is still under way when it ends, has waited for it. An f2fs
-//! fsync reports only on return that it needed one: it was the one that ended last.
+//! medium. A call that asked for this commit or an earlier one, and is still under way when it ends, has waited for it. An f2fs
+//! fsync reports only on return that it needed a commit: it was the one that ended last.
 //!
 //! *Uncertainty*: a call that asked waits itself (`structural`), as does one whose own thread wrote the checkpoint. Which
-//! one an f2fs fsync waited for is a conclusion (`interval`). Who waits for a btrfs commit that another thread carries out
-//! is unknown. A commit that no call asked for has no known begin: it is a moment.
+//! commit an f2fs fsync waited for is inferred (`interval`). Who waits for a btrfs commit that another thread carries out
+//! is unknown. A commit that no call asked for has no known begin: it has no duration.
 
 use crate::context::{Context, span};
 use crate::hash::FastMap;
@@ -18,12 +18,12 @@ use model::table::Span;
 use model::{Confidence, Layer, Relation, SpanKind};
 use std::borrow::Cow;
 
-/// Who is remembered to have asked on one file system. Of more, the latest.
+/// Maximum number of askers kept per file system; beyond it the oldest are dropped.
 const ASKERS: usize = 1024;
-/// File systems.
+/// Maximum number of file systems.
 const MOST: usize = 1024;
 
-/// One who asked.
+/// A caller that asked for a commit.
 #[derive(Debug, Clone, Copy)]
 struct Asker {
     number: u64,
@@ -31,7 +31,7 @@ struct Asker {
     cpu: u16,
     tgid: u32,
     tid: u32,
-    /// The call or the ring's request it is in; 0: none.
+    /// The call or the ring's request that it is in; 0: none.
     call_ns: u64,
     span: u64,
 }
@@ -46,7 +46,7 @@ struct Arrived {
     waited: Vec<u64>,
 }
 
-/// Of one file system.
+/// State of one file system.
 #[derive(Debug, Default)]
 struct FsCommits {
     askers: Vec<Asker>,
@@ -87,7 +87,7 @@ impl Asker {
 }
 
 impl Checkpoints {
-    /// A file system brings what it logged to the medium.
+    /// A file system is writing its log to the medium.
     pub(crate) fn on_checkpoint(
         &mut self,
         header: &Header,
@@ -129,7 +129,7 @@ impl Checkpoints {
         cx: &mut Context<'_>,
     ) {
         let askers = &mut self.of(record.dev).askers;
-        // One that is there brings all before it along.
+        // A commit on the medium includes all before it.
         let (mut waited, later): (Vec<_>, Vec<_>) = askers.drain(..).partition(|a| a.number <= record.number);
         *askers = later;
         let last_ns = waited.iter().map(|a| a.time_ns).max();
@@ -157,7 +157,7 @@ impl Checkpoints {
         self.of(record.dev).arrived = Some(arrived);
     }
 
-    /// A call that needed a commit ends.
+    /// A call that needed a commit returns.
     fn left(&mut self, header: &Header, dev: u32, call: u64, tasks: &Tasks, cx: &mut Context<'_>) {
         let start_ns = tasks.threads.call(header.tid).map_or(u64::MAX, |c| c.start_ns);
         let Some(arrived) = self.of(dev).arrived.as_mut() else { return };
@@ -172,7 +172,7 @@ impl Checkpoints {
         cx.link(call, commit, Relation::WaitsForLog, Confidence::Interval, window);
     }
 
-    /// Whether the call that asked had not returned by then.
+    /// Whether the asking call had not returned by then.
     fn is_under_way(&self, asker: &Asker, time_ns: u64, tasks: &Tasks) -> bool {
         let call = tasks.threads.call(asker.tid);
         call.is_some_and(|c| [c.span, c.fs_span].contains(&asker.span) && c.end_ns > time_ns)
@@ -180,8 +180,8 @@ impl Checkpoints {
     }
 }
 
-/// The call that ends reported that it needed a checkpoint, and why: a moment with its own span, since the
-/// call's are written by then.
+/// A returning call reported that it needed a checkpoint, and why: a point in time with its own span, since the call's
+/// spans are already written.
 fn needed(header: &Header, record: &Checkpoint, call: u64, tasks: &mut Tasks, cx: &mut Context<'_>) {
     let reason = usize::try_from(record.number).ok().and_then(|n| model::CHECKPOINT_REASONS.get(n.checked_sub(1)?));
     let (Some(reason), true) = (reason, call != 0) else { return };

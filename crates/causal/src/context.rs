@@ -1,5 +1,5 @@
-//! What all trackers share while an event is taken in: the configuration, the time, numbers for spans, the losses and
-//! where rows go. No idea lives here.
+//! State that all trackers share while an event is processed: the configuration, the time, span numbers, the losses and the
+//! sink. No linking logic.
 
 use crate::loss::{Losses, Window};
 use crate::{Config, Sink};
@@ -7,7 +7,7 @@ use model::table::{Link, Span};
 use model::{Confidence, Layer, Relation};
 use std::borrow::Cow;
 
-/// What stays from event to event.
+/// State kept between events.
 #[derive(Debug)]
 pub(crate) struct Shared {
     config: Config,
@@ -36,10 +36,10 @@ impl Shared {
     }
 }
 
-/// What a tracker is given beside its event.
+/// What a tracker is given besides its event.
 pub(crate) struct Context<'a> {
     pub config: &'a Config,
-    /// The latest event's moment.
+    /// The time of the latest event.
     pub now_ns: u64,
     pub losses: &'a mut Losses,
     pub sink: &'a mut dyn Sink,
@@ -48,7 +48,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The clock never goes back.
+    /// Advances the clock, which never goes back.
     #[inline]
     pub(crate) fn advance(&mut self, now_ns: u64) {
         self.now_ns = self.now_ns.max(now_ns);
@@ -79,7 +79,7 @@ impl Context<'_> {
     }
 }
 
-/// A span of which only the beginning is known.
+/// Creates a span of which only the beginning is known.
 pub(crate) fn span(id: u64, layer: Layer, kind: &'static str, start_ns: u64, tgid: u32, tid: u32) -> Span {
     Span {
         id,

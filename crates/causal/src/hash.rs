@@ -1,13 +1,13 @@
 //! A hash for small integer keys: kernel addresses, thread and inode numbers.
 //!
-//! The standard hash resists chosen keys at some 20 ns each; the linker looks up several keys per event and has 500 ns
-//! in all. This one multiplies and rotates (the rotation brings the well-mixed high bits down to where the table looks,
-//! since kernel addresses end in zeros). A log made to collide would be linked slowly, not wrongly.
+//! The standard hash resists chosen keys at some 20 ns each; the linker looks up several keys per event and has 500 ns in
+//! all. This one multiplies and rotates (the rotation moves the well-mixed high bits to where the table looks, since kernel
+//! addresses end in zeros). A log crafted to collide would be linked slowly, not wrongly.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map by small integer keys. Its order of iteration must never reach the output.
+/// A map with small integer keys. Its iteration order must never affect the output.
 pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
 
 #[derive(Default)]
@@ -15,7 +15,7 @@ pub(crate) struct FastHasher(u64);
 
 impl FastHasher {
     fn add(&mut self, n: u64) {
-        // The golden ratio's digits: odd, and without structure that addresses could share.
+        // The golden ratio's digits: odd, and without a structure that addresses could share.
         self.0 = (self.0.rotate_left(5) ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }

@@ -1,8 +1,8 @@
 //! Transactions that no probe reports, inferred from SQLite's files.
 //!
 //! Where a program's SQLite cannot be probed (its symbols are stripped), its files still follow SQLite's protocols
-//! (<https://sqlite.org/atomiccommit.html>, <https://sqlite.org/wal.html>), by which the begin and the end of a write
-//! transaction are recognised:
+//! (<https://sqlite.org/atomiccommit.html>, <https://sqlite.org/wal.html>), which reveal the begin and the end of a write
+//! transaction:
 //!
 //! | mode | a write transaction begins | and ends |
 //! |---|---|---|
@@ -10,23 +10,24 @@
 //! | WAL | with its first write | with the sync after a frame, or with its last write if no sync follows |
 //! | neither is written | with the first write to the database; if it has a WAL, that is a checkpoint | with the database's sync, or with its last write |
 //!
-//! A database is known by a journal or WAL beside it, or by a read of its header ([`sqlite::reads_database_header`]), not by its name alone.
+//! A database is recognised by a journal or WAL beside it, or by a read of its header ([`sqlite::reads_database_header`]), not by its
+//! name alone.
 //!
-//! A transaction is a thread's on one database, and has the calls on that database's files only: what the thread does
-//! meanwhile on other files is not the transaction's, nor is what it does after the transaction's last write or sync. Two
-//! databases, whether attached or of two connections, are two transactions, neither inside the other. In the time between
-//! its calls a thread may do anything; that is the transaction's only from its first call to its last.
+//! A transaction belongs to one thread and one database, and has only the calls on that database's files: what the thread
+//! does meanwhile on other files is not part of it, nor is what it does after the transaction's last write or sync. Two
+//! databases, whether attached or on two connections, are two transactions, neither inside the other. Between its calls a
+//! thread may do anything; that time belongs to the transaction only from its first call to its last.
 //!
-//! A transaction is an operation like any other but with confidence `guess`: in every link
-//! that leads down from it, and in every cause that names it. It is done only for processes of which no statement was
-//! recorded ([`crate::Config::told`]), and not on a thread that is inside a mark or function: what is recorded takes
-//! precedence over what is inferred.
+//! A transaction is an operation like any other but with confidence `guess`: in every link that leads down from it, and in
+//! every cause that names it. Transactions are inferred only for processes of which no statement was recorded
+//! ([`crate::Config::told`]), and not on a thread that is inside a mark or function: what is recorded takes precedence over
+//! what is inferred.
 //!
-//! *Uncertainty*: names may lie. Reading transactions leave no trace in files. Commits that are not synced (WAL with
-//! `synchronous=NORMAL`, any mode with `OFF`) and are less than [`PAUSE_NS`] apart look like one. A
-//! transaction that one thread begins and another ends is two, one on each. What no call does (a page fault in a mapped
-//! database) is not the transaction's. The thread's time between its calls is shown as `other`, since its sleeps there are
-//! not recorded.
+//! *Uncertainty*: names may mislead. Read transactions leave no trace in files. Commits that are not synced (WAL with
+//! `synchronous=NORMAL`, any mode with `OFF`) and are less than [`PAUSE_NS`] apart look like one. A transaction that one
+//! thread begins and another ends is two, one on each. Work outside any call (a page fault in a mapped database) is not
+//! part of the transaction. The thread's time between its calls is shown as `other`, since its sleeps there are not
+//! recorded.
 
 use crate::hash::FastMap;
 use crate::names::Names;
@@ -36,22 +37,23 @@ use model::{Call, Event, Record};
 use sqlite::{FileClass, database_in, database_of};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Databases remembered by their names or by how they are read.
+/// Maximum number of databases remembered by name or by how they are read.
 const DATABASES: usize = 1 << 12;
-/// Between two writes of one commit to a WAL lies only the making of the next frame. A thread that waited longer had done.
+/// Between two writes of one commit to a WAL, only the next frame is prepared. A thread that pauses longer has finished the
+/// commit.
 const PAUSE_NS: u64 = 10_000_000;
-/// The announcement of a sync and the start in its record are read from the clock one after the other.
+/// The announcement of a sync and the start time in its record are taken from the clock one after the other.
 const SAME_CALL_NS: u64 = 100_000;
-/// A call of which the end was lost is not waited for longer.
+/// A call whose end was lost is not waited for longer than this.
 const LONGEST_CALL_NS: u64 = 10_000_000_000;
 
-/// What a record shows, which may have arrived before its turn.
+/// The evidence in a record, which may have arrived before its turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Evidence {
-    /// The file that a call just opened; the database, if it is a rollback journal.
+    /// The file that a call just opened; if it is a rollback journal, its database.
     Named(Option<String>),
     Opened,
-    /// Its contents were changed; from the file's start on.
+    /// The file's contents were changed; `true`: from its start on.
     Changed(bool),
     Synced,
     Other,
@@ -69,24 +71,24 @@ struct Note {
 #[derive(Debug)]
 pub(crate) struct Transaction {
     pub operation: u64,
-    /// When its first call began, of which the file may not have been named yet.
+    /// When its first call began, whose file may not have been named yet.
     pub start_ns: u64,
     /// Path.
     pub database: String,
     /// When its last write or sync ended.
     pub last_ns: u64,
-    /// Its rollback journal has something in it, so that it is not over whatever time passes.
+    /// Its rollback journal has contents, so it is still open, no matter how much time passes.
     pub journal: bool,
     /// A frame was written to the WAL.
     pub frames: bool,
-    /// It writes the database, and there was no journal.
+    /// It writes the database without a journal.
     pub bare: bool,
-    /// Its journal is gone. It may be synced yet.
+    /// Its journal is gone. A sync may still follow.
     pub over: bool,
 }
 
 impl Transaction {
-    /// Whether it is over by `time_ns` if nothing but reading came after its last write or sync.
+    /// Whether it has ended by `time_ns` if only reads followed its last write or sync.
     pub(crate) fn over_by(&self, time_ns: u64) -> bool {
         !self.journal && time_ns > self.last_ns.saturating_add(PAUSE_NS)
     }
@@ -99,9 +101,9 @@ pub(crate) struct Inferred {
     open: FastMap<u32, Vec<Transaction>>,
     /// Paths of databases that have a journal or WAL; `true`: a WAL.
     databases: BTreeMap<String, bool>,
-    /// Files read as SQLite reads a database's header.
+    /// Files that were read the way SQLite reads a database's header.
     read: BTreeSet<FileKey>,
-    /// The path of a name without its folder.
+    /// Name without its folder to path.
     names: BTreeMap<String, String>,
 }
 
@@ -110,10 +112,10 @@ impl Inferred {
         self.notes.len() + self.open.len() + self.databases.len() + self.read.len() + self.names.len()
     }
 
-    /// Notes what must be known of a record on arrival, for what comes before it and during it.
+    /// Notes what must be known of a record on arrival, for the events before and during it.
     pub(crate) fn arrives(&mut self, with_statements: Option<&BTreeSet<u32>>, event: &Event) {
         let h = &event.header;
-        // The kind first: it costs less than the look-up, and most events are of others.
+        // The kind first: it is cheaper than the look-up, and most events are of other kinds.
         if !matches!(event.record, Record::File(_) | Record::SyncBegin(_) | Record::Syscall(_))
             || with_statements.is_none_or(|tgids| tgids.contains(&h.tgid))
         {
@@ -163,7 +165,7 @@ impl Inferred {
         self.notes.entry((h.tid, time_ns)).or_default().push(note);
     }
 
-    /// Forgets the calls that ended before the events whose turn it is.
+    /// Drops the calls that ended before the events that are being processed.
     pub(crate) fn prune(&mut self, now_ns: u64) {
         let lost = |start_ns: u64| now_ns.saturating_sub(start_ns) > LONGEST_CALL_NS;
         self.notes.retain(|&(_, start_ns), all| {
@@ -179,7 +181,7 @@ impl Inferred {
         *self.databases.entry(database.into()).or_default() |= wal;
     }
 
-    /// The file is read as SQLite reads a database's header.
+    /// Records that the file was read the way SQLite reads a database's header.
     pub(crate) fn reads_header(&mut self, file: FileKey) {
         if self.read.len() >= DATABASES {
             self.read.clear();
@@ -187,13 +189,13 @@ impl Inferred {
         self.read.insert(file);
     }
 
-    /// What the thread does from `time_ns` on, as far as it has arrived.
+    /// Returns what the thread does from `time_ns` on, as far as it has arrived.
     fn after(&self, tid: u32, time_ns: u64) -> impl Iterator<Item = (u64, &Note)> {
         self.notes.range((tid, time_ns)..=(tid, u64::MAX)).flat_map(|((_, at), all)| all.iter().map(move |n| (*at, n)))
     }
 
-    /// If the file that a call opens at `start_ns` is a rollback journal that the thread then writes from its start: the
-    /// database that it is of.
+    /// If the file that a call opens at `start_ns` is a rollback journal that the thread then writes from its start,
+    /// returns its database.
     pub(crate) fn makes_journal(&self, tid: u32, start_ns: u64, file: FileKey) -> Option<String> {
         let mut database = None;
         for (_, note) in self.after(tid, start_ns.saturating_add(1)).filter(|(_, n)| n.file == file) {
@@ -207,7 +209,7 @@ impl Inferred {
         None
     }
 
-    /// The call that the thread was in at `time_ns`.
+    /// Returns the call that the thread was in at `time_ns`.
     fn call(&self, tid: u32, time_ns: u64) -> Option<&Note> {
         let call = |n: &&Note| !matches!(n.evidence, Evidence::Named(_));
         let mut before = self.notes.range((tid, 0)..=(tid, time_ns)).rev().flat_map(|(_, all)| all);
@@ -218,7 +220,7 @@ impl Inferred {
         soon.map(|(_, note)| note).find(call).filter(|n| n.evidence == Evidence::Synced)
     }
 
-    /// The database's name as it stands in a shape: without its folder, unless another one has that name.
+    /// Returns the database's name for use in a shape: without its folder, unless another database has that name.
     pub(crate) fn name(&mut self, path: &str) -> String {
         let short = path.rsplit('/').next().unwrap_or(path);
         if self.names.len() >= DATABASES {
@@ -228,16 +230,16 @@ impl Inferred {
         if known == path { short.into() } else { path.into() }
     }
 
-    /// The thread's transaction on this database.
+    /// Returns the thread's transaction on this database.
     pub(crate) fn of(&mut self, tid: u32, database: &str) -> Option<&mut Transaction> {
         self.open.get_mut(&tid)?.iter_mut().find(|t| t.database == database)
     }
 
-    /// What the file is to SQLite.
+    /// Returns the file's role for SQLite.
     pub(crate) fn class_of(&self, file: FileKey, names: &Names) -> FileClass {
         let Some(path) = names.path(file) else { return FileClass::Other };
         match sqlite::class(path) {
-            // A name such as x.db is also Berkeley DB's and many others'.
+            // Names such as x.db are also used by Berkeley DB and many others.
             FileClass::Other | FileClass::Database => {
                 let is_sqlite = self.databases.contains_key(path) || self.read.contains(&file);
                 if is_sqlite { FileClass::Database } else { FileClass::Other }
@@ -246,14 +248,15 @@ impl Inferred {
         }
     }
 
-    /// Whether a call on this file is of a transaction on the database. The folder is synced when a journal was made.
+    /// Whether a call on this file belongs to a transaction on the database. The folder is synced after a journal was
+    /// created.
     fn is_of(&self, database_path: &str, file: FileKey, evidence: &Evidence, names: &Names) -> bool {
         let Some(path) = names.path(file) else { return false };
         let folder = || *evidence == Evidence::Synced && database_path.rsplit_once('/').is_some_and(|(f, _)| f == path);
         database_in(path, self.class_of(file, names)) == database_path || folder()
     }
 
-    /// The transaction that the thread was at work for at `time_ns`: that of its call's file.
+    /// Returns the transaction that the thread was working for at `time_ns`: that of its call's file.
     pub(crate) fn at(&self, tid: u32, time_ns: u64, names: &Names) -> Option<u64> {
         let open = self.open.get(&tid)?;
         if let Some(begun) = open.iter().find(|t| t.start_ns == time_ns) {
@@ -268,12 +271,13 @@ impl Inferred {
             let mut later = later.take_while(|&(at, _)| at <= transaction.last_ns.saturating_add(PAUSE_NS));
             later.any(|(_, n)| changes(n) && self.is_of(&transaction.database, n.file, &n.evidence, names))
         };
-        // What is read after its last write is not the transaction's any more.
+        // Reads after its last write no longer belong to the transaction.
         let within = changes(note) || transaction.journal || !transaction.over && goes_on();
         within.then_some(transaction.operation)
     }
 
-    /// The thread's transaction is off the stack by other means. When it ended, if it did: one whose journal is there did not.
+    /// Removes a transaction that left the thread's stack by other means. Returns when it ended; one whose journal still
+    /// exists did not end.
     pub(crate) fn forget(&mut self, tid: u32, operation: u64) -> Option<u64> {
         let open = self.open.get_mut(&tid)?;
         let at = open.iter().position(|t| t.operation == operation)?;
@@ -299,12 +303,12 @@ impl Inferred {
         self.open.entry(tid).or_default().push(transaction);
     }
 
-    /// The database of the thread's transaction that a call on this file is of.
+    /// Returns the database of the thread's transaction that a call on this file belongs to.
     pub(crate) fn database_at(&self, tid: u32, file: FileKey, evidence: &Evidence, names: &Names) -> Option<String> {
         self.open.get(&tid)?.iter().find(|t| self.is_of(&t.database, file, evidence, names)).map(|t| t.database.clone())
     }
 
-    /// The other threads in a transaction with a journal on this database, in order.
+    /// Returns the other threads in a transaction with a journal on this database, in order.
     pub(crate) fn others(&self, tid: u32, database: &str) -> Vec<u32> {
         let has = |all: &[Transaction]| all.iter().any(|t| t.database == database && t.journal);
         let mut others: Vec<u32> =
@@ -313,7 +317,8 @@ impl Inferred {
         others
     }
 
-    /// Takes those of a thread's transactions off that are over: their operations, and when they had their last write or sync.
+    /// Removes those of a thread's transactions that are over; returns their operations, and when each had its last write or
+    /// sync.
     pub(crate) fn end(&mut self, tid: u32, over: impl Fn(&Transaction) -> bool) -> Vec<(u64, u64)> {
         let mut ended = Vec::new();
         let Some(open) = self.open.get_mut(&tid) else { return ended };

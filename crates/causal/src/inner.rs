@@ -1,34 +1,34 @@
-//! Marks of programs that live in a PID namespace.
+//! Marks of programs that run in a PID namespace.
 //!
-//! A program marks its spans with the process and thread numbers that it knows, in a container those of its PID
-//! namespace; all other records have those of the initial namespace. The kernel side records both numbers of each task
-//! that is created in a namespace, so the marks are renumbered before they are linked.
+//! A program marks its spans with the process and thread numbers that it sees, in a container those of its PID namespace;
+//! all other records have those of the initial namespace. The kernel side records both numbers of each task that is created
+//! in a namespace, so the marks are renumbered before they are linked.
 //!
-//! *Uncertainty*: two containers of one recording use the same small numbers. The one that was made last before the mark
-//! began is taken; marks do not name their container.
+//! *Uncertainty*: two containers in one recording use the same small numbers. The task created last before the mark began
+//! is taken; marks do not name their container.
 
 use model::event::task_what;
 use model::{Event, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Tasks remembered in all; a number is used again after thousands.
+/// Maximum number of tasks remembered; a number is reused only after thousands.
 const MOST: usize = 1 << 18;
 
 /// A process and one of its threads.
 type Numbers = (u32, u32);
 
-/// The tasks of namespaces that a log speaks of.
+/// The tasks of namespaces that appear in a log.
 #[derive(Debug, Default)]
 pub struct InnerTasks {
-    /// By the numbers that the program knows: since when, and the numbers outside.
+    /// By the numbers that the program sees: creation time, and the numbers outside.
     known: BTreeMap<Numbers, Vec<(u64, Numbers)>>,
     count: usize,
-    /// Recorded processes by the numbers that everyone knows.
+    /// Recorded processes by their numbers in the initial namespace.
     outside: BTreeSet<u32>,
 }
 
 impl InnerTasks {
-    /// Takes note of an event of the log.
+    /// Records an event of the log.
     pub fn learn(&mut self, event: &Event) {
         match &event.record {
             Record::InnerTask(r) if self.count < MOST => {
@@ -43,10 +43,10 @@ impl InnerTasks {
         }
     }
 
-    /// Readdresses a mark, once the whole log was learnt. Other events stay as they are.
+    /// Renumbers a mark, once the whole log has been read. Other events stay as they are.
     pub fn readdress(&self, mut event: Event) -> Event {
         let Record::Mark(mark) = &event.record else { return event };
-        // A recorded process of that very number marks for itself.
+        // A recorded process with this number: the mark is its own.
         if self.outside.contains(&event.header.tgid) {
             return event;
         }

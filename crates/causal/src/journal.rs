@@ -1,17 +1,16 @@
-//! Transactions of a journal: who joined, who waited, and which metadata block was last logged by which.
+//! Transactions of a journal: who joined, who waited, and which transaction last logged each metadata block.
 //!
-//! Whoever changes metadata joins the running transaction by a *handle* (a call may start several). The journal's
-//! thread commits the transaction, and each journal block that it writes is shared among those who joined, by their
-//! handles; kernel threads that work for others pay nothing (see `attribution`). An fsync waits until the commit is
-//! over; the cache flushes, which the commit issues only for those who wait, are charged to them. Later a *checkpoint*,
-//! by whichever thread, writes each metadata block to its own place; it is charged to the transaction that last logged
-//! the block.
+//! A task that changes metadata joins the running transaction by a *handle* (a call may start several). The journal's
+//! thread commits the transaction, and each journal block that it writes is shared among the joiners, by their handles;
+//! kernel threads that work for others pay nothing (see `attribution`). An fsync waits until the commit ends; the cache
+//! flushes, which the commit issues only for its waiters, are charged to them. Later a *checkpoint*, by any thread, writes
+//! each metadata block to its home location; it is charged to the transaction that last logged the block.
 //!
-//! *Uncertainty*: the kernel does not report which fsync waits for which commit. An fsync waits if it is under way when
-//! the commit ends, unless its inode is known to belong to another transaction (ext4's `i_sync_tid` says that, but no
-//! tracepoint shows it; the handles of earlier calls on the inode stand in for it). Handles are weighed alike,
-//! although one may log more blocks than another. Of a commit whose end was lost it is known that it was over when its
-//! journal's thread began the next one; who waited for it is a guess.
+//! *Uncertainty*: the kernel does not report which fsync waits for which commit. An fsync waits if it is under way when the
+//! commit ends, unless its inode is known to belong to another transaction (ext4's `i_sync_tid` holds that, but no
+//! tracepoint exposes it; the handles of earlier calls on the inode stand in for it). Handles have equal weight, although
+//! one may log more blocks than another. A commit whose end was lost is known to have ended when its journal's thread began
+//! the next one; who waited for it is a guess.
 
 use crate::actor::{Actor, Source, TxnKey};
 use crate::context::Context;
@@ -20,16 +19,16 @@ use crate::loss::Window;
 use model::{Confidence, Relation};
 use std::collections::VecDeque;
 
-/// Transactions kept after their end, for checkpoints. jbd2 checkpoints long before that many commits.
+/// Number of transactions kept after their end, for checkpoints. jbd2 checkpoints long before that many commits.
 const KEPT: usize = 4096;
-/// Members kept in all.
+/// Maximum number of members kept in total.
 const KEPT_MEMBERS: usize = 1 << 18;
-/// Home blocks kept: 256 MiB of metadata.
+/// Number of home blocks kept: 256 MiB of metadata.
 const KEPT_HOMES: usize = 1 << 16;
-/// Kernel threads kept that joined for others.
+/// Number of kernel threads kept that joined for others.
 const PROXIES: usize = 4096;
 
-/// A member.
+/// A member of a transaction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Joiner {
     pub source: Source,
@@ -49,7 +48,7 @@ impl Joiner {
     }
 }
 
-/// One who waited for the commit.
+/// A task that waited for the commit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waiter {
     pub source: Source,
@@ -64,7 +63,7 @@ pub(crate) struct Transaction {
     pub span: u64,
     pub begin_ns: u64,
     pub end_ns: Option<u64>,
-    /// Its end was lost: `end_ns` is only when it was over at the latest.
+    /// Its end was lost: `end_ns` is only the latest time at which it can have ended.
     pub unseen: bool,
     pub tgid: u32,
     pub tid: u32,
@@ -102,7 +101,7 @@ pub(crate) struct Journal {
     committing: FastMap<u32, TxnKey>,
     syncs: FastMap<u32, Vec<Sync>>,
     inodes: FastMap<(u32, u64), u32>,
-    /// Newest transaction seen by disk.
+    /// Newest transaction seen on each disk.
     newest: FastMap<u32, u32>,
     /// Kernel threads that joined a transaction for what they will write next, and their place in it.
     proxies: FastMap<u32, (TxnKey, usize)>,
@@ -118,7 +117,7 @@ impl Journal {
         self.transactions.entry(key).or_default()
     }
 
-    /// A transaction that is remembered.
+    /// Returns a transaction, if it is still kept.
     pub(crate) fn get(&self, key: TxnKey) -> Option<&Transaction> {
         self.transactions.get(&key)
     }
@@ -128,19 +127,19 @@ impl Journal {
         self.newest.contains_key(&dev)
     }
 
-    /// The newest transaction of a disk: the one that runs, or is being committed.
+    /// Returns the newest transaction of a disk: the running one, or the one being committed.
     pub(crate) fn newest(&self, dev: u32) -> Option<TxnKey> {
         self.newest.get(&dev).map(|txn| (dev, *txn))
     }
 
-    /// Somebody joined; if the commit has begun, the link is made here, else when it begins. `ino`: the inode on whose
-    /// behalf, 0 if not known. Returns the member's place.
+    /// Adds a member; if the commit has begun, it is linked here, otherwise when it begins. `ino`: the inode on whose
+    /// behalf it joined, 0 if not known. Returns the member's place.
     pub(crate) fn join(&mut self, key: TxnKey, ino: u64, joiner: Joiner, cx: &mut Context<'_>) -> usize {
         if ino != 0 {
             if self.inodes.len() >= KEPT_HOMES {
                 let newest = &self.newest;
                 self.inodes.retain(|k, txn| newest.get(&k.0).is_some_and(|n| n.saturating_sub(*txn) < 16));
-                // All of them recent: nothing to choose by, so begin anew.
+                // All of them are recent: no criterion to choose by, so start over.
                 if self.inodes.len() >= KEPT_HOMES {
                     self.inodes.clear();
                 }
@@ -159,7 +158,7 @@ impl Journal {
         place
     }
 
-    /// A member turned out to have acted for others (a writeback thread for those who dirtied the pages).
+    /// Replaces a member that turned out to have acted for others (a writeback thread for those who dirtied the pages).
     pub(crate) fn replace(&mut self, key: TxnKey, place: usize, with: impl Iterator<Item = Joiner>) {
         let Some(joiners) = self.transactions.get_mut(&key).map(|t| &mut t.joiners) else { return };
         if place >= joiners.len() {
@@ -174,24 +173,24 @@ impl Journal {
         self.members += joiners.len() - before;
     }
 
-    /// A kernel thread joined, for what it will write next.
+    /// Records that a kernel thread joined for what it will write next.
     pub(crate) fn joined_as_proxy(&mut self, tid: u32, key: TxnKey, place: usize) {
         self.proxies.insert(tid, (key, place));
     }
 
-    /// What the kernel thread joined last, while the task that it works for is unknown.
+    /// Takes the transaction that the kernel thread joined last, if the task that it works for is still unknown.
     pub(crate) fn take_proxy(&mut self, tid: u32) -> Option<(TxnKey, usize)> {
         self.proxies.remove(&tid)
     }
 
-    /// Most kernel threads that joined are identified at once; the others must not grow with the trace.
+    /// Limits the proxies: most are identified at once; the others must not accumulate over the trace.
     pub(crate) fn prune_proxies(&mut self) {
         if self.proxies.len() > PROXIES {
             self.proxies.clear();
         }
     }
 
-    /// The journal's thread `tid` began to commit.
+    /// Records that the journal's thread `tid` began to commit.
     pub(crate) fn begin(
         &mut self,
         key: TxnKey,
@@ -216,13 +215,13 @@ impl Journal {
         &self.transactions[&key]
     }
 
-    /// The commit ended: settles who waited for it.
+    /// Ends the commit and determines who waited for it.
     pub(crate) fn end(&mut self, key: TxnKey, tid: u32, time_ns: u64) -> Option<&Transaction> {
         self.over(key, tid, time_ns, |s, _| (s.end_ns > time_ns).then_some(s.confidence))
     }
 
-    /// The commit ended unseen, before `by_ns`. Who waited for it is a guess: those whose wait ended since it began, and
-    /// those who are known to wait for this transaction, since they come back only some time after its end.
+    /// Ends a commit whose end was not seen, before `by_ns`. Who waited for it is a guess: those whose wait ended since it
+    /// began, and those known to wait for this transaction, since they return only some time after its end.
     pub(crate) fn end_unseen(&mut self, key: TxnKey, tid: u32, by_ns: u64) -> Option<&Transaction> {
         self.transactions.get_mut(&key).filter(|t| t.end_ns.is_none())?.unseen = true;
         self.over(key, tid, by_ns, |s, begin_ns| {
@@ -231,7 +230,8 @@ impl Journal {
         })
     }
 
-    /// `waited`: whether a task that began to wait by then waited for it, given when it began, and with which confidence.
+    /// `waited`: given when the commit began, decides whether a task that was waiting by then waited for it, and with which
+    /// confidence.
     fn over(
         &mut self,
         key: TxnKey,
@@ -257,7 +257,7 @@ impl Journal {
         Some(transaction)
     }
 
-    /// Who waits for the medium at `time_ns`, on file systems that `here` accepts.
+    /// Returns who waits for the medium at `time_ns`, on file systems that `here` accepts.
     pub(crate) fn waiting(&self, time_ns: u64, here: impl Fn(u32) -> bool) -> Vec<Sync> {
         let mut all: Vec<Sync> = self
             .syncs
@@ -271,20 +271,20 @@ impl Journal {
         all
     }
 
-    /// The commit that the thread is in.
+    /// Returns the commit that the thread is in.
     pub(crate) fn committing(&self, tid: u32) -> Option<TxnKey> {
         self.committing.get(&tid).copied()
     }
 
-    /// The disk of a journal whose newest transaction is about `txn`, for a call whose file system is not known.
+    /// Returns the disk of a journal whose newest transaction is about `txn`, for a call whose file system is not known.
     pub(crate) fn disk_of(&self, txn: u32) -> Option<u32> {
         let mut near = self.newest.iter().filter(|(_, n)| n.abs_diff(txn) <= 2).map(|(d, _)| *d);
         let first = near.next();
-        // Two journals at the same count: no telling.
+        // Two journals at the same count cannot be told apart.
         if near.next().is_some() { None } else { first }
     }
 
-    /// A call begins to wait for the medium, or more is known of one.
+    /// Adds a call that begins to wait for the medium, or updates a known one.
     pub(crate) fn sync(&mut self, dev: u32, now_ns: u64, sync: Sync) {
         let known = self.inodes.get(&(dev, sync.ino)).copied().unwrap_or(0);
         let syncs = self.syncs.entry(dev).or_default();
@@ -294,7 +294,7 @@ impl Journal {
                 if syncs.len() >= 64 {
                     syncs.retain(|s| s.end_ns > now_ns);
                 }
-                // A wait whose end was lost would else stay for ever.
+                // A wait whose end was lost would otherwise stay forever.
                 if syncs.len() >= 4096 {
                     syncs.remove(0);
                 }
@@ -303,30 +303,30 @@ impl Journal {
         }
     }
 
-    /// The wait of `span` ended.
+    /// Records that the wait of `span` ended.
     pub(crate) fn sync_ended(&mut self, dev: u32, span: u64, end_ns: u64) {
         if let Some(sync) = self.syncs.get_mut(&dev).and_then(|s| s.iter_mut().find(|s| s.span == span)) {
             sync.end_ns = end_ns;
         }
     }
 
-    /// The wait of `span` is for the log.
+    /// Records that the wait of `span` is for the log.
     pub(crate) fn asked(&mut self, dev: u32, span: u64) {
         if let Some(sync) = self.syncs.get_mut(&dev).and_then(|s| s.iter_mut().find(|s| s.span == span)) {
             sync.asked = true;
         }
     }
 
-    /// A handle inside a wait: the wait is for that transaction.
+    /// Records a handle taken inside a wait: the wait is for that transaction.
     pub(crate) fn expects(&mut self, dev: u32, span: u64, txn: u32) {
         if let Some(sync) = self.syncs.get_mut(&dev).and_then(|s| s.iter_mut().find(|s| s.span == span)) {
             sync.expects = sync.expects.max(txn);
         }
     }
 
-    /// The journal logged the metadata block that lives at page `index` of disk `dev`.
+    /// Records that the journal logged the metadata block whose home is page `index` of disk `dev`.
     pub(crate) fn logged(&mut self, dev: u32, index: u64, pages: u32, key: TxnKey) {
-        // A bio of the journal's carries one block; a damaged record must not cost 4 thousand million entries.
+        // A journal bio carries one block; a damaged record must not cost 4 billion entries.
         for page in index..index.saturating_add(pages.clamp(1, 256).into()) {
             if self.homes.insert((dev, page), key).is_none() {
                 self.homes_order.push_back((dev, page));
@@ -338,12 +338,12 @@ impl Journal {
         }
     }
 
-    /// The transaction that last logged a metadata block.
+    /// Returns the transaction that last logged a metadata block.
     pub(crate) fn last_logged(&self, dev: u32, index: u64) -> Option<TxnKey> {
         self.homes.get(&(dev, index)).copied()
     }
 
-    /// Commits without an end, at the end of the trace, oldest first.
+    /// Returns the commits without an end, at the end of the trace, oldest first.
     pub(crate) fn unfinished(&self) -> Vec<(TxnKey, &Transaction)> {
         let mut all: Vec<_> =
             self.transactions.iter().filter(|(_, t)| t.span != 0 && t.end_ns.is_none()).map(|(k, t)| (*k, t)).collect();
@@ -370,9 +370,9 @@ impl Journal {
     }
 }
 
-/// Makes one member of those that will pay together; returns how many fewer there are. After the end of the commit only
-/// who they are and their handles matter. Kernel threads whose principal may still become known are known by
-/// their place, so then all stay.
+/// Combines members that will be charged together; returns by how many their number decreases. After the end of the commit
+/// only their identities and handles matter. Kernel threads whose principal may still become known are referred to by their
+/// place, so then all stay.
 fn add_up(joiners: &mut Vec<Joiner>) -> usize {
     if joiners.iter().any(|j| j.source == Source::Actor(Actor::UNATTRIBUTED)) {
         return 0;

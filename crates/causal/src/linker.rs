@@ -10,12 +10,12 @@ use crate::tasks::Tasks;
 use model::event::task_what;
 use model::{Event, Record};
 
-/// How often the things that grow with the open horizon are looked through.
+/// Number of events between sweeps of the state that grows with the open horizon.
 const SWEEP_EVERY: u32 = 256;
-/// Flights beyond which long operations' time sheets are filled in before they end.
+/// Number of flights beyond which the time sheets of long operations are filled in before they end.
 const MANY_FLIGHTS: usize = 4096;
 
-/// The trackers; each may ask those that stand before it.
+/// The trackers; each may query those listed before it.
 pub(crate) struct Router {
     objects: Objects,
     tasks: Tasks,
@@ -45,7 +45,7 @@ impl Router {
         self.tasks.threads.arrives(event, config);
     }
 
-    /// An event whose turn has come.
+    /// Dispatches an event whose turn has come.
     pub(crate) fn on_event(&mut self, event: &Event, cx: &mut Context<'_>) {
         let h = &event.header;
         let Self { objects, tasks, checkpoints, block, .. } = self;
@@ -68,7 +68,7 @@ impl Router {
             }
             Record::OffCpu(r) => threads.on_off_cpu(h, r),
             Record::Wait(r) => threads.on_wait(h, r, &objects.names),
-            // Where a thread slept, not what for: the recorder puts it beside the rows.
+            // Where a thread slept, not what for: the recorder stores it next to the rows.
             Record::Stack(_) | Record::Chain(_) => {}
             Record::Lock(r) => threads.on_lock(h, r, objects),
             Record::BioQueue(r) => block.on_bio_queue(h, r, &mut Env { tasks, objects, cx }),
@@ -99,7 +99,7 @@ impl Router {
                 }
             }
             Record::Uring(r) => tasks.rings.on_uring(h, r, threads, objects, cx),
-            // Marks are readdressed before they are pushed: see `inner`.
+            // Marks are renumbered before they are pushed: see `inner`.
             Record::InnerTask(_) => {}
             Record::Loss(r) => cx.losses.add(h, r, cx.sink),
         }
@@ -108,14 +108,14 @@ impl Router {
         }
     }
 
-    /// What the time that has passed decides.
+    /// Handles what the passage of time decides.
     #[inline]
     pub(crate) fn on_time(&mut self, cx: &mut Context<'_>) {
         if self.attribution.is_due(cx.now_ns) {
             self.attribution.settle(false, &mut self.tasks.threads, &self.objects, cx);
         }
         self.since_sweep += 1;
-        // It visits every thread: the more there are, the less often it runs.
+        // A sweep visits every thread: the more threads, the less often it runs.
         if self.since_sweep >= SWEEP_EVERY && self.since_sweep as usize >= self.tasks.threads.count() {
             self.since_sweep = 0;
             let many = self.objects.activity.len() > MANY_FLIGHTS;
@@ -139,7 +139,6 @@ impl Router {
         objects.names.finish(cx.sink);
     }
 
-    /// Entries in memory, of all kinds.
     pub(crate) fn len(&self) -> usize {
         self.objects.len() + self.tasks.len() + self.checkpoints.len() + self.block.len() + self.attribution.len()
     }

@@ -1,23 +1,23 @@
-//! File systems whose log the trace does not know by transactions: btrfs, f2fs, xfs.
+//! File systems whose log the trace cannot divide into transactions: btrfs, f2fs, xfs.
 //!
-//! While such a log is written, it is for the calls that wait for the medium (fsync) on that file system; if some of them are
-//! known to have asked for it (XFS, see `checkpoints`), for these alone. If nobody waits, it is for whoever changed the file
-//! system since it was last written.
+//! While such a log is written, it is charged to the calls that wait for the medium (fsync) on that file system; if some of
+//! them are known to have asked for it (XFS, see `checkpoints`), to these alone. If nobody waits, it is charged to whoever
+//! changed the file system since it was last written.
 //!
-//! *Uncertainty*: both. A call that waits may wait for something else, so that is `interval`; who changed the file system
-//! may have nothing in this part of its metadata, so that is a `guess`. The bytes of a log are not divided by who
-//! logged them.
+//! *Uncertainty*: both. A waiting call may wait for something else, so that is `interval`; whoever changed the file system
+//! may have nothing in this part of its metadata, so that is a `guess`. The bytes of a log are not divided by who logged
+//! them.
 
 use crate::actor::Source;
 use crate::hash::FastMap;
 use crate::pages::FileKey;
 
-/// Who is remembered to have changed a file system. Of more, the latest.
+/// Maximum number of changers kept per file system; beyond it the oldest are dropped.
 const CHANGERS: usize = 64;
-/// File systems.
+/// Maximum number of file systems.
 const MOST: usize = 1024;
-/// What the file system writes unasked comes in bursts; a pause this long ends one (btrfs commits every 30 s,
-/// f2fs every 60 s, xfs pushes its log every 30 s).
+/// Writes that nobody asked for come in bursts; a pause this long ends one (btrfs commits every 30 s, f2fs every 60 s, xfs
+/// pushes its log every 30 s).
 const PAUSE_NS: u64 = 500_000_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -38,18 +38,18 @@ struct Log {
 #[derive(Default)]
 pub(crate) struct Logs {
     by_dev: FastMap<u32, Log>,
-    /// Folders, whose pages (f2fs) no call writes.
+    /// Folders, whose pages (f2fs) are not written by any call.
     folders: FastMap<FileKey, ()>,
 }
 
 impl Logs {
-    /// Somebody changed a file system.
+    /// Records a change to a file system.
     pub(crate) fn changed(&mut self, dev: u32, source: Source, time_ns: u64) {
         if self.by_dev.len() >= MOST && !self.by_dev.contains_key(&dev) {
             self.by_dev.clear();
         }
         let changers = &mut self.by_dev.entry(dev).or_default().changers;
-        // The latest stand last, so a thread in a loop is found at once.
+        // The latest are last, so a thread in a loop is found at once.
         if let Some(known) = changers.iter().rposition(|c| c.source == source) {
             changers[known].time_ns = time_ns;
             changers[known].weight += 1.0;
@@ -61,7 +61,7 @@ impl Logs {
         changers.push(Changer { source, time_ns, weight: 1.0 });
     }
 
-    /// A call waits for the device with what is no regular file: a folder.
+    /// Records that a call waits for the device on something other than a regular file: a folder.
     pub(crate) fn folder(&mut self, file: FileKey) {
         if self.folders.len() >= MOST {
             self.folders.clear();
@@ -73,7 +73,8 @@ impl Logs {
         self.folders.contains_key(&file)
     }
 
-    /// Who is charged for what is written at `now_ns` without anyone waiting. `here`: file systems it may be of.
+    /// Returns who is charged for what is written at `now_ns` while nobody waits. `here` accepts the file systems it may
+    /// belong to.
     pub(crate) fn meant(&mut self, now_ns: u64, here: impl Fn(u32) -> bool) -> Vec<(Source, f64)> {
         let mut all = Vec::new();
         let mut devs: Vec<u32> = self.by_dev.keys().copied().filter(|dev| here(*dev)).collect();
@@ -81,7 +82,7 @@ impl Logs {
         for dev in devs {
             let Some(log) = self.by_dev.get_mut(&dev) else { continue };
             if now_ns > log.last_burst_ns.saturating_add(PAUSE_NS) {
-                // Paid for by the burst before.
+                // Already charged for the previous burst.
                 let paid_ns = log.last_burst_ns;
                 log.changers.retain(|c| c.time_ns > paid_ns);
             }

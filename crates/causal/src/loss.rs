@@ -1,4 +1,4 @@
-//! What a loss does to the links made meanwhile.
+//! The effect of a loss on the links made meanwhile.
 //!
 //! A link is made from two records. If anything was lost on the CPU of either of them (or on an unknown CPU) between
 //! the two, an intermediate event may be missing (a page written again, an address reused), so the link's confidence is
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 /// The CPU number of a loss whose CPU is not known.
 pub const UNKNOWN_CPU: u16 = u16::MAX;
 
-/// Losses remembered for links whose window reaches far back. Older ones stay in the table.
+/// Number of losses kept for links whose window reaches far back. Older ones stay in the table.
 const REMEMBERED: usize = 1024;
 
 #[derive(Debug)]
@@ -27,20 +27,20 @@ struct Known {
     end_ns: u64,
 }
 
-/// Completions missed so near each other are one loss.
+/// Missed completions this close together are one loss.
 const TOGETHER_NS: u64 = 100_000_000;
 
 /// The losses seen.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     count: u64,
-    /// Completions that were not recorded though nothing was known to be lost: since when, until when, how many.
+    /// Completions that were not recorded although no loss was known: first time, last time, number.
     unseen: Option<(u64, u64, u64)>,
     known: VecDeque<Known>,
     latest_ns: u64,
 }
 
-/// Two records' moments and CPUs: what a link rests on.
+/// The times and CPUs of the two records that a link is based on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
     pub start_ns: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Window {
 }
 
 impl Losses {
-    /// Takes a loss in and writes its row.
+    /// Adds a loss and writes its row.
     pub(crate) fn add(&mut self, header: &Header, loss: &Loss, sink: &mut dyn Sink) {
         self.count += 1;
         let start_ns = loss.start_ns.min(header.time_ns);
@@ -70,7 +70,8 @@ impl Losses {
         });
     }
 
-    /// A command was issued at a time, was over at another, and its completion is missing. A loss that was reported already explains it.
+    /// Records that the completion of a command is missing, which was issued at `start_ns` and ended by `end_ns`. A loss that was
+    /// already reported explains it.
     pub(crate) fn unseen(&mut self, start_ns: u64, end_ns: u64, sink: &mut dyn Sink) {
         if self.known.iter().any(|k| k.start_ns <= end_ns && k.end_ns >= start_ns) {
             return;
@@ -86,7 +87,7 @@ impl Losses {
         }
     }
 
-    /// Writes the row of those that were missed last.
+    /// Writes the row of the completions missed last.
     pub(crate) fn tell_unseen(&mut self, sink: &mut dyn Sink) {
         let Some((start_ns, end_ns, events)) = self.unseen.take() else { return };
         self.count += 1;
@@ -102,7 +103,7 @@ impl Losses {
         });
     }
 
-    /// How sure a link of this window is, and the loss that made it less so.
+    /// Returns the confidence of a link with this window, and the loss that lowered it.
     pub(crate) fn judge(&self, confidence: Confidence, window: Window) -> (Confidence, Option<u64>) {
         if self.latest_ns < window.start_ns || self.known.is_empty() {
             return (confidence, None);

@@ -1,16 +1,17 @@
 //! Names of files and processes.
 //!
-//! An inode number is used again once its file is removed. SQLite's rollback journal is removed and created again in
-//! every transaction, often with the same inode, so a file is (device, inode) **for as long as a name held**: after a
-//! removal, the next name is a new file. A file that another takes the place of by a rename goes without a removal.
+//! An inode number is reused once its file is removed. SQLite's rollback journal is removed and created again in every
+//! transaction, often with the same inode, so a file is (device, inode) **for as long as a name held**: after a removal,
+//! the next name is a new file. A file that is replaced by a rename disappears without a removal.
 //!
-//! What a call opened has its name when the call ends, and the call's record is handed on when it began; another file may have had the
-//! inode until somewhere between. So the name that comes is noted on arrival, the call is of the file of that name, and the inode
-//! stays the older file's until the name's turn.
+//! The name of a file that a call opened is recorded when the call ends, while the call's record is handed on at the time the call
+//! began; another file may have had the inode for part of that time. So the upcoming name is noted on arrival, the call is assigned to
+//! the file of that name, and the inode stays the older file's until the name's turn.
 //!
-//! A process has the last name it was seen with; a journal's thread is known by it alone before its first commit.
+//! A process has the last name it was seen with; before its first commit, a journal's thread is recognised by its name
+//! alone.
 //!
-//! *Uncertainty*: a file that is used under no name that was seen keeps an empty path; hard links show their newest name.
+//! *Uncertainty*: a file used only under names that were not seen keeps an empty path; hard links show their newest name.
 
 use crate::Sink;
 use crate::hash::FastMap;
@@ -18,7 +19,7 @@ use crate::pages::FileKey;
 use model::event::{self, Header, file_what, task_what};
 use model::table::{File, Process};
 
-/// Files remembered before removed ones are forgotten.
+/// Number of files kept before removed ones are dropped.
 const KEPT: usize = 1 << 16;
 
 struct Known {
@@ -48,21 +49,21 @@ struct Coming {
     created: bool,
 }
 
-/// A call that opened a file was handed on, and its name was not: it is not over.
+/// A call that opened a file was handed on but the file's name was not: the call has not ended.
 struct Opening {
     tid: u32,
     end_ns: u64,
     coming: Coming,
     id: u64,
-    /// No row was written of the file.
+    /// No row was written for the file.
     new: bool,
 }
 
-/// The registers.
+/// The registers of files and processes.
 #[derive(Default)]
 pub(crate) struct Names {
     files: FastMap<FileKey, Known>,
-    /// By thread and the moment of the name.
+    /// By thread and time of the name.
     coming: FastMap<(u32, u64), Coming>,
     /// At most one for each thread.
     opening: Vec<Opening>,
@@ -82,7 +83,7 @@ impl Names {
         parent(one).is_some_and(|of_one| parent(other) == Some(of_one))
     }
 
-    /// The file of an inode, as known now; `None` for no inode.
+    /// Returns the file of an inode, as known now; `None` for no inode.
     pub(crate) fn file(&mut self, key: FileKey, time_ns: u64) -> Option<u64> {
         if key.1 == 0 {
             return None;
@@ -91,12 +92,12 @@ impl Names {
             return Some(known.id);
         }
         self.count += 1;
-        // Its row is written when its name is learnt, or at the end.
+        // Its row is written when its name becomes known, or at the end.
         self.files.insert(key, Known { id: self.count, path: None, start_ns: time_ns, removed: false });
         Some(self.count)
     }
 
-    /// The path of an inode, as known now.
+    /// Returns the path of an inode, as known now.
     pub(crate) fn path(&self, key: FileKey) -> Option<&str> {
         self.files.get(&key)?.path.as_deref()
     }
@@ -111,15 +112,16 @@ impl Names {
         self.coming.insert((header.tid, header.time_ns), coming);
     }
 
-    /// The path of what a thread's call opened that ended at `end_ns`: the one that comes, if any, else as known now.
+    /// Returns the path of the file opened by a thread's call that ended at `end_ns`: the upcoming name, if any, else as
+    /// known now.
     pub(crate) fn path_opened(&self, key: FileKey, tid: u32, end_ns: u64) -> Option<&str> {
         let coming = self.coming.get(&(tid, end_ns)).filter(|c| c.key == key);
         coming.map(|c| c.path.as_str()).or_else(|| self.path(key))
     }
 
-    /// The file that a thread's call opened which ended at `end_ns`.
+    /// Returns the file opened by a thread's call that ended at `end_ns`.
     pub(crate) fn opened(&mut self, key: FileKey, (tid, end_ns): (u32, u64), time_ns: u64) -> Option<u64> {
-        // After a removal it is a new file, whose name comes if at all.
+        // After a removal it is a new file; its name follows, if at all.
         if self.files.get(&key).is_some_and(|k| k.removed && k.path.is_some()) {
             self.files.remove(&key);
             self.file(key, time_ns);
@@ -145,7 +147,7 @@ impl Names {
         Some(id)
     }
 
-    /// A file became known by name, or lost it. Returns whether the inode's pages until then are gone.
+    /// Records that a file got a name or lost it. Returns whether the inode's pages until then are gone.
     pub(crate) fn learn(&mut self, header: &Header, file: &event::File, sink: &mut dyn Sink) -> bool {
         let key = (file.dev, file.ino);
         if file.ino == 0 {
@@ -166,7 +168,7 @@ impl Names {
                 known.removed = removed;
             }
             Some(known) if removed => known.removed = true,
-            // Another thread opened what this one created, and was back first.
+            // Another thread opened the file that this one created, and returned first.
             Some(known) if opening.as_ref().is_some_and(|o| o.id == known.id) => return false,
             Some(known) if known.path == path && !known.removed && !created => {}
             _ => {
@@ -191,7 +193,7 @@ impl Names {
         removed || created
     }
 
-    /// A task was made, became another program, or ended.
+    /// Records that a task was created, executed another program, or ended.
     pub(crate) fn task(&mut self, header: &Header, task: &event::Task, sink: &mut dyn Sink) {
         if header.tid != header.tgid {
             return;
@@ -211,7 +213,7 @@ impl Names {
         }
     }
 
-    /// A record of the process says that it is recorded.
+    /// Marks the process as recorded, according to one of its records.
     pub(crate) fn tracked(&mut self, tgid: u32) {
         match self.processes.get_mut(&tgid) {
             Some(known) => known.tracked = true,
@@ -221,7 +223,7 @@ impl Names {
         }
     }
 
-    /// Whether any record said so.
+    /// Whether any record marked it so.
     pub(crate) fn is_tracked(&self, tgid: u32) -> bool {
         self.processes.get(&tgid).is_some_and(|p| p.tracked)
     }
@@ -232,7 +234,7 @@ impl Names {
         }
     }
 
-    /// Writes the rows that waited for more to be known.
+    /// Writes the rows that were held back until more became known.
     pub(crate) fn finish(&mut self, sink: &mut dyn Sink) {
         let mut nameless: Vec<_> = self.files.iter().filter(|(_, k)| k.path.is_none()).collect();
         nameless.sort_by_key(|(_, k)| k.id);

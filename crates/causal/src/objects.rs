@@ -1,5 +1,5 @@
-//! What the kernel's objects are known by, below those who use them: files, transactions, disks, what is in flight. None of
-//! these trackers knows another; tasks and the block layer query and update them.
+//! State of the kernel's objects, below their users: files, transactions, disks, what is in flight. None of these trackers
+//! depends on another; tasks and the block layer query and update them.
 
 use crate::Config;
 use crate::activity::Activity;
@@ -14,7 +14,7 @@ use model::Layer;
 use model::event::{CommitBegin, CommitEnd, Header};
 use model::table::Span;
 
-/// Each owns its fields.
+/// The trackers; each owns its state.
 pub(crate) struct Objects {
     pub names: Names,
     pub pages: Pages,
@@ -36,7 +36,7 @@ impl Objects {
         }
     }
 
-    /// Somebody changed a file system that has no transactions known by number.
+    /// Records a change to a file system without transactions that are known by number.
     pub(crate) fn changed(&mut self, dev: u32, actor: Actor, time_ns: u64) {
         if dev != 0 && !self.journal.is_journal(dev) {
             self.logs.changed(dev, Source::Actor(actor), time_ns);
@@ -49,7 +49,7 @@ impl Objects {
         if self.journal.get(key).is_some_and(|t| t.span != 0) {
             return; // The same number again: a damaged log, or a disk made anew.
         }
-        // A journal's thread commits one after the other: of the one before only the end was lost.
+        // A journal's thread commits one transaction at a time: only the end of the previous commit was lost.
         if let Some(old) = self.journal.committing(h.tid)
             && let Some(transaction) = self.journal.end_unseen(old, h.tid, h.time_ns)
         {
@@ -71,14 +71,14 @@ impl Objects {
         }
     }
 
-    /// The end of the trace: commits that did not end.
+    /// Writes the commits that had not ended at the end of the trace.
     pub(crate) fn finish_commits(&self, cx: &mut Context<'_>) {
         for (key, transaction) in self.journal.unfinished() {
             cx.sink.span(commit(key, transaction));
         }
     }
 
-    /// Forgets what ended before `before_ns`, and what is only there because records were lost.
+    /// Drops what ended before `before_ns`, and what is only left because records were lost.
     pub(crate) fn prune(&mut self, before_ns: u64) {
         self.activity.prune(before_ns);
         self.journal.prune_proxies();

@@ -1,19 +1,20 @@
 //! Who dirtied which page.
 //!
-//! For each page of a file the threads that wrote to it are kept, and the bio that carries the page to the disk takes
-//! them over. So a page written back half a minute later, by a kernel thread or by another program's fsync, is still
-//! charged to its writers (the tag sets of Split-level I/O scheduling, SOSP'15, kept outside the kernel).
+//! For each page of a file, the threads that wrote to it are kept, and the bio that carries the page to the disk takes them
+//! over. So a page written back half a minute later, by a kernel thread or by another program's fsync, is still charged to
+//! its writers (the tag sets of Split-level I/O scheduling, SOSP'15, kept outside the kernel).
 //!
-//! They are kept per file in a map of page ranges, so that a write of 1 GiB is one entry. A page with several writers
-//! shares its charge by the bytes each wrote into it.
+//! Writers are kept per file in a map of page ranges, so that a write of 1 GiB is one entry. The charge for a page with
+//! several writers is divided by the bytes each wrote into it.
 //!
-//! Some calls write pages that they do not name: who writes behind a file's end, or moves it, has the file system zero the rest of
-//! the page that the end was in, and who punches a hole has it zero the parts of pages at the hole's edges. They are its writers too. For
-//! that each file's size is kept, exactly where a call's record has it, else as the furthest byte written; what relies on the latter is a guess.
+//! Some calls write pages that they do not name: a write behind a file's end, or a change of the end, makes the file system zero the rest
+//! of the page that the end was in, and punching a hole makes it zero parts of the pages at the hole's edges. These calls are writers of
+//! such pages too. For that, each file's size is kept, exactly where a call's record has it, else as the furthest byte written; results
+//! based on the latter are a guess.
 //!
-//! *Uncertainty*: a write is known by its start and end, not by the moment it dirtied the page. A bio queued between the
-//! two may carry the bytes or not; it is charged, and the writer also stays for the next bio (unless the write itself
-//! sent the bio, as O_SYNC does). Of a page rewritten many times only the last [`MAX_WRITERS`] writers stay.
+//! *Uncertainty*: only the start and end of a write are known, not when it dirtied the page. A bio queued between the two
+//! may or may not carry the bytes; it is charged, and the writer also stays for the next bio (unless the write itself sent
+//! the bio, as O_SYNC does). Of a page rewritten many times, only the last [`MAX_WRITERS`] writers stay.
 
 use crate::actor::Source;
 use crate::hash::FastMap;
@@ -23,14 +24,15 @@ use std::collections::BTreeMap;
 /// A page cache page.
 pub(crate) const PAGE: u64 = 4096;
 
-/// Writers remembered per page. A page that many operations rewrote before its writeback is shared by the last of them.
+/// Maximum number of writers kept per page. A page that many operations rewrote before its writeback is shared by the last
+/// of them.
 const MAX_WRITERS: usize = 64;
 
-/// Ranges remembered in all; beyond it the older half is forgotten, whose bios then are unattributed. A kernel with
-/// its dirty limit at 20 % of 16 GiB has 800 thousand dirty pages at most, and ranges are fewer than pages.
+/// Maximum number of ranges kept; beyond it the older half is dropped, and its bios become unattributed. A kernel with its
+/// dirty limit at 20 % of 16 GiB has 800 thousand dirty pages at most, and there are fewer ranges than pages.
 const MAX_RANGES: usize = 1 << 19;
 
-/// Files whose sizes are remembered; beyond it all are forgotten.
+/// Maximum number of files whose sizes are kept; beyond it all are dropped.
 const MAX_SIZES: usize = 1 << 16;
 
 /// (file system, inode).
@@ -53,11 +55,11 @@ pub(crate) struct Writer {
     pub via: &'static str,
 }
 
-/// How large a file is, as far as is known.
+/// The size of a file, as far as it is known.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     bytes: u64,
-    /// Else it may be larger.
+    /// If not, it may be larger.
     exact: bool,
 }
 
@@ -86,7 +88,7 @@ impl DirtyRange {
     }
 }
 
-/// A part of what a bio carries: so many pages with one writer's part in them.
+/// A part of what a bio carries: a number of pages with one writer's share of them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
     /// `None`: pages without a known writer.
@@ -104,7 +106,8 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// A call wrote bytes `pos..pos + bytes`: the writer is added to those pages, and to the one that the file ended in if that is an earlier one.
+    /// Records that a call wrote bytes `pos..pos + bytes`: adds the writer to those pages, and to the page with the previous end of the
+    /// file if that is an earlier one.
     pub(crate) fn write_by_call(&mut self, file: FileKey, pos: u64, bytes: u64, writer: Writer) {
         if bytes == 0 {
             return;
@@ -117,14 +120,14 @@ impl Pages {
         self.write(file, pos, bytes, writer);
     }
 
-    /// A call cut or stretched the file to `bytes`.
+    /// Records that a call truncated or extended the file to `bytes`.
     pub(crate) fn resize(&mut self, file: FileKey, bytes: u64, writer: Writer) {
         let new = Size { bytes, exact: true };
         let old = self.sizes.get(&file).copied().unwrap_or(Size { bytes: 0, exact: false });
         if bytes < old.bytes {
             self.sign_rest(file, new, writer);
         } else {
-            // Stretched, or, if it was larger than is known, cut.
+            // Extended, or truncated if it was larger than known.
             if bytes > old.bytes {
                 self.sign_rest(file, old, writer);
             }
@@ -136,8 +139,8 @@ impl Pages {
         self.size(file, new);
     }
 
-    /// A call allocated, zeroed or punched out bytes `pos..pos + bytes`: which of these is not known. The last two write the pages that
-    /// are in it only in part; all may stretch the file.
+    /// Records that a call allocated, zeroed or punched out bytes `pos..pos + bytes`; which of these is not known. The last two write
+    /// the pages that are only partly inside; all may extend the file.
     pub(crate) fn allocate(&mut self, file: FileKey, pos: u64, bytes: u64, writer: Writer) {
         let Some(end) = pos.checked_add(bytes).filter(|_| bytes > 0) else { return };
         let edge = Writer { bytes: 1, confidence: Confidence::Guess, ..writer };
@@ -149,14 +152,14 @@ impl Pages {
         self.opened(file);
     }
 
-    /// The file was opened, which may have cut it.
+    /// Records that the file was opened, which may have truncated it.
     pub(crate) fn opened(&mut self, file: FileKey) {
         if let Some(size) = self.sizes.get_mut(&file) {
             size.exact = false;
         }
     }
 
-    /// The file reaches to `end` at least.
+    /// Records that the file extends at least to `end`.
     pub(crate) fn grown(&mut self, file: FileKey, end: u64) {
         let old = self.sizes.get(&file).copied().unwrap_or(Size { bytes: 0, exact: false });
         if end > old.bytes {
@@ -171,13 +174,13 @@ impl Pages {
         self.sizes.insert(file, size);
     }
 
-    /// Signs the page that the file ends in, whose rest was zeroed.
+    /// Adds the writer to the last page of the file, whose rest was zeroed.
     fn sign_rest(&mut self, file: FileKey, end: Size, writer: Writer) {
         let rest = (PAGE - end.bytes % PAGE) as u32;
         if u64::from(rest) == PAGE {
             return;
         }
-        // A guess takes next to nothing from those who surely wrote the page.
+        // A guess takes next to nothing from the certain writers of the page.
         let writer = match end.exact {
             true => Writer { bytes: rest, ..writer },
             false => Writer { bytes: 1, confidence: Confidence::Guess, ..writer },
@@ -185,7 +188,7 @@ impl Pages {
         self.add_writer(file, end.bytes / PAGE, 1, writer);
     }
 
-    /// Signs the pages that bytes `pos..pos + bytes` lie in. `writer.bytes` is set here, page by page.
+    /// Adds the writer to the pages that contain bytes `pos..pos + bytes`. `writer.bytes` is set here, page by page.
     pub(crate) fn write(&mut self, file: FileKey, pos: u64, bytes: u64, writer: Writer) {
         let Some(end) = pos.checked_add(bytes).filter(|_| bytes > 0) else { return };
         let (first, last) = (pos / PAGE, (end - 1) / PAGE);
@@ -206,7 +209,7 @@ impl Pages {
         }
     }
 
-    /// Signs `pages` pages from `index`.
+    /// Adds the writer to `pages` pages from `index`.
     pub(crate) fn add_writer(&mut self, file: FileKey, index: u64, pages: u64, writer: Writer) {
         let Some(end) = index.checked_add(pages).filter(|_| pages > 0) else { return };
         let book = self.files.entry(file).or_default();
@@ -238,7 +241,7 @@ impl Pages {
         }
     }
 
-    /// A bio queued at `at_ns` by the system call `call` carries these pages: what it is charged, in the order of pages.
+    /// Takes the charges for these pages, carried by a bio queued at `at_ns` by the system call `call`, in page order.
     pub(crate) fn take(
         &mut self,
         file: FileKey,
@@ -298,7 +301,7 @@ impl Pages {
         }
     }
 
-    /// It became known that `source` made this call, which wrote bytes `pos..pos + bytes`: its entries are changed.
+    /// Updates the entries of a call that wrote bytes `pos..pos + bytes`: it turned out to be made by `source`.
     pub(crate) fn now_by(&mut self, file: FileKey, (pos, bytes): (u64, u64), call: (u32, u64), source: Source) {
         let pages = pos / PAGE..pos.saturating_add(bytes).div_ceil(PAGE);
         let range = self.files.get_mut(&file).into_iter().flat_map(|book| book.range_mut(pages.clone()));
@@ -306,18 +309,18 @@ impl Pages {
         writers.filter(|w| w.call == call).for_each(|w| w.source = source);
     }
 
-    /// Whether anyone known wrote the file and it was not written back.
+    /// Whether the file has a known writer and has not been written back.
     pub(crate) fn knows(&self, file: FileKey) -> bool {
         self.files.contains_key(&file)
     }
 
-    /// The file was removed.
+    /// Records that the file was removed.
     pub(crate) fn removed(&mut self, file: FileKey) {
         self.truncate(file, 0);
         self.sizes.remove(&file);
     }
 
-    /// The file was cut to `bytes`: pages after its end will never be written.
+    /// Truncates the file to `bytes`: pages after its end will never be written.
     fn truncate(&mut self, file: FileKey, bytes: u64) {
         let Some(book) = self.files.get_mut(&file) else { return };
         let before = book.len();
@@ -346,7 +349,7 @@ impl Pages {
     }
 }
 
-/// Makes `at` the border of two ranges.
+/// Makes `at` a boundary between two ranges.
 fn cut(book: &mut BTreeMap<u64, DirtyRange>, at: u64) {
     let Some((&start, range)) = book.range_mut(..at).next_back() else { return };
     if range.end > at && start < at {

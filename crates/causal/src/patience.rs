@@ -1,34 +1,34 @@
-//! A priority queue for things that come almost in order, after patience sorting.
+//! A priority queue for items that arrive almost in order, after patience sorting.
 //!
-//! The items are kept in piles, each in order: an item goes on the first pile whose last item is not later, so the
-//! least of all is the first of some pile. Items that come in order need one pile. Records need a few: moments come in
-//! order, and so do intervals among themselves, whose records are written at their end and sorted by their start;
-//! longer intervals open a further pile. Adding and taking then cost a few comparisons, where a heap of everything that
-//! waits costs a walk through memory.
+//! The items are kept in piles, each in order: an item goes on the first pile whose last item is not later, so the smallest
+//! item is the first of some pile. Items that arrive in order need one pile. Records need a few: single points in time
+//! arrive in order, and so do intervals among themselves, whose records are written at their end and sorted by their start;
+//! longer intervals open another pile. Pushing and popping then cost a few comparisons, where a heap of all waiting items
+//! costs a walk through memory.
 //!
-//! A log of many CPUs brings a block of each in turn, so each needs its piles. The last items fall from pile
-//! to pile, so an item's pile is found by binary search; a small heap, with one entry a pile, finds the least.
+//! A log of many CPUs delivers a block of each in turn, so each needs its own piles. The last items descend from pile to
+//! pile, so an item's pile is found by binary search; a small heap, with one entry per pile, finds the smallest.
 //!
-//! *Uncertainty*: none of the result, only of the cost. What fits on none of [`PILES`] piles goes into a tree, so any order,
-//! chosen to be the worst, costs what a tree costs.
+//! *Uncertainty*: none in the result, only in the cost. An item that fits on none of [`PILES`] piles goes into a tree, so
+//! even the worst order costs no more than a tree.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-/// Piles at most. Records of INSERTs on two CPUs need three or four.
+/// Maximum number of piles. Records of INSERTs on two CPUs need three or four.
 const PILES: usize = 128;
-/// Things for which an emptier pile keeps its memory.
+/// Number of items for which a pile that became emptier keeps its memory.
 const KEPT: usize = 1024;
 
-/// Things by their places, which are all different.
+/// Items by their keys, which are all different.
 #[derive(Debug)]
 pub(crate) struct PatienceQueue<K, T> {
     piles: Vec<VecDeque<(K, T)>>,
-    /// Piles that are not empty, the highest uppermost place first.
+    /// Non-empty piles, the one with the highest last key first.
     order: Vec<usize>,
     empty: Vec<usize>,
-    /// The lowest place of each pile that is not empty.
+    /// The lowest key of each non-empty pile.
     lowest: BinaryHeap<Reverse<(K, usize)>>,
     rest: BTreeMap<K, T>,
     len: usize,
@@ -46,7 +46,7 @@ impl<K: Ord + Copy, T> PatienceQueue<K, T> {
         }
     }
 
-    /// Lays a thing at its place.
+    /// Adds an item with its key.
     pub(crate) fn push(&mut self, place: K, thing: T) {
         self.len += 1;
         let higher = |&pile: &usize| self.piles[pile].back().is_some_and(|(last, _)| *last > place);
@@ -67,7 +67,7 @@ impl<K: Ord + Copy, T> PatienceQueue<K, T> {
         self.lowest.push(Reverse((place, pile)));
     }
 
-    /// Takes the first thing of all, if `wanted` says so of its place.
+    /// Takes the smallest item, if `wanted` accepts its key.
     pub(crate) fn pop_if(&mut self, wanted: impl FnOnce(&K) -> bool) -> Option<T> {
         let first = self.lowest.peek_mut();
         if let Some((place, _)) = self.rest.first_key_value()
@@ -96,7 +96,7 @@ impl<K: Ord + Copy, T> PatienceQueue<K, T> {
         Some(thing)
     }
 
-    /// Things that lie there.
+    /// Number of items.
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -1,18 +1,17 @@
-//! Brings events into the order in which things began.
+//! Sorts events into the order in which things began.
 //!
-//! CPUs deliver at different moments, and the record of an interval is written when the interval ends but matters from
-//! its start (a write dirties its page before the bio that carries the page, although its record may come later). So
-//! events are held for the `horizon`, in event time: an event is handed on once one that is newer by the horizon has
-//! arrived.
+//! CPUs deliver at different times, and the record of an interval is written when the interval ends but matters from its
+//! start (a write dirties its page before the bio that carries the page, although its record may come later). So events are
+//! held for the `horizon`, in event time: an event is handed on once an event that is newer by the horizon has arrived.
 //!
-//! *Uncertainty*: a call that lasts longer than the horizon arrives after things that it preceded. It is handed on at
-//! once, late; the linker knows such calls beforehand by the identity that bios carry and by `sync_begin`.
+//! *Uncertainty*: a call that lasts longer than the horizon arrives after events that it preceded. It is handed on at once,
+//! late; the linker knows such calls beforehand by the identity that bios carry and by `sync_begin`.
 
 use crate::patience::PatienceQueue;
 use model::{Event, Record};
 
-/// An event's place in the order: when it began; when it was recorded, since a call may end on another CPU than the one that recorded
-/// its beginning; then its CPU's own order, then its order of arrival.
+/// An event's sort key: when it began; when it was recorded, since a call may end on another CPU than the one that recorded its
+/// beginning; then its CPU's own order, then its order of arrival.
 type SortKey = (u64, u64, u64, u64);
 
 /// The events that wait for their turn.
@@ -23,7 +22,7 @@ pub(crate) struct Reorder {
     waiting: PatienceQueue<SortKey, Event>,
 }
 
-/// The moment that an event is ordered by.
+/// Returns the time by which an event is ordered.
 pub(crate) fn moment(event: &Event) -> u64 {
     match &event.record {
         // A loss must be known before the links inside its interval are made.
@@ -37,9 +36,9 @@ impl Reorder {
         Self { horizon_ns, newest_ns: 0, arrivals: 0, waiting: PatienceQueue::new() }
     }
 
-    /// Takes an event in.
+    /// Adds an event.
     pub(crate) fn push(&mut self, event: Event) {
-        // Marks are read from the program's memory apart from the log, and may all be pushed first.
+        // Marks are read from the program's memory, separately from the log, and may all be pushed first.
         if !matches!(event.record, Record::Mark(_)) {
             self.newest_ns = self.newest_ns.max(event.header.time_ns);
         }
@@ -54,7 +53,7 @@ impl Reorder {
         self.waiting.pop_if(|(time_ns, ..)| all || time_ns.saturating_add(horizon_ns) <= newest_ns)
     }
 
-    /// Events that wait.
+    /// Number of waiting events.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }

@@ -1,13 +1,12 @@
-//! Disks that stand on other disks or on files.
+//! Disks that are backed by other disks or by files.
 //!
-//! The kernel carries out a command of a loop disk in a worker that reads and writes a file on the disk below. Whoever
-//! is charged for the upper command is charged for the lower ones. When the upper command is issued, it is noted as the
-//! writer of its pages of the file below, so that a later writeback finds it; reads, flushes and direct I/O below are
-//! matched to the upper commands in flight. (The device mapper needs none of this: its bios name the bio that they were
-//! made from.)
+//! The kernel carries out a command of a loop disk in a worker that reads and writes a file on the disk below. Whoever is
+//! charged for the upper command is charged for the lower ones. When the upper command is issued, it is noted as the writer
+//! of its pages of the file below, so that a later writeback finds it; reads, flushes and direct I/O below are matched to
+//! the upper commands in flight. (The device mapper needs none of this: its bios name the bio that they were made from.)
 //!
-//! *Uncertainty*: the kernel does not say which command a worker is serving. Writes and reads are matched by range; an
-//! offset of the loop disk in its file (losetup -o) is not known, so there the match falls back to whatever is under way.
+//! *Uncertainty*: the kernel does not report which command a worker is serving. Writes and reads are matched by range; an
+//! offset of the loop disk in its file (losetup -o) is not known, so there the match falls back to any command in flight.
 
 use crate::actor::{Charge, Source};
 use crate::hash::FastMap;
@@ -15,7 +14,7 @@ use crate::pages::FileKey;
 use crate::{Below, Config};
 use model::{Confidence, DiskOp};
 
-/// A command under way on a disk that stands on a file.
+/// A command in flight on a disk that is backed by a file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Upper {
     pub command: u64,
@@ -34,15 +33,15 @@ impl Upper {
     }
 }
 
-/// What stands on what, and what is under way there.
+/// The backing of disks, and the commands in flight there.
 #[derive(Default)]
 pub(crate) struct Stack {
     on_file: FastMap<u32, FileKey>,
     files: FastMap<FileKey, u32>,
     under_way: Vec<Upper>,
-    /// Their commands, and those that are under way for so long that they were taken for lost.
+    /// Their commands, and those in flight for so long that they were considered lost.
     open: FastMap<u64, ()>,
-    /// The command that a worker was last seen to serve.
+    /// The command that each worker was last seen to serve.
     workers: FastMap<u32, u64>,
 }
 
@@ -58,13 +57,13 @@ impl Stack {
         stack
     }
 
-    /// The file a disk stands on.
+    /// Returns the file that backs a disk.
     pub(crate) fn file_below(&self, disk: u32) -> Option<FileKey> {
         self.on_file.get(&disk).copied()
     }
 
     pub(crate) fn issued(&mut self, upper: Upper) {
-        // A command whose end was lost must not stay for ever.
+        // A command whose end was lost must not stay forever.
         if self.under_way.len() >= 4096 {
             self.under_way.remove(0);
         }
@@ -72,12 +71,12 @@ impl Stack {
         self.under_way.push(upper);
     }
 
-    /// Whether it is under way.
+    /// Whether the command is in flight.
     pub(crate) fn is_open(&self, command: u64) -> bool {
         self.open.contains_key(&command)
     }
 
-    /// The end of the trace: nothing is under way any more.
+    /// Ends the trace: nothing is in flight any more.
     pub(crate) fn finish(&mut self) {
         self.open.clear();
     }
@@ -90,20 +89,20 @@ impl Stack {
         self.workers.retain(|_, served| *served != command);
     }
 
-    /// A worker was seen to write a range of a file.
+    /// Records that a worker was seen to write a range of a file.
     pub(crate) fn serve(&mut self, tid: u32, file: FileKey, pos: u64, bytes: u64) {
         if let Some(u) = self.under_way.iter().find(|u| u.file == file && u.overlaps(pos, bytes)) {
             self.workers.insert(tid, u.command);
         }
     }
 
-    /// The command that a worker serves on this file system. The kernel's workers serve many masters.
+    /// Returns the command that a worker serves on this file system. The kernel's workers serve many masters.
     pub(crate) fn served_by(&self, tid: u32, dev: u32) -> Option<u64> {
         let command = self.workers.get(&tid).copied()?;
         self.under_way.iter().any(|u| u.command == command && u.file.0 == dev).then_some(command)
     }
 
-    /// The upper commands that a kernel thread's read of the file below serves.
+    /// Returns the upper commands served by a kernel thread's read of the file below.
     pub(crate) fn reads(&self, file: FileKey, pos: u64, bytes: u64) -> Vec<(Upper, Confidence)> {
         let reading = || self.under_way.iter().filter(|u| u.file == file && u.op == DiskOp::Read);
         let exact: Vec<_> =
@@ -111,13 +110,14 @@ impl Stack {
         if exact.is_empty() { reading().map(|u| (*u, Confidence::Interval)).collect() } else { exact }
     }
 
-    /// The upper flushes under way on files of the disk below. `same_disk` says whether a file system is on that disk.
+    /// Returns the upper flushes in flight on files of the disk below. `same_disk` decides whether a file system is on that
+    /// disk.
     pub(crate) fn flushes(&self, same_disk: impl Fn(u32) -> bool) -> Vec<(Upper, Confidence)> {
         let on = |u: &&Upper| u.op == DiskOp::Flush && same_disk(u.file.0);
         self.under_way.iter().filter(on).map(|u| (*u, Confidence::Interval)).collect()
     }
 
-    /// The upper commands that a kernel thread's direct I/O may serve: same direction and size first.
+    /// Returns the upper commands that a kernel thread's direct I/O may serve: same direction and size first.
     pub(crate) fn direct(&self, op: DiskOp, bytes: u64, same_disk: impl Fn(u32) -> bool) -> Vec<(Upper, Confidence)> {
         let on = || self.under_way.iter().filter(|u| u.op == op && same_disk(u.file.0));
         let sized: Vec<_> = on().filter(|u| u.bytes == bytes).map(|u| (*u, Confidence::Interval)).collect();
@@ -129,7 +129,7 @@ impl Stack {
     }
 }
 
-/// Equal charges to upper commands.
+/// Divides the charge equally among the upper commands.
 pub(crate) fn charges(uppers: &[(Upper, Confidence)], weight: f64) -> Vec<Charge> {
     let each = weight / uppers.len().max(1) as f64;
     uppers

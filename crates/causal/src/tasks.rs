@@ -1,8 +1,8 @@
-//! Who does something now: what threads run and what they asked for through rings, and what follows from it for pages,
-//! transactions and logs.
+//! Who is acting now: what threads run and what they requested through rings, and the consequences for pages, transactions
+//! and logs.
 //!
-//! *Uncertainty*: whose handle a kernel thread's is, is known only from what that thread writes next, as the range of a
-//! command by a loop disk's worker.
+//! *Uncertainty*: on whose behalf a kernel thread took a handle is known only from what that thread writes next, such as
+//! the range of a command by a loop disk's worker.
 
 use crate::actor::{Actor, Source};
 use crate::context::Context;
@@ -15,10 +15,11 @@ use crate::uring::Rings;
 use model::event::{CacheAdd, FsWrite, Header, Join, flags, header_flags};
 use model::{Call as CallName, Confidence};
 
-/// A write joins a transaction (for the file's time stamps) just before its first page; this is for slow machines.
+/// Maximum time between joining a transaction (for the file's time stamps) and the first page of the same write; allows for
+/// slow machines.
 const SAME_WRITE_NS: u64 = 10_000_000;
 
-/// Who does something now, and on which span it hangs.
+/// Who is acting now, and the span it belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Issuer {
     pub actor: Actor,
@@ -28,7 +29,7 @@ pub(crate) struct Issuer {
     pub confidence: Confidence,
     /// The thread that submitted it through a ring; 0: none.
     pub ring: u32,
-    /// When and on which CPU the span above began.
+    /// Start and CPU of the span above.
     pub start_ns: u64,
     pub cpu: u16,
 }
@@ -45,7 +46,7 @@ impl Tasks {
         self.threads.len() + self.rings.len()
     }
 
-    /// Who does this now: the system call that the record names, else the operation, else the process.
+    /// Returns who is acting now: the system call that the record names, else the operation, else the process.
     pub(crate) fn issuer(
         &mut self,
         header: &Header,
@@ -151,7 +152,7 @@ impl Tasks {
         objects.journal.join(key, ino, joiner, cx);
     }
 
-    /// A loop disk's worker, which just joined a transaction of this file system, turns out to serve a command.
+    /// Handles a loop disk's worker that just joined a transaction of this file system and turns out to serve a command.
     fn settle_join(&mut self, header: &Header, dev: u32, upper: u64, objects: &mut Objects, cx: &mut Context<'_>) {
         let Some((key, place)) = objects.journal.take_proxy(header.tid).filter(|(key, _)| key.0 == dev) else { return };
         let Some(t) = objects.journal.get(key) else { return };
@@ -167,7 +168,7 @@ impl Tasks {
         }
     }
 
-    /// A range of a file is being written, by a record apart from the call's.
+    /// A range of a file is being written, reported by a record separate from the call's.
     pub(crate) fn on_fs_write(
         &mut self,
         header: &Header,
@@ -177,7 +178,7 @@ impl Tasks {
     ) {
         let file = (record.dev, record.ino);
         if header.flags & header_flags::KERNEL_THREAD != 0 {
-            // A loop disk's worker: the writer was noted when the command came (see `stacked`).
+            // A loop disk's worker: the writer was noted when the command was issued (see `stacked`).
             objects.stacked.serve(header.tid, file, record.pos, record.bytes.into());
             if let Some(upper) = objects.stacked.served_by(header.tid, record.dev) {
                 self.settle_join(header, record.dev, upper, objects, cx);
@@ -209,7 +210,7 @@ impl Tasks {
         objects.pages.write_by_call(file, record.pos, record.bytes.into(), writer);
     }
 
-    /// A mapped file was touched: if its pages are ever written, then perhaps because of this thread.
+    /// A mapped file was touched: if its pages are ever written, this thread may be the cause.
     pub(crate) fn on_cache_add(
         &mut self,
         header: &Header,
@@ -236,7 +237,7 @@ impl Tasks {
     }
 }
 
-/// The context of a record without a `ctx`.
+/// Returns the context of a record without a `ctx`.
 fn context_of(header: &Header, names: &Names) -> u16 {
     let tracked = if names.is_tracked(header.tgid) { flags::TRACKED } else { 0 };
     tracked | if header.flags & header_flags::BETWEEN_ROWS != 0 { flags::BETWEEN_ROWS } else { 0 }

@@ -1,7 +1,7 @@
-//! Rows as lines that people read: for test cases and for looking into an archive.
+//! Formats rows as readable lines: for test cases and for inspecting an archive.
 //!
-//! A span is written as `KIND#N` wherever it is named; lines stand in the order of tables and of identity, so that two
-//! results can be compared as text whatever the order of their rows was.
+//! A span is written as `KIND#N` wherever it is named; lines are ordered by table and identity, so that two results can be
+//! compared as text regardless of the order of their rows.
 
 use crate::Sink;
 use model::table::{Cause, DriverCommand, File, Link, LossRow, Operation, Process, Shape, Slice, Span, TraceContext};

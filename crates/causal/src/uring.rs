@@ -1,12 +1,12 @@
 //! io_uring requests: system calls without a call.
 //!
-//! The submitter goes on at once, and somebody else may carry the request out. Each request is known by the time of its
-//! submission, which its bios and writes carry as those of a system call carry the call's start, also where one of
-//! io_uring's own workers makes them. So a request belongs to the operation that submitted it, whoever carries it out
-//! and whenever it completes.
+//! The submitter continues at once, and another thread may carry the request out. Each request is identified by the time of
+//! its submission, which its bios and writes carry as those of a system call carry the call's start, even where one of
+//! io_uring's own workers makes them. So a request belongs to the operation that submitted it, whoever carries it out and
+//! whenever it completes.
 //!
 //! *Uncertainty*: where the kernel polls the ring (SQPOLL), no system call submits: the process is known, not the thread.
-//! Such a request is the operation's only if the process has exactly one that runs, and that is a guess.
+//! Such a request belongs to an operation only if exactly one is running in the process, and that is a guess.
 
 use crate::actor::{Actor, Source};
 use crate::context::{Context, span};
@@ -21,19 +21,19 @@ use model::table::Span;
 use model::{Call, Confidence, Layer, Relation};
 use std::borrow::Cow;
 
-/// Requests under way at most: twice as many as the kernel side follows.
+/// Maximum number of requests in flight: twice as many as the kernel side follows.
 const MOST: usize = 1 << 14;
 
-/// A request under way.
+/// A request in flight.
 #[derive(Debug, Clone)]
 pub(crate) struct Ring {
     pub header: Header,
     pub request: Uring,
     pub span: u64,
-    /// Inside the file system.
+    /// The span inside the file system.
     pub fs_span: u64,
     pub actor: Actor,
-    /// How sure the actor is.
+    /// The confidence of the actor.
     pub confidence: Confidence,
     /// The operation on whose thread it was submitted; 0: none.
     operation: u64,
@@ -48,14 +48,14 @@ impl Ring {
     }
 }
 
-/// All of them.
+/// All requests in flight.
 #[derive(Default)]
 pub(crate) struct Rings {
     /// By process and submission.
     by_submission: FastMap<(u32, u64), Ring>,
-    /// Those keys by address.
+    /// Keys into `by_submission`, by address.
     by_address: FastMap<u64, (u32, u64)>,
-    /// The request that a thread works for, by its last record.
+    /// The request that each thread works for, by its last record.
     workers: FastMap<u32, (u32, u64)>,
 }
 
@@ -75,10 +75,10 @@ mod io_uring_op {
     pub const WRITEV_FIXED: u16 = 61;
 }
 
-/// Of an fsync, IORING_FSYNC_DATASYNC.
+/// Flag of an fsync: IORING_FSYNC_DATASYNC.
 const DATASYNC: u64 = 1;
 
-/// The system call that does what a request does.
+/// Returns the system call equivalent to a request.
 fn like(request: &Uring) -> Option<Call> {
     use io_uring_op as op;
     Some(match request.opcode {
@@ -96,19 +96,19 @@ fn like(request: &Uring) -> Option<Call> {
 }
 
 impl Rings {
-    /// The request that a record of this process names by its submission.
+    /// Returns the request that a record of this process names by its submission.
     pub(crate) fn get(&self, tgid: u32, start_ns: u64) -> Option<&Ring> {
         if self.by_submission.is_empty() { None } else { self.by_submission.get(&(tgid, start_ns)) }
     }
 
-    /// The request's ranges come from `fs_write`.
+    /// Records that the request's ranges come from `fs_write`.
     pub(crate) fn wrote(&mut self, tgid: u32, start_ns: u64) {
         if let Some(ring) = self.by_submission.get_mut(&(tgid, start_ns)) {
             ring.wrote = true;
         }
     }
 
-    /// The end of the trace: what is still under way has no end.
+    /// Ends the trace: what is still in flight has no end.
     pub(crate) fn finish(&mut self, threads: &mut Threads, objects: &mut Objects, cx: &mut Context<'_>) {
         let mut rings: Vec<Ring> = std::mem::take(&mut self.by_submission).into_values().collect();
         rings.sort_by_key(|r| r.span);
@@ -142,7 +142,7 @@ impl Rings {
             return;
         }
         threads.settle_marks(header.tid, header.time_ns, objects, cx);
-        // Its completion was lost, or the address of one that is forgotten is used again.
+        // Its completion was lost, or the address of a dropped request was reused.
         if let Some(old) = self.by_address.remove(&r.req).and_then(|key| self.by_submission.remove(&key)) {
             self.lost(&old, header.time_ns, threads, objects, cx);
         }
@@ -187,7 +187,7 @@ impl Rings {
         }
     }
 
-    /// The request that a thread works for, by its last record, if it is still in flight.
+    /// Returns the request that a thread works for, by its last record, if it is still in flight.
     pub(crate) fn worked_for(&self, tid: u32) -> Option<&Ring> {
         self.workers.get(&tid).and_then(|key| self.get(key.0, key.1))
     }
@@ -209,7 +209,7 @@ impl Rings {
         if request.pos < 0 {
             request.pos = r.pos;
         }
-        // Of a vector the number of its pieces is known.
+        // Of a vectored request, only the number of its segments is known.
         let done = u64::try_from(r.result).unwrap_or(0);
         if matches!(ring.call, Some(Call::Preadv | Call::Pwritev)) {
             request.bytes = done;
@@ -239,9 +239,9 @@ impl Rings {
         self.put(&ring, Some((end_ns, r.result)), threads, objects, cx);
     }
 
-    /// A request whose completion was not seen, and will not be; it was over by `by_ns`.
+    /// Ends a request whose completion was not seen and will not be; it ended by `by_ns`.
     fn lost(&mut self, ring: &Ring, by_ns: u64, threads: &mut Threads, objects: &mut Objects, cx: &mut Context<'_>) {
-        // Else all commits that come would be taken to be waited for by it.
+        // Otherwise all later commits would seem to be waited for by it.
         if ring.call.is_some_and(Call::syncs) {
             objects.activity.ring_sync_ended(ring.deepest(), by_ns);
             objects.journal.sync_ended(ring.request.dev, ring.deepest(), by_ns);

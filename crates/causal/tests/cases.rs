@@ -1,8 +1,8 @@
-//! One small file per situation: what it is about, event lines, `---`, the rows that must come out.
+//! One small file per situation: its subject, event lines, `---`, the expected rows.
 //!
-//! `FATHOM_BLESS=1 cargo test -p causal --test cases` writes the rows that do come out; read the difference before it is
-//! committed. Before the events a file may set the linker's configuration (`tracer 99`, `loop 7:0 on 254:0 12`, …), and
-//! in events numbers may be given by name: `dev=254:0`, `call=fsync`, `op=write`, `ctx=tracked|op`, `flags=preflush|fua`.
+//! `FATHOM_BLESS=1 cargo test -p causal --test cases` writes the actual rows; review the difference before committing it.
+//! Before the events a file may set the linker's configuration (`tracer 99`, `loop 7:0 on 254:0 12`, …), and in events
+//! numbers may be given by name: `dev=254:0`, `call=fsync`, `op=write`, `ctx=tracked|op`, `flags=preflush|fua`.
 
 use causal::{Below, Config, Stacked};
 use model::event::{bio_flags, flags, header_flags};
@@ -49,7 +49,7 @@ fn number(key: &str, value: &str) -> Option<u64> {
 }
 
 fn event(line: &str) -> Event {
-    // A record without `ctx` gives its header flags as words at the end.
+    // A record without `ctx` has its header flags as words at the end.
     let (mut line, mut header) = (line, 0);
     while let Some((rest, word)) = line.rsplit_once(' ') {
         header |= match word {

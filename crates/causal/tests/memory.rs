@@ -1,6 +1,6 @@
-//! Memory is bounded by the open horizon, also where nothing ever ends: what a linker holds is measured in bytes, of a log
-//! in which threads die unseen, ring requests never complete, and handles and waits stay open. (That bios and requests do
-//! not pile up is a test of `properties`.)
+//! Memory is bounded by the open horizon, even if nothing ever ends: measures what a linker holds in bytes, for a log in
+//! which threads die unseen, ring requests never complete, and handles and waits stay open. (That bios and requests do not
+//! pile up is tested in `properties`.)
 
 use causal::{Config, Linker, Sink};
 use model::{Event, table};
@@ -12,7 +12,7 @@ struct Counting;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: hands everything on to the system's allocator; beside it only a counter changes.
+// SAFETY: passes everything on to the system's allocator; besides that, only a counter changes.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         IN_USE.fetch_add(layout.size(), Relaxed);
@@ -55,7 +55,7 @@ const OPEN: &[&str] = &[
     "@T 10/10 mark start_ns=T nth=N text=\"m\"",
 ];
 
-/// So many of each that two rounds meet every bound, the largest being 32,768.
+/// Large enough that two rounds reach every bound, the largest being 32,768.
 const ROUND: u64 = 18_000;
 
 #[test]

@@ -10,7 +10,7 @@ use model::{Event, Layer, Origin, Record, Relation};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The rules that every result obeys.
+/// Checks the rules that every result obeys.
 fn check(rows: &Rows) {
     let mut shares: BTreeMap<u64, f64> = BTreeMap::new();
     for cause in &rows.causes {
@@ -24,7 +24,7 @@ fn check(rows: &Rows) {
         assert!(span.end_ns.is_none_or(|e| e >= span.start_ns), "{span:?}");
         if span.layer == Layer::Driver {
             let sum = shares.get(&span.id).copied();
-            // An attempt that the driver requeued is no command; one without an end is still charged.
+            // An attempt that the driver requeued is not a command; one without an end is still charged.
             if rows.links.iter().any(|l| l.relation == Relation::Retries && l.parent == span.id) {
                 assert_eq!((sum, span.end_ns), (None, None), "{span:?}");
             } else {
@@ -59,7 +59,7 @@ fn check(rows: &Rows) {
     assert!(rows.slices.iter().all(|s| operations.contains(&s.operation)));
 }
 
-/// Any event, with small numbers so that they meet each other.
+/// Generates any event, with small numbers so that they collide.
 fn any_event() -> impl Strategy<Value = Event> {
     let kinds = Record::KINDS;
     let body = prop::collection::vec(prop_oneof![4 => 0u8..6, 1 => any::<u8>()], 128);
@@ -162,7 +162,7 @@ fn every_command_is_charged_to_inserts() {
     assert!(rows.causes.iter().all(|c| c.origin == Origin::Operation), "something was not attributed");
     let total: f64 = rows.causes.iter().map(|c| c.share).sum();
     assert!((total - 600.0).abs() < 1e-6);
-    // Every INSERT pays for its own data, journal block, commit record and flushes, but for the pages that later
+    // Every INSERT is charged for its own data, journal block, commit record and flushes, except for the pages that later
     // INSERTs of the stream share.
     let first: f64 = rows.causes.iter().filter(|c| c.operation == Some(1)).map(|c| c.share).sum();
     assert!((first - 6.0).abs() < 1e-9, "{first}");
@@ -234,7 +234,7 @@ fn memory_is_bounded_by_horizon() {
         most.push(held);
     }
     assert!(pushed > 2_000_000, "{pushed}");
-    // The bounded memories (transactions for checkpoints, history for late marks) fill up and then stay.
+    // The bounded memories (transactions for checkpoints, history for late marks) fill up and then stay constant.
     assert!(most[2] < 120_000 && most[2] < most[1] + most[1] / 20, "{most:?}");
     linker.finish(&mut sink);
     assert_eq!(sink.0, 60_000);
@@ -252,8 +252,7 @@ fn name(kind: u8) -> &'static str {
 #[test]
 fn lost_records_are_not_awaited_forever() {
     let whole = inserts(1, 40);
-    // The last INSERT's time, by layer and reason; and what it pays for, by the commands' times, since their numbers
-    // differ.
+    // The last INSERT's time, by layer and reason; and its charges, by the commands' times, since their numbers differ.
     let last = |events: Vec<Event>| {
         let rows = link(Config::default(), events);
         let operation = rows.operations.last().unwrap().id;

@@ -1,9 +1,9 @@
-//! What the object changed in a process that ran already, as it keeps account of it (`struct attached` of `object/layout.h`). The
-//! program can write what it likes there: it is read as hostile, and used only on the memory of that process.
+//! The object's own record of its changes in a running process (`struct attached` of `object/layout.h`). The program can write
+//! anything there: it is read as untrusted, and used only on the memory of that process.
 
 use crate::layout::{ATTACHED_MAGIC, JUMP_BYTES, JUMPS, MAPPINGS};
 
-/// Outcomes of the object's beginning that mean something here.
+/// Outcomes of the object's begin function that matter here.
 pub const DONE: u64 = 1;
 /// See [`DONE`].
 pub const BUSY: u64 = 3;
@@ -12,53 +12,53 @@ const JUMP: usize = 64;
 const MAPPING: usize = 16;
 const MAPPINGS_AT: usize = 64;
 const JUMPS_AT: usize = MAPPINGS_AT + MAPPINGS * MAPPING;
-/// Bytes of it.
+/// Its size in bytes.
 pub const SIZE: usize = JUMPS_AT + JUMPS * JUMP;
 
-/// Code that was changed, or is to be.
+/// Code that was changed, or is to be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Jump {
-    /// Where it begins.
+    /// Its start address.
     pub at: u64,
     /// The library's place in the plan.
     pub library: u32,
-    /// Bytes before the jump that stay as they are.
+    /// Number of bytes before the jump that stay unchanged.
     pub first: usize,
     /// All bytes, with the jump.
     pub now: Vec<u8>,
-    /// All bytes, as they were.
+    /// All original bytes.
     pub original: Vec<u8>,
 }
 
 impl Jump {
-    /// Addresses in the middle of the jump, at which nobody may be when it is written.
+    /// Returns the addresses in the middle of the jump, at which no thread may be when it is written.
     pub fn middle(&self) -> std::ops::Range<u64> {
         let end = self.at.saturating_add(self.now.len() as u64);
         self.at.saturating_add(self.first as u64 + 1)..end
     }
 }
 
-/// All that is known of a process.
+/// Everything known about a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Account {
     /// The process; others are its children, with copies.
     pub pid: u64,
-    /// What came of it.
+    /// The outcome.
     pub outcome: u64,
-    /// Where its arena is mapped.
+    /// Address of its arena.
     pub arena: u64,
-    /// Calls under way that the arena does not tell of.
+    /// Number of calls under way that are not counted in the arena.
     pub preparing: u64,
-    /// Mappings that are not in it.
+    /// Number of mappings that are not listed.
     pub untold: u64,
-    /// What was changed.
+    /// The changes.
     pub jumps: Vec<Jump>,
-    /// What was mapped: address and size.
+    /// The mappings: address and size.
     pub mappings: Vec<(u64, u64)>,
 }
 
 impl Account {
-    /// From its bytes. `None`: it is none.
+    /// Parses it from its bytes. `None`: it is invalid.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let half = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -91,12 +91,12 @@ impl Account {
         })
     }
 
-    /// Its first words, before the object begins.
+    /// Returns its first words, before the object begins.
     pub fn begin(pid: u64, thread_at: u64) -> Vec<u8> {
         [ATTACHED_MAGIC, pid, thread_at, 0].map(u64::to_le_bytes).concat()
     }
 
-    /// Why the object could not begin, in words.
+    /// Describes why the object could not begin.
     pub fn why(&self) -> &'static str {
         match self.outcome {
             0 => "its code in the process did not come to an end",

@@ -1,45 +1,45 @@
-//! How a function's code makes room for a jump.
+//! Makes room for a jump in a function's code.
 //!
-//! The jump stands behind the function's first instruction, not on it. There the kernel puts the breakpoint of a uprobe (ours for
-//! another process, or another tool's): it carries out the file's instruction elsewhere and goes on behind it, which would be the middle
-//! of a jump that stood there, or pass by one of a single instruction. So the first instruction runs, the stub behind the jump undoes it,
-//! and the trampoline, which is the function as the hook calls it, does it again and then what the jump took the place of.
+//! The jump is placed after the function's first instruction, not on it. There the kernel puts the breakpoint of a uprobe (ours for
+//! another process, or another tool's): it executes the file's instruction elsewhere and resumes after it, which would be the middle of a
+//! jump placed there, or would skip a jump of a single instruction. So the first instruction runs, the stub behind the jump undoes it,
+//! and the trampoline, which is the function as the hook calls it, executes it again and then the instructions that the jump replaced.
 //!
-//! Only what is understood is moved: a first instruction that can be undone or done twice, and behind it instructions whose
-//! meaning does not hang on where they are, or does so in a way that can be recomputed. A call must be the last of them, and returns to the
-//! function's own code. And nothing in the function may jump into what is moved.
+//! Only known cases are moved: a first instruction that can be undone or executed twice, and after it instructions whose meaning does not
+//! depend on their address, or does so in a way that can be recomputed. A call must be the last of them, and returns to the function's
+//! own code. And nothing in the function may jump into the moved part.
 
 pub mod aarch64;
 pub mod x86_64;
 
-/// How far behind a function's begin jumps back into it are looked for.
+/// How many bytes of a function are searched for jumps back into it.
 pub const LOOKED_AT: usize = 8192;
 
-/// A displacement within a trampoline that leads out of it.
+/// A displacement within a trampoline that points out of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fixup {
-    /// Where it stands.
+    /// Its offset.
     pub at: u8,
-    /// From where it counts: its instruction's end (x86-64) or begin (aarch64).
+    /// The offset that it is relative to: its instruction's end (x86-64) or begin (aarch64).
     pub end: u8,
-    /// Where it leads, counted from the function's begin.
+    /// Its target, relative to the function's begin.
     pub target: i32,
-    /// Whether that address itself is to stand there, in eight bytes.
+    /// Whether the address itself is stored there, in eight bytes.
     pub absolute: bool,
 }
 
 /// How a function is hooked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipe {
-    /// Bytes of its first instruction; the jump stands behind.
+    /// Size of its first instruction; the jump follows it.
     pub first: u8,
-    /// How it is undone: see the processor's part.
+    /// How it is undone: see the processor's module.
     pub undo: u8,
     /// The function's bytes up to where the trampoline returns to.
     pub original: Vec<u8>,
-    /// The trampoline, but for the jump at its end.
+    /// The trampoline, except for the jump at its end.
     pub code: Vec<u8>,
-    /// What of it hangs on where it is.
+    /// Its position-dependent parts.
     pub fixups: Vec<Fixup>,
 }
 
@@ -56,7 +56,7 @@ pub enum NoHook {
     TooLong,
     /// A branch within what must be moved.
     InnerJump,
-    /// A branch from behind into what must be moved.
+    /// A branch from later code into what must be moved.
     JumpBack,
     /// A target further away than 2 GiB.
     FarBranch,
@@ -66,9 +66,9 @@ pub enum NoHook {
     Call,
     /// An instruction that cannot be moved.
     Immovable(String),
-    /// Its second instruction is where indirect branches may lead.
+    /// Its second instruction is a landing pad for indirect branches.
     Landing,
-    /// A memory operand relative to the instruction, with a displacement of another size than 4.
+    /// A memory operand relative to the instruction, with a displacement whose size is not 4.
     MemoryOperand,
 }
 

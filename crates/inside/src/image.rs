@@ -1,55 +1,55 @@
-//! The object as a loader would bring it into memory: for a program that has no loader, which the recorder is then.
+//! The object's image in memory as a loader would create it: for programs without a loader, where the recorder takes its
+//! role.
 //!
-//! Its thread-local memory is the difficulty. A program that is linked statically has offsets from the thread pointer in its code, and
-//! its libc makes room as its program headers say (PT_TLS). On x86-64 that room lies below the thread pointer and ends there, so
-//! it can grow at its lower end without moving what is there; on aarch64 it begins above the thread pointer, and grows at its upper end:
-//! see [`Tls::extend`]. The libc then makes room for the object in
-//! each thread, and initialises and frees it, without knowing.
+//! The difficulty is its thread-local memory. A statically linked program has offsets from the thread pointer in its code, and its libc
+//! allocates according to its program headers (PT_TLS). On x86-64 that memory lies below the thread pointer and ends there, so it can
+//! grow at its lower end without moving its contents; on aarch64 it begins above the thread pointer, and grows at its upper end: see
+//! [`Tls::extend`]. The libc then unknowingly allocates memory for the object in each thread, and initialises and frees it.
 
 use object::elf::{PF_R, PT_DYNAMIC, PT_GNU_STACK, PT_INTERP, PT_LOAD, PT_TLS, ProgramHeader64};
 use object::read::elf::{FileHeader as _, Rela as _, SectionHeader as _, Sym as _};
 use object::{LittleEndian as LE, U32, U64};
 
-/// Bytes of a program header.
+/// Size of a program header in bytes.
 pub const HEADER: usize = 56;
 const PAGE: u64 = 4096;
-/// Thread-local memory of more than this is left alone: each thread has it on its stack.
+/// Larger thread-local memory is left alone: each thread has it on its stack.
 const MOST_TLS: u64 = 1 << 20;
 
 /// A part of the object that is mapped, on separate pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Where, from the object's begin.
+    /// Address, from the object's begin.
     pub address: u64,
-    /// What of the file.
+    /// Offset in the file.
     pub offset: u64,
     /// Bytes from the file.
     pub file_size: u64,
-    /// Bytes in all; the rest is zero.
+    /// Total size in bytes; the rest is zero.
     pub size: u64,
-    /// As mmap takes them: 1 read, 2 write, 4 execute.
+    /// Protection for mmap: 1 read, 2 write, 4 execute.
     pub protection: u64,
 }
 
-/// What a loader has to know of the object.
+/// What a loader has to know about the object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Image {
-    /// What is mapped.
+    /// The mappings.
     pub segments: Vec<Segment>,
-    /// Bytes from its begin to its end.
+    /// Total size in bytes.
     pub size: u64,
-    /// Words that hold an address: where they stand, and the address from the object's begin.
+    /// Words that hold an address: their place, and the address from the object's begin.
     relative: Vec<(u64, u64)>,
-    /// Words that hold where something stands in the thread-local memory.
+    /// Words that hold an offset in the thread-local memory.
     thread_local: Vec<(u64, u64)>,
     tls: (u64, u64),
     start: u64,
     words: u64,
-    /// What is needed for a process that runs; not on every processor.
+    /// What is needed to attach to a running process; not on every processor.
     pub attach: Option<Attach>,
 }
 
-/// What brings it into a process that runs (`object/attach.h`): places from the object's begin.
+/// What loads it into a running process (`object/attach.h`): places from the object's begin.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attach {
     /// Code for a stopped thread ([`crate::piece`]).
@@ -58,12 +58,12 @@ pub struct Attach {
     pub begin: u64,
     /// `struct attached`.
     pub account: u64,
-    /// A word that is 0 as long as nothing of the object has run.
+    /// A word that is 0 as long as no code of the object has run.
     pub began: u64,
 }
 
 impl Image {
-    /// From the object's file. `None` if it is none that could be loaded like this.
+    /// Parses the object's file. `None` if it cannot be loaded like this.
     pub fn of(file: &[u8]) -> Option<Self> {
         let header = object::elf::FileHeader64::<LE>::parse(file).ok()?;
         let mut image = Self::default();
@@ -116,24 +116,25 @@ impl Image {
         Some(image)
     }
 
-    /// Where the object begins in a program that it is implanted in, once it stands at `base`.
+    /// Returns the object's entry point in a program into which it is implanted, when mapped at `base`.
     pub fn start(&self, base: u64) -> u64 {
         base + self.start
     }
 
-    /// What is to be written into it: addresses, with words of 8 bytes. `tls`: from the thread pointer to its thread-local memory.
+    /// Returns what is to be written into it: addresses, with words of 8 bytes. `tls`: the offset from the thread pointer to its
+    /// thread-local memory.
     pub fn words(&self, base: u64, tls: i64) -> Vec<(u64, u64)> {
         let relative = self.relative.iter().map(|(at, to)| (base + at, base.wrapping_add(*to)));
         let local = self.thread_local.iter().map(|(at, to)| (base + at, to.wrapping_add(tls.cast_unsigned())));
         relative.chain(local).collect()
     }
 
-    /// `fathom_implant` of `object/static.h`: where it stands, and its bytes. `folder` ends in a slash.
+    /// Returns `fathom_implant` of `object/static.h`: its address and bytes. `folder` ends in a slash.
     pub fn parameters(&self, base: u64, entry: u64, bias: u64, folder: &[u8]) -> (u64, Vec<u8>) {
         (base + self.words, [&entry.to_le_bytes()[..], &bias.to_le_bytes(), folder, &[0]].concat())
     }
 
-    /// Size and alignment of its thread-local memory.
+    /// Returns the size and alignment of its thread-local memory.
     pub fn tls(&self) -> (u64, u64) {
         self.tls
     }
@@ -149,50 +150,51 @@ const ATTACH: [&str; 5] =
 /// How a program's thread-local memory makes room for the object's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
-    /// Which byte of the program's table of headers the changed one begins at.
+    /// Offset of the changed header in the program's header table.
     pub header_at: usize,
-    /// Bytes of the new image of it: a multiple of its alignment. The object's is first, and zero.
+    /// Size in bytes of its new image: a multiple of its alignment. The object's part is first, and zero.
     pub size: u64,
-    /// From where in the program's own addresses its part is to be copied, how many bytes, and to where in the image.
+    /// Source address (in the program's own addresses), size and destination offset for copying the program's part into the
+    /// image.
     pub own: (u64, u64, u64),
     align: u64,
     file_size: u64,
     offset: i64,
 }
 
-/// On which side of the thread pointer a program's thread-local memory lies.
+/// The side of the thread pointer on which a program's thread-local memory lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// Below, where it ends: x86-64.
     Below,
-    /// Above, behind two words of the C library's: aarch64.
+    /// Above, after two words of the C library's: aarch64.
     Above,
 }
 
 impl Side {
-    /// This processor's.
+    /// That of this processor.
     pub const OWN: Self = if cfg!(target_arch = "aarch64") { Self::Above } else { Self::Below };
 }
 
-/// What stands between the thread pointer and the memory above it.
+/// Bytes between the thread pointer and the memory above it.
 const ABOVE_POINTER: u64 = 16;
 
-/// Why the object cannot be brought into a program: what its file or memory has.
+/// Why the object cannot be loaded into a program: a property of its file or memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfit {
-    /// Its program headers are cut off.
+    /// Its program headers are truncated.
     Headers,
-    /// It has a loader, whose task this is.
+    /// It has a loader, which should do this.
     Loader,
-    /// Its thread-local memory is laid out as no linker does.
+    /// Its thread-local memory has a layout that no linker produces.
     Layout,
-    /// It has none, and no header that could be used for it.
+    /// It has no thread-local memory, and no header that could be used for it.
     NoThreadLocal,
     /// Its relocations cannot be read.
     Relocations,
-    /// It has more relocations than are read.
+    /// It has more relocations than the limit.
     ManyRelocations,
-    /// Relocations of its thread-local memory are of another kind, or across its border.
+    /// Relocations of its thread-local memory are of another kind, or cross its boundary.
     UnusualRelocations,
 }
 
@@ -213,10 +215,11 @@ impl std::fmt::Display for Unfit {
 impl std::error::Error for Unfit {}
 
 impl Tls {
-    /// For a program whose table of headers is this. `spare`: its libc does without the header for the stack (musl's).
+    /// Extends the memory of a program with this header table. `spare`: its libc does not use the header for the stack
+    /// (musl).
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why that is not possible.
     pub fn extend(headers: &[u8], (size, align): (u64, u64), side: Side, spare: bool) -> Result<Self, Unfit> {
         let mut stack = None;
         for (n, bytes) in headers.chunks_exact(HEADER).enumerate() {
@@ -236,7 +239,7 @@ impl Tls {
                     if side == Side::Above {
                         return Self::above((n * HEADER, address, filled, used, own_align), (size, align));
                     }
-                    // What the program's code counts with: from the thread pointer down to its first byte.
+                    // The program's code relies on this: the distance from the thread pointer down to its first byte.
                     let depth = used.next_multiple_of(own_align);
                     let align = align.max(own_align);
                     let size = (depth + size).next_multiple_of(align);
@@ -261,7 +264,7 @@ impl Tls {
         Ok(Self { header_at, size, own: (0, 0, 0), align, file_size: 0, offset: -size.cast_signed() })
     }
 
-    /// Behind the program's own. What the program's code counts with is where that begins, which its alignment decides.
+    /// Places it after the program's own. The program's code relies on where its own begins, which its alignment decides.
     fn above(
         (header_at, address, filled, used, own_align): (usize, u64, u64, u64, u64),
         (size, align): (u64, u64),
@@ -276,12 +279,12 @@ impl Tls {
         Ok(Self { header_at, size: at + size, own: (address, filled, 0), align, file_size: filled, offset })
     }
 
-    /// From the thread pointer to the object's part.
+    /// Returns the offset from the thread pointer to the object's part.
     pub fn offset(&self) -> i64 {
         self.offset
     }
 
-    /// The changed header, whose image stands at `address`, as the program's own addresses count.
+    /// Returns the changed header, whose image is at `address`, in the program's own addresses.
     pub fn header(&self, address: u64) -> Vec<u8> {
         let word = |value: u64| U64::new(LE, value);
         let header = ProgramHeader64::<LE> {
@@ -298,7 +301,7 @@ impl Tls {
     }
 }
 
-/// Where a program's headers place its dynamic section, and its size; `None`: it has none.
+/// Returns the address and size of a program's dynamic section according to its headers; `None`: it has none.
 pub fn dynamic(headers: &[u8]) -> Option<(u64, u64)> {
     let all = headers.chunks_exact(HEADER).filter_map(|p| object::pod::from_bytes::<ProgramHeader64<LE>>(p).ok());
     let found = all.map(|(p, _)| p).find(|p| p.p_type.get(LE) == PT_DYNAMIC)?;
@@ -306,14 +309,14 @@ pub fn dynamic(headers: &[u8]) -> Option<(u64, u64)> {
     (size <= 1 << 16).then(|| (found.p_vaddr.get(LE), size))
 }
 
-/// Words in a range of a program's memory that it is going to relocate itself: in a copy of the range, made before, that is to be done
-/// by who copies.
+/// Returns the words in a range of a program's memory that it will relocate itself: if the range is copied before that, the copy must
+/// be relocated by the caller.
 ///
-/// `dynamic` is its dynamic section (empty: it has none), and `read` gives its memory by its own addresses. Returned are, of each word,
-/// the place in the range and what the program's bias is to be added to (`None`: to what stands there).
+/// `dynamic` is its dynamic section (empty: it has none), and `read` returns its memory by its own addresses. For each word, returns
+/// the offset in the range and the value to which the program's bias is added (`None`: the value there).
 ///
 /// # Errors
-/// Why that is not known, in words.
+/// Why that is not known.
 pub fn relocations(
     dynamic: &[u8],
     range: std::ops::Range<u64>,
@@ -329,7 +332,7 @@ pub fn relocations(
         _ => Err(Unfit::ManyRelocations),
     };
     let mut all = Vec::new();
-    // Words, some of them across the range's border.
+    // Words, some of them across the range's boundary.
     let end = |at: u64| at.saturating_add(8);
     let concerned = |at: u64| end(at) > range.start && at < range.end;
     let within = |at: u64| at >= range.start && end(at) <= range.end;
@@ -382,7 +385,7 @@ mod tests {
         let read = |third: [u64; 3]| {
             move |at: u64, size: u64| match (at, size) {
                 (0x1000, 72) => Some(bytes(&[&[0x5000, RELATIVE, 7][..], &[0x5018, RELATIVE, 9], &third].concat())),
-                // A word, and of the 63 behind it the second and the third.
+                // A word, and of the 63 words after it the second and the third.
                 (0x2000, 16) => Some(bytes(&[0x5000, 0b1101])),
                 _ => None,
             }
@@ -408,7 +411,7 @@ mod tests {
             let attach = image.attach.as_ref().unwrap();
             assert!(attach.piece.starts_with(&[0xfc]) && attach.piece.ends_with(&[0xc2, 128, 0]), "{attach:x?}");
         }
-        // One for the constructor, one for the thread's own.
+        // One for the constructor, one for the thread-local memory.
         assert!(!image.relative.is_empty() && image.thread_local.len() == 1);
         assert!(image.tls().0 > 1000 && image.tls().1 <= 16);
         let (at, bytes) = image.parameters(0x10_0000, 1, 2, b"/dev/shm/x/");
@@ -425,7 +428,7 @@ mod tests {
 
     #[test]
     fn own_variables_keep_their_place() {
-        // 0x28 bytes, 0x10 of them given, aligned to 0x20: the first is 0x40 below the thread pointer.
+        // 0x28 bytes, 0x10 of them initialised, aligned to 0x20: the first is 0x40 below the thread pointer.
         let table = [header(PT_LOAD, 0, 0, 0, 1), header(PT_TLS, 0x4000, 0x10, 0x28, 0x20)].concat();
         let tls = Tls::extend(&table, (0x6c0, 8), Side::Below, false).unwrap();
         assert_eq!((tls.header_at, tls.size, tls.own), (HEADER, 0x700, (0x4000, 0x10, 0x6c0)));

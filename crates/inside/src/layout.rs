@@ -5,7 +5,7 @@ pub const PLAN_MAGIC: u64 = 0x316e_616c_5068_7446;
 /// See [`PLAN_MAGIC`].
 pub const ARENA_MAGIC: u64 = 0x3161_6e65_7241_6846;
 
-/// Libraries of a plan, functions of a library, and what there is of a function.
+/// Limits: libraries in a plan, functions of a library, and sizes for a function.
 pub const PLAN_LIBRARIES: usize = 24;
 /// See [`PLAN_LIBRARIES`].
 pub const PLAN_FUNCTIONS: usize = 12;
@@ -16,18 +16,18 @@ pub const PLAN_CODE: usize = 48;
 /// See [`PLAN_LIBRARIES`].
 pub const PLAN_FIXUPS: usize = 4;
 
-/// Rings of a process.
+/// Number of rings of a process.
 pub const RINGS: usize = 128;
-/// Words of a ring.
+/// Size of a ring in words.
 pub const RING_WORDS: u64 = 524_288;
-/// Where in an arena the first ring begins, in bytes.
+/// Offset of the first ring in an arena, in bytes.
 pub const RINGS_AT: u64 = 16_384;
-/// Bytes of an arena's file, most of them never used.
+/// Size of an arena's file in bytes, most of it never used.
 pub const ARENA_SIZE: u64 = RINGS_AT + RINGS as u64 * RING_WORDS * 8;
-/// Bytes of an arena before its rings.
+/// Size of an arena's header before its rings, in bytes.
 pub const HEADER_SIZE: usize = CONTROLS_AT + RINGS * CONTROL_SIZE;
 
-/// Places in an arena's header.
+/// Offsets in an arena's header.
 pub const CLOSED_AT: u64 = 16;
 /// See [`CLOSED_AT`].
 pub const NO_RING_AT: usize = 24;
@@ -41,13 +41,13 @@ pub const STEP_PRICES_AT: usize = 136;
 pub const STATEMENT_PRICES_AT: usize = 156;
 /// See [`CLOSED_AT`].
 pub const CONTROLS_AT: usize = 4096;
-/// Batches in which the object measures what recording costs, and what is done in one.
+/// Number of batches in which the object measures the cost of recording, and their sizes.
 pub const PRICE_BATCHES: usize = 5;
 /// See [`PRICE_BATCHES`].
 pub const PRICE_STEPS: u32 = 32;
 /// See [`PRICE_BATCHES`].
 pub const PRICE_STATEMENTS: u32 = 16;
-/// Bytes of a ring's control, and places in it.
+/// Size of a ring's control block in bytes, and offsets in it.
 pub const CONTROL_SIZE: usize = 64;
 /// See [`CONTROL_SIZE`].
 pub const HEAD_AT: usize = 0;
@@ -56,43 +56,43 @@ pub const TAIL_AT: usize = 8;
 /// See [`CONTROL_SIZE`].
 pub const DROPPED_AT: usize = 16;
 
-/// Where a ring's control has the thread's state, and what of that are steps under way.
+/// Offset of the thread's state in a ring's control block, and the mask of its steps under way.
 pub const STATE_AT: usize = 24;
 /// See [`STATE_AT`].
 pub const STEPS_MASK: u64 = 0xffff_ffff;
 
 /// `struct attached`: its first word, when it is in use.
 pub const ATTACHED_MAGIC: u64 = 0x3161_6863_7441_6846;
-/// Jumps and mappings that it has room for, and bytes of a jump's code.
+/// Maximum numbers of jumps and mappings, and of bytes of a jump's code.
 pub const JUMPS: usize = 160;
 /// See [`JUMPS`].
 pub const MAPPINGS: usize = 80;
 /// See [`JUMPS`].
 pub const JUMP_BYTES: usize = 24;
-/// Bytes of a mapping that holds the code which jumps lead to. No other has as many.
+/// Size in bytes of a mapping with the code that jumps lead to. No other mapping has this size.
 pub const ROOM: u64 = 8192;
 
-/// The longest text of a record, in bytes.
+/// Maximum length of a record's text, in bytes.
 pub const LONGEST_TEXT: u64 = 4095;
 
-/// Bytes of a question before its path, and the longest path with the zero at its end.
+/// Size in bytes of a question before its path, and of the longest path including its terminating zero.
 pub const QUESTION_HEADER: usize = 24;
 /// See [`QUESTION_HEADER`].
 pub const ASK_PATH: usize = 1024;
 
-/// What became of a library in a process.
+/// The status of a library in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It was not met.
+    /// It was not seen.
     Unseen,
     /// Its functions are hooked.
     Hooked,
-    /// They could not be, for this reason.
+    /// They could not be hooked, for this reason.
     Refused(&'static str),
 }
 
 impl Status {
-    /// From an arena; unassigned numbers mean nothing.
+    /// Converts the number from an arena; unassigned numbers have no meaning.
     pub fn from_number(number: u32) -> Self {
         match number {
             1 => Self::Hooked,
@@ -124,7 +124,7 @@ mod tests {
         HEADER.lines().filter_map(define).collect()
     }
 
-    /// Where the members of a struct of the header begin, by the rules of C, and its size.
+    /// Returns the offsets of the members of a struct in the header, by the rules of C, and its size.
     fn members(name: &str) -> (BTreeMap<String, usize>, usize) {
         let numbers = defined();
         let start = HEADER.find(&format!("struct {name} {{\n")).unwrap();

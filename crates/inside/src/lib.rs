@@ -1,19 +1,20 @@
-//! Probes inside the recorded process: the object that the loader brings in, and what it shares with the recorder.
+//! Probes inside the recorded process: the object that the loader loads, and what it shares with the recorder.
 //!
-//! A separate room because its object is made for other programs, by another toolchain, and because its reader of what they
-//! leave is pure: it can be fuzzed. The I/O (the folder, the files, the probes that inform the kernel side) is `capture`'s.
+//! A separate crate because its object is built for other programs, with another toolchain, and because its reader of their
+//! records is pure: it can be fuzzed. The I/O (the folder, the files, the probes that inform the kernel side) is in
+//! `capture`.
 //!
-//! | file | what |
+//! | file | purpose |
 //! |---|---|
 //! | `object/` | the object: C without a libc, for x86-64 and aarch64 |
-//! | [`layout`] | sizes, places and numbers that both sides know |
-//! | [`image`] | how it is brought into a program that has no loader |
+//! | [`layout`] | sizes, places and numbers that both sides share |
+//! | [`image`] | how it is loaded into a program that has no loader |
 //! | [`hook`] | how a function's code makes room for a jump, by processor |
 //! | [`plan`] | the object's instructions: which functions of which files |
-//! | [`question`] | what a process asks about a file that the plan may not have |
-//! | [`piece`] | what a stopped thread is made to do, so that it goes on by itself |
-//! | [`account`] | what was changed in a process that ran already |
-//! | [`ring`] | reads what it recorded, as hostile input |
+//! | [`question`] | what a process asks about a file that the plan may lack |
+//! | [`piece`] | what a stopped thread is made to do before it resumes by itself |
+//! | [`account`] | what was changed in a running process |
+//! | [`ring`] | reads what it recorded, as untrusted input |
 
 pub mod account;
 pub mod hook;
@@ -24,11 +25,11 @@ pub mod plan;
 pub mod question;
 pub mod ring;
 
-/// The shared object; empty on processors that it was not written for.
+/// The shared object; empty for unsupported processors.
 pub static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inside.so"));
 
-/// Functions of the object that uprobes stand on: a thread reports where its state is (first argument: its address); a library
-/// is hooked in this process (its place in the plan); a call could not be recorded.
+/// Functions of the object to which uprobes are attached: a thread reports where its state is (first argument: its address); a
+/// library is hooked in this process (its place in the plan); a call could not be recorded.
 pub const THREAD: &str = "fathom_inside_thread";
 /// See [`THREAD`].
 pub const HOOKED: &str = "fathom_inside_hooked";

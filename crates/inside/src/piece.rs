@@ -1,20 +1,20 @@
-//! What a stopped thread is made to do: system calls, and calls of functions of the object, and then to go on where it was. The code is
-//! `fathom_piece` of `object/attach.h`; here is what it works on. It depends on nobody: whoever has started it may end.
+//! What a stopped thread is made to do: system calls, and calls of functions of the object, before it resumes where it was. The code is
+//! `fathom_piece` of `object/attach.h`; this is its data. It runs independently: the process that started it may end.
 
-/// The registers of a thread, as it is to go on.
+/// The registers with which a thread resumes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct State {
     /// The next instruction, and the flags.
     pub ip: u64,
     /// See `ip`.
     pub flags: u64,
-    /// r15 to r8, rbp, rdi, rsi, rdx, rcx, rax, rbx. The stack pointer stays what it is.
+    /// r15 to r8, rbp, rdi, rsi, rdx, rcx, rax, rbx. The stack pointer stays unchanged.
     pub registers: [u64; 15],
     /// Blocked signals.
     pub mask: u64,
 }
 
-/// One thing to do.
+/// A single task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
     /// A system call: its number, and arguments.
@@ -24,15 +24,15 @@ pub enum Task {
 }
 
 impl Task {
-    /// A system call that has no use for its last argument, marked as the object's own: it is not recorded.
+    /// Creates a system call that does not use its last argument, marked as the object's own: it is not recorded.
     pub fn own_call(number: u64, a: [u64; 5]) -> Self {
         Self::Call(number, [a[0], a[1], a[2], a[3], a[4], OWN_CALL])
     }
 }
 
-/// In place of a descriptor: that of the file which was opened, and which is closed at the end.
+/// Placeholder for a descriptor: that of the opened file, which is closed at the end.
 pub const OPENED: u64 = u64::MAX - 1;
-/// Bytes below the stack pointer that are used: the red zone (System V ABI), and two words.
+/// Number of bytes used below the stack pointer: the red zone (System V ABI), and two words.
 pub const BELOW_STACK: u64 = 144;
 
 const HEADER: usize = 176;
@@ -40,12 +40,12 @@ const TASK: usize = 56;
 /// As `OWN_CALL` of `object/system.h`.
 const OWN_CALL: u64 = 0x6c6c_6143_6e77_6f46;
 
-/// Bytes of the code's data, for so many tasks and such a text.
+/// Returns the size of the code's data in bytes, for this number of tasks and this text.
 pub fn size(tasks: usize, text: &[u8]) -> usize {
     HEADER + TASK * tasks + text.len()
 }
 
-/// The code's data, of which rbx has the address. `stack`: the end of the stack for functions. `text` stands at the end.
+/// Returns the code's data, whose address is in rbx. `stack`: the end of the stack for functions. `text` is at the end.
 pub fn data(state: &State, stack: u64, tasks: &[Task], text: &[u8]) -> Vec<u8> {
     let mut words = vec![state.mask, u64::MAX, stack, tasks.len() as u64, OWN_CALL, state.ip, state.flags];
     words.extend(state.registers);

@@ -3,7 +3,7 @@
 use crate::hook::Recipe;
 use crate::layout::{PLAN_CODE, PLAN_FIXUPS, PLAN_FUNCTIONS, PLAN_LIBRARIES, PLAN_MAGIC, PLAN_ORIGINAL};
 
-/// What a function does.
+/// The role of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// `sqlite3_step`.
@@ -12,13 +12,13 @@ pub enum Role {
     Reset,
     /// `sqlite3_finalize`.
     Finalize,
-    /// Turns SQL into a statement.
+    /// Compiles SQL into a statement.
     Prepare {
-        /// Number of the argument that is `ppStmt`.
+        /// Index of the argument `ppStmt`.
         stmt: u8,
-        /// Number of the one that is the SQL.
+        /// Index of the argument with the SQL.
         sql: u8,
-        /// Number of the one that is its length.
+        /// Index of the argument with its length.
         length: u8,
         /// Whether that SQL is UTF-16.
         utf16: bool,
@@ -27,11 +27,11 @@ pub enum Role {
     Execve,
     /// Its `prctl`, which may forbid system calls.
     Prctl,
-    /// Its `syscall`, which may too.
+    /// Its `syscall`, which may do so too.
     Syscall,
     /// A function that `--op` names.
     Named {
-        /// Its place in that list.
+        /// Its index in that list.
         key: u16,
         /// Whether a child of `vfork` may call it, on the memory of its parent.
         shared: bool,
@@ -39,7 +39,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Numbers of the arguments that its hook reads.
+    /// Returns the indices of the arguments that its hook reads.
     pub fn reads(self) -> Vec<u32> {
         match self {
             Self::Step | Self::Reset | Self::Finalize => vec![0],
@@ -47,17 +47,17 @@ impl Role {
             Self::Execve => vec![0, 1, 2],
             Self::Prctl => vec![0],
             Self::Syscall => vec![0, 1],
-            // It keeps all registers.
+            // The hook preserves all registers.
             Self::Named { .. } => Vec::new(),
         }
     }
 
-    /// Whether nothing is recorded of a call whose first argument is 0.
+    /// Whether calls with a first argument of 0 are not recorded.
     pub fn ignores_null(self) -> bool {
         matches!(self, Self::Step | Self::Reset | Self::Finalize)
     }
 
-    /// As the bytes of `struct plan_function`: its kind, three arguments and the encoding.
+    /// Returns the bytes of `struct plan_function`: its kind, three arguments and the encoding.
     fn bytes(self) -> [u8; 5] {
         match self {
             Self::Step => [1, 0, 0, 0, 0],
@@ -75,9 +75,9 @@ impl Role {
 /// A function to hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
-    /// Its address, as its file counts them.
+    /// Its address, in its file's own addresses.
     pub address: u64,
-    /// What it does.
+    /// Its role.
     pub role: Role,
     /// How it is hooked.
     pub recipe: Recipe,
@@ -90,9 +90,9 @@ pub struct Library {
     pub dev: u64,
     /// See `dev`.
     pub ino: u64,
-    /// Where a statement keeps the pointer to its text.
+    /// Offset of the pointer to its text in a statement.
     pub text_at: Option<u32>,
-    /// Where it has whether it runs, and the value then.
+    /// Offset of its running state, and the value while it is running.
     pub running: Option<(u16, u8)>,
     /// Its functions, at most [`PLAN_FUNCTIONS`].
     pub functions: Vec<Function>,
@@ -101,7 +101,7 @@ pub struct Library {
 /// All instructions of the object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The recorder's namespaces of process numbers and of clocks, by inode; 0: this kernel has none.
+    /// The recorder's PID and time namespaces, by inode; 0: this kernel has none.
     pub pid_namespace: u64,
     /// See `pid_namespace`.
     pub time_namespace: u64,
@@ -111,11 +111,11 @@ pub struct Plan {
 
 const FUNCTION_SIZE: usize = 24 + PLAN_ORIGINAL + PLAN_CODE + 8 * PLAN_FIXUPS;
 const LIBRARY_SIZE: usize = 32 + PLAN_FUNCTIONS * FUNCTION_SIZE;
-/// Bytes of a plan.
+/// Size of a plan in bytes.
 pub const SIZE: usize = 40 + PLAN_LIBRARIES * LIBRARY_SIZE;
 
 impl Plan {
-    /// As the object reads it. What exceeds the limits is left out.
+    /// Returns the bytes that the object reads. Anything beyond the limits is left out.
     pub fn bytes(&self) -> Vec<u8> {
         let libraries = &self.libraries[..self.libraries.len().min(PLAN_LIBRARIES)];
         let mut out = Vec::with_capacity(SIZE);

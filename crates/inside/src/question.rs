@@ -1,20 +1,20 @@
-//! What a process asks the recorder about a file that the plan may not have: `struct question` of `object/layout.h`.
+//! A process's question to the recorder about a file that the plan may lack: `struct question` of `object/layout.h`.
 //!
-//! Any process may send anything. A question is believed in nothing but that it was put: the file is looked for and compared.
+//! Any process may send anything. Nothing in a question is trusted: the file is looked up and compared.
 
 use crate::layout::{ASK_PATH, QUESTION_HEADER};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Bytes of a question.
+/// Size of a question in bytes.
 pub const SIZE: usize = QUESTION_HEADER + ASK_PATH;
-/// `what` of a program that is about to be executed.
+/// `what` for a program that is about to be executed.
 pub const EXECUTES: u32 = 1;
-/// `what` of a library that was loaded, and of which nothing has run.
+/// `what` for a library that was loaded, and of which no code has run.
 pub const LOADED: u32 = 2;
 
-/// What is asked about.
+/// The subject of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// A program that the thread is about to execute.
@@ -28,16 +28,16 @@ pub enum What {
 pub struct Question {
     /// The file's device and inode, as the process's stat returns them.
     pub identity: (u64, u64),
-    /// Who asks.
+    /// The asking thread.
     pub thread: u32,
-    /// About what.
+    /// The subject.
     pub what: What,
-    /// The file, as the process names it.
+    /// The file's path, as used by the process.
     pub path: PathBuf,
 }
 
 impl Question {
-    /// From what was sent; `None` if it is no question.
+    /// Parses what was sent; `None` if it is not a question.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (header, path) = bytes.split_at_checked(QUESTION_HEADER)?;
         let word = |at: usize| Some(u64::from_le_bytes(*header.get(at..)?.first_chunk()?));
@@ -48,7 +48,7 @@ impl Question {
             _ => return None,
         };
         let path = path.get(..ASK_PATH)?.split(|byte| *byte == 0).next()?;
-        // Without a zero it is not whole.
+        // Without a terminating zero it is incomplete.
         if path.is_empty() || path.len() == ASK_PATH || bytes.len() != SIZE {
             return None;
         }
@@ -57,7 +57,7 @@ impl Question {
     }
 }
 
-/// The answer, a byte.
+/// The answer, one byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// There is nothing for the process to do.
@@ -67,7 +67,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// As it is sent.
+    /// Returns the byte that is sent.
     pub fn byte(self) -> u8 {
         match self {
             Self::Nothing => 0,

@@ -1,14 +1,14 @@
-//! Reads what the object recorded, as hostile input: the program may write anything into its own rings.
+//! Reads what the object recorded, as untrusted input: the program may write anything into its own rings.
 //!
-//! What is read is bounded and made plausible: only the three kinds of records that the object makes, of sizes that they can have,
-//! of a process that the caller vouches for, at times that do not run backwards and are not in the future. So a program can lie
-//! about its own statements, and about nothing else.
+//! What is read is bounded and checked: only the three kinds of records that the object makes, of possible sizes, of a process
+//! that the caller vouches for, at times that do not run backwards and are not in the future. So a program can falsify its own
+//! statements, and nothing else.
 
 use crate::layout::{LONGEST_TEXT, RING_WORDS};
 use model::Event;
 use model::event::{Header, OpBegin, OpEnd, Statement, header_flags};
 
-/// Where a record's first word holds what; its lowest bits are how many words it has.
+/// Bit positions of the fields in a record's first word; its lowest bits are its number of words.
 pub const KIND_SHIFT: u32 = 10;
 /// See [`KIND_SHIFT`].
 pub const FLAGS_SHIFT: u32 = 16;
@@ -17,9 +17,9 @@ pub const CPU_SHIFT: u32 = 20;
 /// See [`KIND_SHIFT`].
 pub const TID_SHIFT: u32 = 32;
 
-/// `kind` of an `op_end`: an execution that gave way to others.
+/// `kind` of an `op_end`: a displaced execution.
 pub const GAVE_WAY: u32 = 3;
-/// Of a function that was left otherwise than by returning.
+/// A function that was left other than by returning.
 const LEFT: u32 = 2;
 const FUNCTION: u32 = 1;
 
@@ -28,32 +28,32 @@ const FUNCTION: u32 = 1;
 pub struct Reader {
     /// Words read.
     pub tail: u64,
-    /// Words that made no sense.
+    /// Number of invalid words.
     pub unusable: u64,
     last_ns: u64,
 }
 
-/// Between which moments records can have been made.
+/// The interval in which records can have been made.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
     /// When the recording began.
     pub from_ns: u64,
     /// Now.
     pub now_ns: u64,
-    /// How many functions `--op` names.
+    /// Number of functions that `--op` names.
     pub functions: u64,
 }
 
 impl Window {
-    /// Whether there is such an execution: a function is one of the list.
+    /// Whether such an execution is possible: a function must be in the list.
     fn knows(self, kind: u32, key: u64) -> bool {
         kind == 0 || kind == GAVE_WAY || (kind == FUNCTION || kind == LEFT) && key < self.functions
     }
 }
 
 impl Reader {
-    /// Which words are to be read, of which by the ring `head` were written: from `tail` on. `None` if that cannot be; then all
-    /// of them are passed over.
+    /// Returns how many words to read, from `tail` on, if the ring contains words up to `head`. `None` if that is impossible;
+    /// then all of them are skipped.
     pub fn wanted(&mut self, head: u64) -> Option<u64> {
         let count = head.wrapping_sub(self.tail);
         if count > RING_WORDS {
@@ -64,8 +64,8 @@ impl Reader {
         Some(count)
     }
 
-    /// Hands on the records of `words`, which stand in the ring from `tail` on, and passes over them. `tgid` is the process whose ring
-    /// it is; `belongs`: whether a thread is one of it.
+    /// Passes on the records in `words`, which are in the ring from `tail` on, and advances past them. `tgid` is the process that owns
+    /// the ring; `belongs`: whether a thread belongs to it.
     pub fn read(
         &mut self,
         words: &[u64],
@@ -78,7 +78,7 @@ impl Reader {
         while let Some(first) = rest.first() {
             let length = (first & ((1 << KIND_SHIFT) - 1)) as usize;
             let kind = (first >> KIND_SHIFT & 0x3f) as u8;
-            // Nothing that follows can be found.
+            // Nothing after it can be located.
             if length == 0 || length > rest.len() {
                 self.unusable += 1;
                 break;
@@ -222,8 +222,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands in a ring: no panic, bounded, of that process only, within the window; and what is handed on can be stored
-        /// and read again.
+        /// Whatever a ring contains: no panic, bounded, only that process, within the window; and what is passed on can be stored and
+        /// read again.
         #[test]
         fn arbitrary_words_give_valid_events_or_none(
             mut words in prop::collection::vec(any::<u64>(), 0..200),

@@ -1,5 +1,5 @@
-//! The recipes of all functions of real libraries, decoded again: what a trampoline does must be what the code it took the place of does,
-//! wherever it stands, and nothing of the function may lead into what was moved.
+//! Decodes the recipes of all functions of real libraries: a trampoline must do the same as the code it replaces, wherever it is, and
+//! nothing in the function may lead into the moved part.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
 use inside::hook::Recipe;
@@ -7,7 +7,7 @@ use inside::hook::x86_64::recipe;
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::path::Path;
 
-/// SQLite, both C libraries, and two larger ones, not prepared for this; where Debian has them.
+/// SQLite, both C libraries, and two larger ones, not prepared for this; as installed by Debian.
 const LIBRARIES: [&str; 5] = [
     "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0",
     "/usr/lib/x86_64-linux-gnu/libc.so.6",
@@ -16,14 +16,14 @@ const LIBRARIES: [&str; 5] = [
     "/usr/lib/x86_64-linux-musl/libc.so",
 ];
 const JUMP: u64 = 5;
-/// Where the trampolines stand: within reach of a jump.
+/// The address of the trampolines: within reach of a jump.
 const AWAY: u64 = 1 << 30;
 
 fn decode(code: &[u8], at: u64) -> Vec<Instruction> {
     Decoder::with_ip(64, code, at, DecoderOptions::NONE).into_iter().collect()
 }
 
-/// The trampoline as the object builds it (`build` of object/patch.h).
+/// Builds the trampoline as the object does (`build` of object/patch.h).
 fn built(recipe: &Recipe, at: u64, entry: u64) -> Vec<u8> {
     let mut code = recipe.code.clone();
     for fixup in &recipe.fixups {
@@ -43,7 +43,7 @@ fn branches(instruction: &Instruction) -> bool {
     instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64
 }
 
-/// The address that an instruction names by where it stands, if it does.
+/// Returns the position-dependent address that an instruction names, if any.
 fn named(instruction: &Instruction) -> Option<u64> {
     if branches(instruction) {
         return Some(instruction.near_branch_target());
@@ -51,7 +51,7 @@ fn named(instruction: &Instruction) -> Option<u64> {
     instruction.is_ip_rel_memory_operand().then(|| instruction.ip_rel_memory_address())
 }
 
-/// All that an instruction is, but for where it stands, how long it is, and what it names by that.
+/// Describes an instruction without its position, length, and what it names relative to its position.
 fn meaning(instruction: &Instruction) -> String {
     let mut text = format!("{:?} {:?}", instruction.mnemonic(), instruction.condition_code());
     for n in 0..instruction.op_count() {
@@ -73,7 +73,8 @@ fn meaning(instruction: &Instruction) -> String {
     format!("{text} {prefixes:?}")
 }
 
-/// A trampoline that ends in a call: it pushes the address of what follows in the function, and jumps. Takes that off.
+/// Checks a trampoline that ends in a call: it pushes the address of the code after the call in the function, and jumps.
+/// Removes that part.
 fn check_call(name: &str, bytes: &mut Vec<u8>, at: u64, call: Instruction) {
     let back = u64::from_le_bytes(*bytes.last_chunk().unwrap());
     assert_eq!(back, call.next_ip(), "{name}: returns behind the call");

@@ -1,13 +1,13 @@
-//! What long work is handed: whether to stop, and where to report progress. Drawn only by `cli`.
+//! Passed to long-running work: whether to stop, and where to report progress. Drawn only by `cli`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Within this time a signal is taken for the same one: `timeout` sends it to the program and to its group.
+/// Signals within this time count as the same one: `timeout` sends it to the program and to its group.
 pub const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
-/// A receiver of progress: what is being done, how much of it is done, and of how much (0 = unknown).
+/// Receives progress: the current activity, how much of it is done, and the total (0 = unknown).
 pub type Progress = Arc<dyn Fn(&str, u64, u64) + Send + Sync>;
 
 /// Passed down through every long call.
@@ -18,27 +18,27 @@ pub struct Context {
 }
 
 impl Context {
-    /// A context that reports to `progress`.
+    /// Creates a context that reports to `progress`.
     pub fn new(progress: Progress) -> Self {
         Self { cancel: Arc::default(), progress }
     }
 
-    /// A context that nobody watches.
+    /// Creates a context without a receiver.
     pub fn silent() -> Self {
         Self::new(Arc::new(|_, _, _| {}))
     }
 
-    /// The flag that ends the work; safe to set from a signal handler.
+    /// Returns the flag that ends the work; safe to set from a signal handler.
     pub fn cancel_flag(&self) -> Arc<AtomicBool> {
         self.cancel.clone()
     }
 
-    /// Whether somebody asked for an end. What was measured until then is kept.
+    /// Whether the end was requested. What was measured until then is kept.
     pub fn cancelled(&self) -> bool {
         self.cancel.load(Ordering::Relaxed)
     }
 
-    /// Says how far the work is.
+    /// Reports progress.
     pub fn progress(&self, what: &str, done: u64, total: u64) {
         (self.progress)(what, done, total);
     }

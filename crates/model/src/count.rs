@@ -1,6 +1,6 @@
-//! Things with their number: `1 process`, `2 processes`.
+//! Counts with nouns: `1 process`, `2 processes`.
 
-/// `count` of what is called `one` in the singular.
+/// Returns `count` with the noun whose singular is `one`.
 pub fn counted(count: usize, one: &str) -> String {
     let ending = match () {
         () if count == 1 => "",

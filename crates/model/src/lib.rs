@@ -1,9 +1,9 @@
-//! The words of Fathom, declared once: what a probe records ([`event`]), what a program records of itself ([`marks`]), what
-//! the linker makes of both ([`table`]), and the handful of values all speak in ([`words`]). No I/O, no clock, and no
-//! dependency but serde, so that every other room can stand on it.
+//! The vocabulary of Fathom, declared once: what a probe records ([`event`]), what a program records about itself
+//! ([`marks`]), what the linker derives from both ([`table`]), and the handful of common values ([`words`]). No I/O, no
+//! clock, and no dependency except serde, so that every other crate can depend on it.
 //!
-//! Everything that another language must know is generated from here by `cargo xtask gen`: the C header of the BPF
-//! programs ([`record::c_header`]) and the reference pages of the manual.
+//! Everything needed by another language is generated from here by `cargo xtask gen`: the C header of the BPF programs
+//! ([`record::c_header`]) and the reference pages of the manual.
 
 pub mod context;
 mod count;

@@ -1,6 +1,6 @@
-//! Another program's output, which comes in pieces: handed on by whole lines, so that no character is cut.
+//! Another program's output, which arrives in pieces: passed on in whole lines, so that no character is split.
 
-/// Takes pieces, and hands whole lines on; when it is dropped, also a last one that has no end.
+/// Accepts pieces, and passes on whole lines; when dropped, also an unterminated last line.
 pub struct Lines<'a> {
     rest: Vec<u8>,
     say: Box<dyn FnMut(&str) + 'a>,
@@ -13,15 +13,15 @@ impl std::fmt::Debug for Lines<'_> {
 }
 
 impl<'a> Lines<'a> {
-    /// A line that has no end yet is not kept beyond this.
+    /// Maximum length of an unterminated line that is kept.
     const LONGEST: usize = 1 << 20;
 
-    /// `say` gets one or more lines at once, with their ends.
+    /// Creates it; `say` receives one or more lines at once, including their line ends.
     pub fn new(say: impl FnMut(&str) + 'a) -> Self {
         Self { rest: Vec::new(), say: Box::new(say) }
     }
 
-    /// Takes a piece.
+    /// Adds a piece.
     pub fn take(&mut self, bytes: &[u8]) {
         self.rest.extend_from_slice(bytes);
         let end = self.rest.iter().rposition(|b| *b == b'\n').map(|at| at + 1);

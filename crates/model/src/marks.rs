@@ -1,10 +1,10 @@
-//! The memory through which a program marks its own spans: one layout for who writes it and who reads it.
+//! The memory through which a program marks its own spans: one layout for its writer and its reader.
 //!
-//! A mark costs the program a few stores and no system call, so that marking does not disturb what is measured; a probe on
-//! a function of the program's would cost a trap each time (about 1 us). The recorder (`capture`) makes a memfd and passes
-//! its number in [`VARIABLE`]; the program (`workload`, or one in any other language) maps it and fills in records.
+//! A mark costs the program a few stores and no system call, so that marking does not disturb the measurement; a probe on
+//! one of the program's functions would cost a trap each time (about 1 us). The recorder (`capture`) creates a memfd and
+//! passes its number in [`VARIABLE`]; the program (`workload`, or one in any other language) maps it and fills in records.
 //!
-//! Little-endian: a header, then as many records as it says, 64 bytes each.
+//! Little-endian: a header, then the number of records that it states, 64 bytes each.
 //!
 //! | offset | header | record |
 //! |---|---|---|
@@ -14,34 +14,34 @@
 //! | 24 | u64 records asked for, may exceed the capacity | u64 ordinal among the marks of that name |
 //! | 32 | zeros | name, UTF-8, cut at 32 bytes, padded with zeros |
 //!
-//! A writer takes a place by adding 1 to the count, so that threads and processes need no lock, fills in the record there,
-//! and writes its end last. One that finds the count at the capacity or above writes nothing: a count beyond the capacity
-//! counts the marks that did not fit.
+//! A writer reserves a place by adding 1 to the count, so that threads and processes need no lock, fills in the record
+//! there, and writes its end last. If the count is at or above the capacity, nothing is written: a count beyond the
+//! capacity includes the marks that did not fit.
 //!
-//! *Uncertainty*: the program may write anything there, so a reader trusts its own idea of the capacity and checks every
-//! record; a record taken just now may still be without an end.
+//! *Uncertainty*: the program may write anything there, so a reader uses its own copy of the capacity and checks every
+//! record; a record reserved just now may not have an end yet.
 
 use crate::event::{Event, Header, Mark, Record};
 
 /// The environment variable that holds the memfd's number in decimal.
 pub const VARIABLE: &str = "FATHOM_MARKS_FD";
-/// Bytes of the header, and of every record.
+/// Size of the header, and of every record, in bytes.
 pub const RECORD: usize = 64;
-/// Where in the header the count of records stands, a u64.
+/// Offset of the count of records in the header, a u64.
 pub const COUNT_AT: usize = 24;
-/// Where in a record its end stands, a u64, which is written last.
+/// Offset of the end in a record, a u64, which is written last.
 pub const END_AT: usize = 8;
-/// Bytes of a name.
+/// Size of a name in bytes.
 pub const NAME: usize = 32;
-/// The greatest capacity (256 MiB of marks). A header that says more is damaged.
+/// The maximum capacity (256 MiB of marks). A header with a larger one is damaged.
 pub const MOST: u64 = 1 << 22;
 
 const MAGIC: &[u8; 8] = b"FTHMMARK";
 const VERSION: u32 = 1;
-/// Where a record's name begins.
+/// Offset of a record's name.
 const NAME_AT: usize = 32;
 
-/// The header of an empty memory for `capacity` records.
+/// Returns the header of an empty memory for `capacity` records.
 pub fn header(capacity: u64) -> [u8; RECORD] {
     let mut bytes = [0; RECORD];
     bytes[..8].copy_from_slice(MAGIC);
@@ -51,7 +51,7 @@ pub fn header(capacity: u64) -> [u8; RECORD] {
     bytes
 }
 
-/// The capacity that a header states; `None` if it is no header of this version.
+/// Returns the capacity in a header; `None` if it is not a header of this version.
 pub fn capacity(header: &[u8; RECORD]) -> Option<u64> {
     let capacity = long(header, 16);
     let whole =
@@ -59,12 +59,12 @@ pub fn capacity(header: &[u8; RECORD]) -> Option<u64> {
     whole.then_some(capacity)
 }
 
-/// Where the record of number `place` (from 0) begins, in bytes; of the capacity, it is the memory's length.
+/// Returns the offset, in bytes, of the record with number `place` (from 0); for the capacity, that is the memory's length.
 pub fn offset(place: u64) -> u64 {
     place.saturating_add(1).saturating_mul(RECORD as u64)
 }
 
-/// A name as it stands in a record: cut at [`NAME`] bytes, between characters.
+/// Returns a name as stored in a record: cut at [`NAME`] bytes, at a character boundary.
 pub fn name(text: &str) -> [u8; NAME] {
     let text = &text[..text.floor_char_boundary(NAME)];
     let mut bytes = [0; NAME];
@@ -77,7 +77,7 @@ pub fn name(text: &str) -> [u8; NAME] {
 pub struct Slot {
     /// Begin of the span, CLOCK_BOOTTIME.
     pub start_ns: u64,
-    /// Its end; 0: not over, or not whole.
+    /// Its end; 0: has not ended, or is incomplete.
     pub end_ns: u64,
     /// Process.
     pub tgid: u32,
@@ -90,7 +90,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// The record as it stands in the memory.
+    /// Returns the record as stored in the memory.
     pub fn encode(&self) -> [u8; RECORD] {
         let mut bytes = [0; RECORD];
         bytes[..8].copy_from_slice(&self.start_ns.to_le_bytes());
@@ -102,7 +102,7 @@ impl Slot {
         bytes
     }
 
-    /// Reads what stands there, whatever it is.
+    /// Decodes whatever is stored there.
     pub fn decode(bytes: &[u8; RECORD]) -> Self {
         let who = long(bytes, 16);
         let mut name = [0; NAME];
@@ -117,8 +117,8 @@ impl Slot {
         }
     }
 
-    /// The mark as an event; `None` if it was never finished, or ends before it begins. What is not UTF-8 in its name is
-    /// replaced.
+    /// Returns the mark as an event; `None` if it was never finished, or ends before it begins. Invalid UTF-8 in its name
+    /// is replaced.
     pub fn event(&self) -> Option<Event> {
         if self.start_ns == 0 || self.end_ns < self.start_ns {
             return None;

@@ -1,35 +1,36 @@
-//! This program for another processor: where it is looked for, and whether it was built of the same sources. Devices and guests both need
-//! one, so that this is told once.
+//! This program for another processor: where it is searched, and whether it was built from the same sources. Devices and guests both need
+//! one, so this code is shared.
 
 use std::path::{Path, PathBuf};
 
-/// Parents of a program in which the source tree's `target` may be: target/release/fathom, target/TRIPLE/release/fathom.
+/// Number of parents of a program in which the source tree's `target` may be: target/release/fathom,
+/// target/TRIPLE/release/fathom.
 const PARENTS: usize = 4;
 
-/// What stands in a program before the hash of its sources.
+/// Precedes the hash of its sources in a program.
 pub const SOURCES: &str = "fathom-sources:";
-/// The digits of that hash.
+/// Number of digits of that hash.
 const DIGITS: usize = 64;
 
 /// A program for another processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Build {
-    /// It was built of the sources that ours was built of, as far as ours tells.
+    /// It was built from the same sources as ours, as far as ours states its own.
     Same(PathBuf),
-    /// It was built of others: what it records or measures may be something else.
+    /// It was built from others: what it records or measures may differ.
     Other(PathBuf),
 }
 
-/// Where a program for `machine` (as `uname -m` calls it) may be: beside `ours` as `fathom-MACHINE`, or where the source tree builds it.
-/// Nothing says yet that it is there, or that it is for that processor.
+/// Returns where a program for `machine` (as in `uname -m`) may be: next to `ours` as `fathom-MACHINE`, or where the source tree builds
+/// it. It need not exist, or be for that processor.
 fn places<'a>(ours: &'a Path, machine: &'a str) -> impl Iterator<Item = PathBuf> + 'a {
     let built = format!("{machine}-unknown-linux-musl/release/fathom");
     let beside = ours.with_file_name(format!("fathom-{machine}"));
     std::iter::once(beside).chain(ours.ancestors().skip(1).take(PARENTS).map(move |folder| folder.join(&built)))
 }
 
-/// The program for `machine` that goes with `ours`: `runs` tells of a file whether it is a program for it, `read` gives what it holds. One of
-/// the same sources is taken before others.
+/// Returns the program for `machine` that belongs to `ours`: `runs` decides whether a file is a program for it, `read` returns its
+/// contents. One from the same sources is preferred.
 pub fn build(
     ours: &Path,
     machine: &str,
@@ -44,7 +45,7 @@ pub fn build(
     same.or_else(|| found.into_iter().next().map(Build::Other))
 }
 
-/// The hash of the sources that a program says it was built of.
+/// Returns the hash of the sources from which a program states that it was built.
 fn sources(program: &[u8]) -> Option<String> {
     let hash = |at: usize| {
         let digits = program.get(at + SOURCES.len()..)?.get(..DIGITS)?;
@@ -74,7 +75,7 @@ mod tests {
         assert_eq!(found(&[(ours, "a"), (beside, "")]), Some(Build::Other(beside.into())));
         assert_eq!(found(&[(ours, "a"), (beside, "b")]), Some(Build::Other(beside.into())));
         assert_eq!(found(&[(ours, "a"), (beside, "b"), (built, "a")]), Some(Build::Same(built.into())));
-        // One that does not tell takes what it finds first.
+        // One without a hash takes the first that it finds.
         assert_eq!(found(&[(ours, ""), (beside, "b"), (built, "a")]), Some(Build::Same(beside.into())));
     }
 }

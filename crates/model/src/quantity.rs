@@ -1,34 +1,34 @@
-//! Sizes, times and shares as people write them on a command line or in a file: the one set of readers for all rooms. What cannot be read
-//! is refused with what would be understood.
+//! Sizes, times and shares as written on a command line or in a file: one set of parsers for all crates. Invalid text is refused with the
+//! expected form.
 
 use std::fmt;
 use std::time::Duration;
 
-/// The values of an option that has few: the name of each, its line of help, and what it means.
+/// The values of an option with few choices: the name of each, its line of help, and its meaning.
 pub type Choices<T, const N: usize> = [(&'static str, &'static str, T); N];
 
-/// Why a text is no such number.
+/// Why a text is not such a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuantityError {
-    /// Of bytes.
+    /// Not a size in bytes.
     NoBytes,
-    /// Bytes that hold nothing.
+    /// Too few bytes to hold anything.
     FewBytes,
-    /// More bytes than a file has.
+    /// More bytes than a file can have.
     ManyBytes,
-    /// Of seconds.
+    /// Not a number of seconds.
     NoSeconds,
-    /// Of a moment.
+    /// Not a moment.
     NoMoment,
-    /// Of a time with a suffix.
+    /// Not a time with a suffix.
     NoTime,
-    /// A time that is none.
+    /// A time that is not positive.
     NotPositive,
-    /// A time beyond all times.
+    /// A time out of range.
     Endless,
-    /// Of percent.
+    /// Not a percentage.
     NoPercent,
-    /// Percent that are nothing or all.
+    /// A percentage of nothing or everything.
     PercentRange,
 }
 
@@ -53,12 +53,13 @@ impl std::error::Error for QuantityError {}
 
 type Result<T> = std::result::Result<T, QuantityError>;
 
-/// Bytes of a file that is to be made, with suffixes K, M, G and T of powers of 1024. Less than 64K holds no event at all.
+/// Parses the size in bytes of a file to be created, with suffixes K, M, G and T for powers of 1024. Less than 64K cannot
+/// hold any event.
 ///
 /// # Errors
-/// What would be understood.
+/// The expected form.
 pub fn bytes(text: &str) -> Result<u64> {
-    /// No file is larger, a store's checksums included.
+    /// No file is larger, including a store's checksums.
     const MOST: u64 = 1 << 62;
     const LEAST: u64 = 64 << 10;
     let upper = text.to_ascii_uppercase();
@@ -78,27 +79,27 @@ pub fn bytes(text: &str) -> Result<u64> {
     }
 }
 
-/// Seconds, more than none.
+/// Parses seconds, more than zero.
 ///
 /// # Errors
-/// What would be understood.
+/// The expected form.
 pub fn seconds(text: &str) -> Result<Duration> {
     time(text, 1.0).ok_or(QuantityError::NoSeconds)?
 }
 
-/// Seconds from a begin: none is a moment too.
+/// Parses seconds from a begin, including zero.
 ///
 /// # Errors
-/// What would be understood.
+/// The expected form.
 pub fn moment(text: &str) -> Result<Duration> {
     let seconds = text.trim_end_matches('s').parse().ok();
     seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or(QuantityError::NoMoment)
 }
 
-/// A time with a suffix s, m or h; without one it is in seconds.
+/// Parses a time with a suffix s, m or h; without one, in seconds.
 ///
 /// # Errors
-/// What would be understood.
+/// The expected form.
 pub fn long_time(text: &str) -> Result<Duration> {
     let size = match text.chars().last() {
         Some('m') => 60.0,
@@ -121,10 +122,10 @@ fn positive(value: f64) -> Result<Duration> {
     duration.ok_or(QuantityError::Endless)
 }
 
-/// Percent, as a fraction.
+/// Parses percent, as a fraction.
 ///
 /// # Errors
-/// What would be understood.
+/// The expected form.
 pub fn percent(text: &str) -> Result<f64> {
     let value: f64 = text.trim_end_matches('%').parse().map_err(|_| QuantityError::NoPercent)?;
     if value > 0.0 && value < 100.0 { Ok(value / 100.0) } else { Err(QuantityError::PercentRange) }

@@ -1,24 +1,24 @@
-//! How a record of fixed fields is laid out in memory, declared once for Rust, for C and for the manual.
+//! The memory layout of records with fixed fields, declared once for Rust, for C and for the manual.
 //!
 //! A record is its fields in the order they are declared, little-endian, each at a multiple of its own size (the
-//! declaration must leave no gap; [`crate::event`] has a test that says so), then an optional tail of bytes whose
-//! length is the field `len`. Nothing is cast: fields are read and written one by one, so a damaged file can at worst
-//! decode into nonsense, never into undefined behaviour.
+//! declaration must leave no gap; a test in [`crate::event`] checks that), then an optional tail of bytes whose length is
+//! the field `len`. Nothing is cast: fields are read and written one by one, so a damaged file can at worst decode to
+//! nonsense, never cause undefined behaviour.
 
 use std::fmt::Write as _;
 
-/// One field as every language must know it.
+/// One field, as described to every language.
 #[derive(Debug, Clone, Copy)]
 pub struct FieldInfo {
     /// Name, the same in Rust, C and text.
     pub name: &'static str,
     /// Its type in the C header.
     pub c_type: &'static str,
-    /// Elements, 1 for a plain field.
+    /// Number of elements, 1 for a plain field.
     pub count: usize,
-    /// Bytes, all elements together.
+    /// Size in bytes of all elements together.
     pub size: usize,
-    /// What it means, with its unit.
+    /// Its meaning, with its unit.
     pub doc: &'static str,
 }
 
@@ -29,7 +29,7 @@ pub struct RecordInfo {
     pub name: &'static str,
     /// The number in the header's `kind`.
     pub kind: u8,
-    /// What happened when one is seen.
+    /// What a record of this kind reports.
     pub doc: &'static str,
     /// The fields in order.
     pub fields: &'static [FieldInfo],
@@ -38,19 +38,19 @@ pub struct RecordInfo {
 }
 
 impl RecordInfo {
-    /// Bytes of the fixed part.
+    /// Size of the fixed part in bytes.
     pub fn size(&self) -> usize {
         self.fields.iter().map(|f| f.size).sum()
     }
 }
 
-/// A type a field may have.
+/// A type that a field may have.
 pub trait Field: Sized + Copy + Default + PartialEq {
     /// Its name in C.
     const C_TYPE: &'static str;
-    /// Elements.
+    /// Number of elements.
     const COUNT: usize;
-    /// Bytes.
+    /// Size in bytes.
     const SIZE: usize;
     /// Reads it from the start of `bytes`, which the caller has checked to hold [`Self::SIZE`].
     fn get(bytes: &[u8]) -> Self;
@@ -65,7 +65,7 @@ pub trait Field: Sized + Copy + Default + PartialEq {
 fn parse_int(text: &str) -> Option<i128> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |t| (true, t));
     let (digits, radix) = digits.strip_prefix("0x").map_or((digits, 10), |hex| (hex, 16));
-    // A second sign, which the standard library would take, could make the negation overflow.
+    // A second sign, which the standard library would accept, could make the negation overflow.
     let value =
         digits.bytes().all(|b| b.is_ascii_alphanumeric()).then(|| i128::from_str_radix(digits, radix).ok())??;
     Some(if negative { -value } else { value })
@@ -86,7 +86,7 @@ macro_rules! integer_field {
                 out.extend_from_slice(&self.to_le_bytes());
             }
             fn show(self, out: &mut String) {
-                // Kernel addresses are read by people as hexadecimal; everything else here is small.
+                // Kernel addresses are shown in hexadecimal; everything else here is small.
                 if size_of::<$t>() == 8 && (self as u64) > 1 << 48 && (self as i128) > 0 {
                     let _ = write!(out, "{:#x}", self);
                 } else {
@@ -128,7 +128,7 @@ where
         let mut all = Self::default();
         let mut parts = text.split(',');
         for slot in &mut all {
-            // Fewer elements than the array has leave zeros: a test line names only what it means.
+            // If fewer elements are given than the array has, the rest are zeros: a test line names only what matters.
             match parts.next() {
                 Some(part) => *slot = T::parse(part)?,
                 None => break,
@@ -160,7 +160,7 @@ macro_rules! records {
                 )?
             }
             impl $Type {
-                /// How it is laid out.
+                /// Its layout.
                 pub const INFO: $crate::record::RecordInfo = $crate::record::RecordInfo {
                     name: stringify!($name),
                     kind: $kind,
@@ -179,7 +179,7 @@ macro_rules! records {
             }
         )*
 
-        /// What happened: one variant a kind.
+        /// What happened: one variant per kind.
         #[derive(Debug, Clone, PartialEq)]
         pub enum Record { $( $(#[doc = $doc])+ $Type($Type), )* }
 
@@ -199,8 +199,8 @@ macro_rules! records {
                 match self { $( Self::$Type(_) => stringify!($name), )* }
             }
 
-            /// Reads the body of a record of `kind`. `None` if the kind is unknown or the body too short. Bytes after
-            /// the fields (and the tail) are padding, or fields of a newer minor version, and are passed over.
+            /// Decodes the body of a record of `kind`. `None` if the kind is unknown or the body too short. Bytes after the
+            /// fields (and the tail) are padding, or fields of a newer minor version, and are skipped.
             #[allow(unused_assignments, unused_variables, unused_mut)]
             pub fn decode(kind: u8, body: &[u8]) -> Option<Self> {
                 match kind {
@@ -220,7 +220,7 @@ macro_rules! records {
                 }
             }
 
-            /// Appends the body. A tail longer than `len` can say is cut at a character's end.
+            /// Appends the body. A tail longer than `len` can express is cut at a character boundary.
             pub fn encode(&self, out: &mut Vec<u8>) {
                 match self {
                     $( Self::$Type(x) => {
@@ -249,7 +249,7 @@ macro_rules! records {
                 }
             }
 
-            /// Reads the fields of text: `name=value` pairs; what is not named is zero.
+            /// Parses the fields of text: `name=value` pairs; fields that are not named are zero.
             pub fn parse_fields(name: &str, fields: &[(String, String)]) -> Result<Self, $crate::event::ParseError> {
                 use $crate::event::ParseError as E;
                 match name {
@@ -280,7 +280,7 @@ macro_rules! records {
     };
 }
 
-/// Cuts a text so that its length fits in a `u16`, at the end of a character.
+/// Cuts a text so that its length fits in a `u16`, at a character boundary.
 pub fn cut_to_u16(text: &mut String) {
     let mut end = text.len().min(usize::from(u16::MAX));
     while !text.is_char_boundary(end) {
@@ -289,8 +289,8 @@ pub fn cut_to_u16(text: &mut String) {
     text.truncate(end);
 }
 
-/// The header that BPF programs include: one struct for a record's body and one constant a kind. Generated into
-/// `crates/capture/src/bpf/events.h` by `cargo xtask gen`; lint fails when that file is stale.
+/// Returns the header that BPF programs include: one struct for a record's body and one constant per kind. Generated into
+/// `crates/capture/src/bpf/events.h` by `cargo xtask gen`; lint fails if that file is stale.
 pub fn c_header(constants: &[(&str, u64)], kinds: &[RecordInfo]) -> String {
     let mut out = String::from(
         "/* Generated from crates/model by `cargo xtask gen`. Do not edit. */\n\

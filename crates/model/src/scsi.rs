@@ -1,6 +1,6 @@
-//! What SCSI's numbers are called, for the linker, which gets numbers, and the readers of traces, which get names.
+//! Names for SCSI's numbers, for the linker, which gets numbers, and the parsers of traces, which get names.
 
-/// `enum scsi_host_status` (include/scsi/scsi_status.h), by number: what the host's driver says of a command.
+/// `enum scsi_host_status` (include/scsi/scsi_status.h), by number: what the host's driver reports about a command.
 pub const HOST_STATUS: [&str; 21] = [
     "OK",
     "NO_CONNECT",

@@ -1,12 +1,12 @@
-//! Words of a command line that is shown to a user.
+//! Words of a command line shown to a user.
 
 use crate::text::steers;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// A path within a shown command line, so that a shell takes it as one word. What steers a terminal, or is no UTF-8, becomes an
-/// escape within `$'…'`, which bash, ksh and zsh have, and POSIX since 2024.
+/// Quotes a path in a displayed command line, so that a shell takes it as one word. Characters that control a terminal, or
+/// invalid UTF-8, become escapes within `$'…'`, which bash, ksh and zsh support, and POSIX since 2024.
 pub fn shell_word(path: &Path) -> String {
     let plain = |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c);
     match path.to_str() {
@@ -16,7 +16,7 @@ pub fn shell_word(path: &Path) -> String {
     }
 }
 
-/// A word with escapes; each has all the digits that it may have, so that none takes in what follows.
+/// Returns a word with escapes; each has the maximum number of digits, so that none includes what follows.
 fn escaped(bytes: &[u8]) -> String {
     let mut word = String::from("$'");
     for chunk in bytes.utf8_chunks() {
@@ -33,7 +33,7 @@ fn escaped(bytes: &[u8]) -> String {
 }
 
 fn octal(word: &mut String, byte: u8) {
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = write!(word, "\\{byte:03o}");
 }
 
@@ -47,7 +47,7 @@ mod tests {
             let word = shell_word(Path::new(std::ffi::OsStr::from_bytes(bytes)));
             assert!(word.starts_with("$'") && !word.contains(steers), "{word}");
             let done = std::process::Command::new("bash").args(["-c", &format!("printf %s {word}")]).output();
-            // Not every machine has it.
+            // bash is not installed on every machine.
             assert!(done.is_err() || done.is_ok_and(|done| done.stdout == bytes), "{word}");
         }
     }

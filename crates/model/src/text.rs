@@ -1,10 +1,10 @@
-//! Numbers as people read them, and texts that steer no terminal: the one set of formatters that every room prints with.
+//! Numbers in readable form, and texts that do not control a terminal: one set of formatters for every crate.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::path::Path;
 
-/// Three significant digits, as people write them: `0.0123`, `1.23`, `12.3`, `1234`.
+/// Formats three significant digits, in usual notation: `0.0123`, `1.23`, `12.3`, `1234`.
 pub fn digits(x: f64) -> String {
     if x == 0.0 {
         return "0".into();
@@ -17,7 +17,7 @@ pub fn digits(x: f64) -> String {
     format!("{x:.decimals$}")
 }
 
-/// A duration in the unit that leaves one to three digits before the point.
+/// Formats a duration in the unit that leaves one to three digits before the point.
 pub fn duration(ns: f64) -> String {
     let (unit, size) = match ns.abs() {
         x if x < 999.5 => ("ns", 1.0),
@@ -28,8 +28,8 @@ pub fn duration(ns: f64) -> String {
     format!("{} {unit}", digits(ns / size))
 }
 
-/// By what numbers of a unit are divided to be read, and the unit that they have then: times are shown in the unit that leaves one to three digits of
-/// `of` before the point, anything else as it is.
+/// Returns the divisor for showing numbers of a unit, and the resulting unit: times are shown in the unit that leaves one to three digits
+/// of `of` before the point, anything else unchanged.
 pub fn scale(unit: &str, of: f64) -> (f64, String) {
     const UNITS: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
     let Some((_, size)) = UNITS.iter().find(|(name, _)| *name == unit) else { return (1.0, unit.into()) };
@@ -38,10 +38,10 @@ pub fn scale(unit: &str, of: f64) -> (f64, String) {
     (shown / size, (*name).into())
 }
 
-/// A number of bytes, in binary units.
+/// Formats a number of bytes, in binary units.
 pub fn bytes(n: f64) -> String {
     let (unit, size) = match n.abs() {
-        // What would be rounded to 1024 is one of the next unit.
+        // A value that would be rounded to 1024 is shown in the next unit.
         x if x < 1023.5 => ("B", 1.0),
         x if x < 1023.5 * 1024.0 => ("KiB", 1024.0),
         x if x < 1023.5 * 1024.0 * 1024.0 => ("MiB", 1024.0 * 1024.0),
@@ -50,7 +50,8 @@ pub fn bytes(n: f64) -> String {
     format!("{} {unit}", digits(n / size))
 }
 
-/// An exact size, such as a setting: whole in the largest unit that fits, else with three digits: `64 KiB`, `1.50 GiB`.
+/// Formats an exact size, such as a setting: whole in the largest unit that fits, else with three digits: `64 KiB`, `1.50
+/// GiB`.
 pub fn size(bytes: u64) -> String {
     let units = [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units.iter().find(|(_, unit)| bytes >= *unit) {
@@ -60,10 +61,10 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// A rate of bits a second, in decimal units as networks have them.
+/// Formats a rate in bits per second, in decimal units as usual for networks.
 pub fn rate(bps: f64) -> String {
     let (unit, size) = match bps.abs() {
-        // What would be rounded to a thousand is one of the next unit.
+        // A value that would be rounded to a thousand is shown in the next unit.
         x if x < 999.5 => ("b/s", 1.0),
         x if x < 999.5e3 => ("kb/s", 1e3),
         x if x < 999.5e6 => ("Mb/s", 1e6),
@@ -72,7 +73,7 @@ pub fn rate(bps: f64) -> String {
     format!("{} {unit}", digits(bps / size))
 }
 
-/// How long something is likely to take: in seconds, minutes or hours, no finer than such a forecast is.
+/// Formats how long something is likely to take: in seconds, minutes or hours, no finer than such an estimate is.
 pub fn about(seconds: u64) -> String {
     match seconds {
         s @ 0..100 => format!("{s} s"),
@@ -81,7 +82,7 @@ pub fn about(seconds: u64) -> String {
     }
 }
 
-/// A mean count: whole if it is whole, and never a zero that is none.
+/// Formats a mean count: whole if it is whole, and never zero unless it is zero.
 pub fn count(x: f64) -> String {
     if x > 0.0 && x < 0.005 {
         return "<0.01".into();
@@ -89,7 +90,7 @@ pub fn count(x: f64) -> String {
     if (x - x.round()).abs() < 1e-9 { format!("{x:.0}") } else { format!("{x:.2}") }
 }
 
-/// A time in UTC, to the minute (days to dates after Hinnant, "chrono-compatible low-level date algorithms").
+/// Formats a time in UTC, to the minute (days to dates after Hinnant, "chrono-compatible low-level date algorithms").
 pub fn date(unix_ns: u64) -> String {
     let minutes = unix_ns / 60_000_000_000;
     let days = (minutes / 1440) as i64 + 719_468;
@@ -104,8 +105,8 @@ pub fn date(unix_ns: u64) -> String {
     format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
 }
 
-/// A text that cannot move the cursor, change colours or turn the direction of writing: what could is written as an
-/// escape, `\u{1b}`. A page must escape it for HTML besides.
+/// Returns a text that cannot move the cursor, change colours or change the writing direction: such characters are written
+/// as escapes, `\u{1b}`. A page must additionally escape it for HTML.
 pub fn shown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -118,10 +119,10 @@ pub fn shown(text: &str) -> String {
     out
 }
 
-/// A path as it stands in a message: a name may hold anything but a slash and a zero byte, also what steers a terminal, and a line
-/// break, by which it would look like a message of its own.
+/// A path in a message: a name may contain anything except a slash and a zero byte, including characters that control a terminal,
+/// and a line break, which would make it look like a separate message.
 pub trait ShownPath {
-    /// The path as [`shown`] writes a text. For people: a program gets it as it is.
+    /// Returns the path in the form of [`shown`]. For people: a program gets the unchanged path.
     fn shown(&self) -> Shown<'_>;
 }
 
@@ -141,8 +142,8 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// A text whose lines and columns stay, and that steers nothing else: what could is written as JSON escapes it, so that in JSON it means
-/// the same.
+/// Returns a text that keeps its lines and columns but controls nothing else: such characters are written as JSON escapes, so that the
+/// text means the same in JSON.
 pub fn harmless(text: &str) -> Cow<'_, str> {
     let steers = |c: char| steers(c) && !matches!(c, '\n' | '\t');
     if !text.contains(steers) {
@@ -151,10 +152,10 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
-        // Lines of CSV end in both.
+        // Lines of CSV end with both.
         let ends_line = c == '\r' && chars.peek() == Some(&'\n');
         match steers(c) && !ends_line {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             true => drop(write!(out, "\\u{:04x}", u32::from(c))),
             false => out.push(c),
         }
@@ -162,8 +163,8 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// An error with its causes, each said once: a library's sentence often holds its cause's already. What it quotes may come from an
-/// archive of anybody's, and shall not act on a terminal.
+/// Formats an error with its causes, each once: a library's message often contains its cause's already. Quoted text may come from
+/// an untrusted archive, and must not control a terminal.
 pub fn error(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string);
     let whole = causes.fold(String::new(), |said, cause| match said.is_empty() {
@@ -174,17 +175,17 @@ pub fn error(error: &(dyn std::error::Error + 'static)) -> String {
     whole.lines().map(shown).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether a character steers a terminal, or what stands beside it, and shows nothing itself: controls, among them line breaks and
-/// the one-character sequences of C1, and what turns or joins writing. Each is at most U+FFFF.
+/// Whether a character controls a terminal or its neighbours, and is not visible itself: control characters, including line breaks
+/// and the one-character sequences of C1, and characters that reverse or join text. Each is at most U+FFFF.
 pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// A line of a page has at most so many characters, but for a table's.
+/// Maximum number of characters in a line of a page, except in tables.
 pub const WIDTH: usize = 140;
 
-/// Markdown whose lines have at most that width, but for a table's and for a word that is longer by itself. An item goes on indented.
+/// Wraps Markdown to that width, except for tables and for words that are longer by themselves. List items continue indented.
 pub fn folded(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {

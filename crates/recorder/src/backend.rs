@@ -1,4 +1,4 @@
-//! Which backend records: eBPF where the kernel lets it, else ftrace.
+//! Selection of the backend: eBPF where the kernel permits it, else ftrace.
 
 use crate::record::{Recorded, record, run_attached, run_untraced};
 use crate::request::Request;
@@ -6,7 +6,7 @@ use crate::{Error, Notice, Notify, Result};
 use model::Context;
 use model::quantity::Choices;
 
-/// Where events come from.
+/// The source of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     /// eBPF if permitted, else ftrace.
@@ -22,7 +22,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// As `--backend` takes them.
+    /// The values of `--backend`.
     pub const CHOICES: Choices<Self, 5> = [
         ("auto", "eBPF if permitted, otherwise ftrace (with a notice)", Self::Auto),
         ("ebpf", "eBPF programs on tracepoints and function entries", Self::Ebpf),
@@ -56,16 +56,16 @@ pub fn record_by(backend: Backend, request: &Request, context: &Context, notify:
     }
 }
 
-/// Records through eBPF where the kernel lets it, else through ftrace, with a notice of the reason.
+/// Records through eBPF where the kernel permits it, else through ftrace, with a notice of the reason.
 fn record_by_either(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
     let ebpf = match record(request, context, notify) {
-        // It forbids tracefs too (LOCKDOWN_TRACEFS).
+        // Lockdown forbids tracefs too (LOCKDOWN_TRACEFS).
         Err(locked @ Error::Capture(capture::Error::Lockdown)) => return Err(locked),
         Err(Error::Capture(refusal)) if refusal.is_refusal() => Error::Capture(refusal),
         done => return done,
     };
     if let Err(ftrace) = capture::ftrace::probe() {
-        // Whoever may do nothing at all needs to hear of one reason only.
+        // A user without any permission needs only one reason.
         if matches!(&ebpf, Error::Capture(capture::Error::NotPermitted { .. })) {
             return Err(ebpf);
         }

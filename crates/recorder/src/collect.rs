@@ -1,5 +1,5 @@
-//! Collects a recording's [`Metadata`] from the machine: the disks and how they stand on each other, the facts about the device,
-//! and what the recorder itself did.
+//! Collects a recording's [`Metadata`] from the machine: the disks and how they are stacked, the facts about the device, and
+//! what the recorder itself did.
 
 use crate::Metadata;
 use crate::disk_counters::CountedDisks;
@@ -10,10 +10,10 @@ use model::table::Coverage;
 use model::{Context, Dev, Environment, Fact};
 use std::path::Path;
 
-/// File systems whose storage the facts describe.
+/// Maximum number of file systems whose storage the facts describe.
 const STORAGES: usize = 4;
 
-/// Begun before the command runs, completed after it.
+/// Started before the command runs, completed after it.
 pub struct Collector {
     /// What goes into the archive.
     pub metadata: Metadata,
@@ -21,7 +21,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Before anything runs, so that collecting does not disturb it.
+    /// Collects what is known before anything runs, so that collecting does not disturb the recording.
     pub fn new(archive: &Path, context: &Context) -> Self {
         context.progress("reading facts about the device", 0, 0);
         let disks = Disks::read(&Local).unwrap_or_default();
@@ -51,26 +51,27 @@ impl Collector {
         collector
     }
 
-    /// Reads what the disks count themselves, once the recorded time has begun.
+    /// Reads the disks' own counters, once the recorded time has begun.
     pub fn count_before(&mut self) {
         self.metadata.under_way = self.counted.under_way();
         self.metadata.counted_before = self.counted.read();
     }
 
-    /// Reads it again, before the recorded time ends.
+    /// Reads them again, before the recorded time ends.
     pub fn count_after(&mut self) {
         self.metadata.counted_after = self.counted.read();
     }
 
-    /// A file that the recorder writes. It must be there for as long as is recorded: a removed one's inode may become the program's.
+    /// Adds a file that the recorder writes. It must exist for the whole recording: the inode of a removed file may be reused by the
+    /// program.
     pub fn add_own_file(&mut self, file: &Path) {
         if let Ok((dev, ino)) = device::identity(&Local, &file.to_string_lossy()) {
             self.metadata.tracer_files.push((dev.0, ino));
         }
     }
 
-    /// After the end: the facts about SQLite and about the file systems that the files were on, what the probes saw, and what
-    /// the recorder took; of that, so many records were `outside` the recorded time.
+    /// Adds, after the end, the facts about SQLite and about the file systems that the files were on, what the probes saw,
+    /// and what the recorder took; `outside` of its records were outside the recorded time.
     pub fn finish(
         &mut self,
         finished: &Finished,
@@ -110,15 +111,16 @@ impl Collector {
         }
         add("trace.start", finished.window_ns.0, "ns");
         add("trace.end", finished.window_ns.1, "ns");
-        // Both clocks now: the times of an archive can be put beside those of other programs.
+        // Both clocks now: the times of an archive can be compared with those of other programs.
         let ago = capture::boot_ns().saturating_sub(finished.window_ns.0);
         add("trace.start_unix", archive::unix_now_ns().saturating_sub(ago), "ns");
     }
 
-    /// The first one's facts have the names that benchmarks give theirs, those of others are of `storage2`, `storage3`, ….
+    /// The facts of the first file system have the names that benchmarks use, those of others are prefixed `storage2`,
+    /// `storage3`, ….
     fn add_storage(&mut self, file_systems: &[Dev]) {
         let all: Vec<Environment> = file_systems.iter().map(|dev| device::storage_of(&Local, *dev)).collect();
-        // Pipes and files in memory are on none.
+        // Pipes and files in memory are on no disk.
         let (on_disks, others): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|facts| facts.get("disk.name").is_some_and(|name| name.value.is_some()));
         let mut all = on_disks.into_iter();
@@ -131,12 +133,12 @@ impl Collector {
         }
     }
 
-    /// What was asked for.
+    /// Adds what was requested.
     pub fn add_request(&mut self, what: &str) {
         self.add("trace.asked", what, None, "the command line");
     }
 
-    /// What the command left running.
+    /// Adds what the command left running.
     pub fn add_left_running(&mut self, left: &LeftRunning) {
         self.add(
             "trace.left_running",
@@ -151,8 +153,8 @@ impl Collector {
     }
 }
 
-/// What is known of storage where no file was on a disk. One that a process serves is on a disk of that process's choice, so that a program
-/// without commands of its own is no program without writes.
+/// Returns what is known about storage when no file was on a disk. The process behind a FUSE file system chooses its own disk, so a
+/// program without commands of its own may still cause writes.
 fn on_no_disk(others: Vec<Environment>) -> Environment {
     let served = |facts: &Environment| {
         facts
@@ -205,7 +207,7 @@ mod tests {
                 "{facts:?}"
             );
         }
-        // A file system that a process does not serve, though its name begins alike.
+        // File systems that no process serves, including one with a similar name.
         for others in [vec![], vec![of("tmpfs")], vec![of("fuseblk")]] {
             let facts = on_no_disk(others);
             assert!(!facts.contains_key("fs.type") && why(&facts).contains("no file on a disk"), "{facts:?}");

@@ -1,11 +1,11 @@
-//! Commands to a recording that runs, in the form of `perf record --control`: lines that come in by one descriptor or FIFO, each answered
-//! by `ack` on another.
+//! Commands to a running recording, in the form of `perf record --control`: lines that arrive on one descriptor or FIFO, each answered by
+//! `ack` on another.
 //!
-//! They are read once the probes are attached. So whoever sends `ping` knows by its answer that from now on everything is recorded,
-//! which nothing else tells of processes that run already. `stop` ends the recording.
+//! They are read once the probes are attached. So the answer to `ping` tells its sender that from now on everything is recorded,
+//! which is not otherwise visible for processes that are already running. `stop` ends the recording.
 //!
-//! *Uncertainty*: who waits for an answer of a recording that fails before, waits until the descriptor is closed; a FIFO that the
-//! waiting side opened for writing as well never is.
+//! *Uncertainty*: if the recording fails before it answers, the sender waits until the descriptor is closed; a FIFO that the
+//! waiting side also opened for writing is never closed.
 
 use model::text::ShownPath as _;
 use std::fs::File;
@@ -16,10 +16,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A longer line is no command.
+/// Maximum length of a line; a longer one is not a command.
 const LONGEST: usize = 256;
 
-/// Where commands come from and answers go.
+/// Where commands come from and where answers go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// Open descriptors.
@@ -28,7 +28,7 @@ pub enum Place {
     Fifos(PathBuf, Option<PathBuf>),
 }
 
-/// A text that names no such place.
+/// A text that is not such a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected fd:COMMANDS[,ANSWERS] with numbers of open descriptors, or fifo:COMMANDS[,ANSWERS] with names of FIFOs"
@@ -52,7 +52,7 @@ impl FromStr for Place {
     }
 }
 
-/// A place that is open, of a recording that is to be made or runs.
+/// An open place, of a recording that is being set up or running.
 #[derive(Debug, Clone)]
 pub struct Control(Arc<Mutex<Open>>);
 
@@ -60,28 +60,29 @@ pub struct Control(Arc<Mutex<Open>>);
 struct Open {
     commands: Option<File>,
     answers: Option<File>,
-    /// What came of a line that has not ended.
+    /// The bytes of an incomplete line.
     begun: Vec<u8>,
 }
 
-/// What came.
+/// The commands received.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Commands {
     /// The recording is to end.
     pub stop: bool,
-    /// Lines that are no commands.
+    /// Lines that are not commands.
     pub unknown: Vec<String>,
 }
 
 impl Control {
-    /// Opens it.
+    /// Opens the place.
     ///
     /// # Errors
     /// A descriptor is not open, or a FIFO cannot be opened.
     pub fn open(place: &Place) -> io::Result<Self> {
         let (commands, answers) = match place {
             Place::Descriptors(commands, answers) => (descriptor(*commands)?, answers.map(descriptor).transpose()?),
-            // For both, as perf does: to open does not wait for the other side then, and between two of its senders there is no end.
+            // Opened for both, as perf does: opening then does not wait for the other side, and there is no end of file between two
+            // senders.
             Place::Fifos(commands, answers) => {
                 let fifo = |path: &PathBuf| {
                     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.shown()));
@@ -97,7 +98,7 @@ impl Control {
         Ok(Self(Arc::new(Mutex::new(Open { commands: Some(commands), answers, begun: Vec::new() }))))
     }
 
-    /// Takes the commands that have come, and answers them; waits for none.
+    /// Takes the commands that have arrived, and answers them; never blocks.
     pub(crate) fn take(&self) -> Commands {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -110,7 +111,7 @@ impl Open {
             let mut bytes = [0; LONGEST];
             match file.read(&mut bytes) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // Nobody sends any more; the recording goes on.
+                // Nobody sends any more; the recording continues.
                 Ok(0) | Err(_) => self.commands = None,
                 Ok(n) => self.begun.extend_from_slice(&bytes[..n]),
             }
@@ -132,21 +133,21 @@ impl Open {
             "stop" => all.stop = true,
             other => return all.unknown.push(other.into()),
         }
-        // Whoever does not read any more needs no answer.
+        // A peer that no longer reads needs no answer.
         if let Some(answers) = &mut self.answers {
             let _ = answers.write_all(b"ack\n");
         }
     }
 }
 
-/// Whether reading does not wait.
+/// Whether a read would not block.
 fn is_ready(file: &File) -> bool {
     let mut wanted = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one structure that lives until the call returns, which waits for nothing.
+    // SAFETY: one structure that lives until the call returns; the call does not block.
     unsafe { libc::poll(&raw mut wanted, 1, 0) == 1 }
 }
 
-/// An open descriptor, for this process alone from now on: the recorded command has no use for it.
+/// Duplicates an open descriptor for this process alone: the recorded command has no use for it.
 fn descriptor(number: i32) -> io::Result<File> {
     // SAFETY: a system call on a number; the new descriptor belongs to nothing else.
     let own = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
@@ -154,7 +155,7 @@ fn descriptor(number: i32) -> io::Result<File> {
         return Err(io::Error::other(format!("descriptor {number}: {}", io::Error::last_os_error())));
     }
     if number > 2 {
-        // SAFETY: sets a flag of a descriptor, which is open.
+        // SAFETY: sets a flag of an open descriptor.
         unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
     // SAFETY: it was made above.

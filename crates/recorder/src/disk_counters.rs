@@ -1,8 +1,8 @@
-//! The disks' own statistics at both ends of a recording: what it is checked by.
+//! The disks' own statistics at both ends of a recording, to check it against.
 //!
-//! Statistics are read while others go on using the disks, and the kernel counts a moment after a probe hears of a completion.
-//! So they are read several times, a few milliseconds apart, until the disks rest; which reading is the best the linker finds out,
-//! who knows what completed around each.
+//! Statistics are read while others continue using the disks, and the kernel counts slightly after a probe sees a completion. So
+//! several samples are taken, a few milliseconds apart, until the disks are idle; the linker, which knows what completed around
+//! each sample, chooses the best one.
 
 use crate::metadata::DiskCounters;
 use causal::accounts::LAG_NS;
@@ -10,7 +10,7 @@ use device::{Disks, Local, Reader};
 use model::Dev;
 use std::time::{Duration, Instant};
 
-/// How long disks that do not come to rest are read.
+/// How long busy disks are sampled.
 const LONGEST: Duration = Duration::from_millis(30);
 const PAUSE: Duration = Duration::from_millis(3);
 
@@ -21,11 +21,11 @@ pub struct CountedDisks {
 }
 
 impl CountedDisks {
-    /// Those of a machine that take requests and count them.
+    /// Returns those of a machine that take requests and count them.
     pub fn of(disks: &Disks) -> Self {
         let counts = |name: &str| {
             let folder = format!("/sys/block/{name}");
-            // Without queues of its own, as device mapper's and zram's, it has no commands.
+            // A disk without queues of its own, such as those of device mapper and zram, has no commands.
             Local.list(&format!("{folder}/mq")).is_ok()
                 && Local.read(&format!("{folder}/queue/iostats")).map_or(true, |on| on.trim() != "0")
         };
@@ -33,7 +33,7 @@ impl CountedDisks {
         Self { disks: all.map(|disk| (disk.dev, disk.name.clone())).collect() }
     }
 
-    /// Commands that the drivers have now: disk, when, how many.
+    /// Returns the commands that the drivers have now: disk, time, number.
     pub fn under_way(&self) -> Vec<(u32, u64, u64)> {
         let of = |(dev, name): &(Dev, String)| {
             read(*dev, name).map(|(disk, _, to_ns, fields)| (disk, to_ns, in_flight(&fields)))
@@ -41,19 +41,19 @@ impl CountedDisks {
         self.disks.iter().filter_map(of).collect()
     }
 
-    /// Reads them until they rest, but no longer than some milliseconds.
+    /// Samples the disks until they are idle, but no longer than some milliseconds.
     pub fn read(&self) -> Vec<DiskCounters> {
         let began = Instant::now();
         let mut all: Vec<DiskCounters> = Vec::new();
         let mut last: Vec<Vec<u64>> = Vec::new();
         let mut rests_since = began;
-        // What completed before must have been counted, and seen by probes that are all in force.
+        // What completed before must have been counted, and been seen by probes that were all attached.
         std::thread::sleep(Duration::from_nanos(LAG_NS));
         loop {
             let now: Vec<DiskCounters> = self.disks.iter().filter_map(|(dev, name)| read(*dev, name)).collect();
             let fields: Vec<Vec<u64>> = now.iter().map(|(.., fields)| fields.clone()).collect();
             all.extend(now);
-            // Of the other fields, times go on without requests.
+            // Among the other fields, times advance without requests.
             let quiet = fields.iter().all(|f| in_flight(f) == 0);
             if !quiet || completed(&fields) != completed(&last) {
                 rests_since = Instant::now();
@@ -68,12 +68,12 @@ impl CountedDisks {
     }
 }
 
-/// The ninth field.
+/// Returns the ninth field.
 fn in_flight(fields: &[u64]) -> u64 {
     fields.get(8).copied().unwrap_or(0)
 }
 
-/// Requests completed: reads, writes, discards, flushes.
+/// Returns the numbers of completed requests: reads, writes, discards, flushes.
 fn completed(all: &[Vec<u64>]) -> Vec<Option<&u64>> {
     all.iter().flat_map(|fields| [0, 4, 11, 15].map(|n| fields.get(n))).collect()
 }

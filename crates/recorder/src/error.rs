@@ -4,7 +4,7 @@ use model::text::ShownPath as _;
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no recording, or no tables of it.
+/// Why there is no recording, or no tables for it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nothing can be recorded.
@@ -13,7 +13,7 @@ pub enum Error {
     /// ftrace records nothing here.
     #[error(transparent)]
     Ftrace(#[from] capture::ftrace::Error),
-    /// What was asked for is only had through eBPF.
+    /// The request is supported by eBPF only.
     #[error("the ftrace backend does not record {0}; use --backend ebpf, or record a command or --pid")]
     NotByFtrace(String),
     /// Neither backend records here.
@@ -27,10 +27,10 @@ pub enum Error {
     /// The command cannot be started.
     #[error(transparent)]
     Launch(#[from] capture::launch::LaunchError),
-    /// There is none, and nothing else to run.
+    /// There is no command, and nothing else to record.
     #[error("no command to run")]
     NoCommand,
-    /// A function that is to be an operation is in no file.
+    /// The file of a function that is to be an operation was not found.
     #[error("--op {function}: {source}")]
     NoFile {
         /// Its file and name.
@@ -38,7 +38,7 @@ pub enum Error {
         /// Why not.
         source: crate::functions::NoFile,
     },
-    /// Probes inside the command were asked for and are not possible.
+    /// Probes inside the command were requested and are not possible.
     #[error("the command cannot be probed inside: {why}; omit --probes inside to use uprobes")]
     NotInside {
         /// Why not.
@@ -66,7 +66,7 @@ pub enum Error {
     /// `meta.json` cannot be written at the end of a recording.
     #[error("the events are kept; copy the archive to a disk with more space and run `fathom reindex` on it")]
     NoMeta(#[source] archive::Error),
-    /// The archive is not there any more.
+    /// The archive does not exist any more.
     #[error("{} was removed while it was being written; the recording is lost", archive.shown())]
     Removed {
         /// The archive.
@@ -82,7 +82,7 @@ pub enum Error {
         /// Why not.
         source: archive::Error,
     },
-    /// A file is none that can be imported.
+    /// A file cannot be imported.
     #[error("{}: {why}", file.shown())]
     Foreign {
         /// The file.
@@ -90,16 +90,16 @@ pub enum Error {
         /// Why not.
         why: String,
     },
-    /// What `meta.json` says of the machine cannot be read or written.
+    /// The metadata in `meta.json` cannot be read or written.
     #[error("meta.json: the metadata of the recording is damaged: {0}")]
     Metadata(#[from] serde_json::Error),
 }
 
-/// A result of this room.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Whether the archive's place is at fault: no space, no quota, or not a place to write to.
+    /// Whether the archive's location is at fault: no space, no quota, or not a place to write to.
     pub fn lacks_room(&self) -> bool {
         archive::error::lacks_room(self)
     }

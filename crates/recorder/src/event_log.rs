@@ -1,4 +1,4 @@
-//! What happens to each record before it is stored: SQL loses its literals, what is outside the recorded time is left out, and
+//! Processing of each record before it is stored: SQL loses its literals, records outside the recorded time are dropped, and
 //! [`Observed`] learns from the rest.
 
 use crate::log_writer::BackgroundWriter;
@@ -7,39 +7,39 @@ use archive::{Error, LogWriter};
 use model::event::{ANY_CPU, File, Header, Loss, Record, Statement, Task};
 use std::path::Path;
 
-/// The record's kind that carries SQL.
+/// The kind of records that carry SQL.
 const STATEMENT: u8 = Statement::INFO.kind;
-/// The ones that give a file and a process their names.
+/// The kinds that name files and processes.
 const FILE: u8 = File::INFO.kind;
 const TASK: u8 = Task::INFO.kind;
-/// The one that says what is missing.
+/// The kind that reports what is missing.
 const LOSS: u8 = Loss::INFO.kind;
 
-/// The log and what stands before it.
+/// The log and what precedes it.
 pub struct EventLog {
     writer: Option<BackgroundWriter>,
     keep_sql: bool,
-    /// The window: outside it not every probe was in force.
+    /// The recorded time: outside it not every probe was attached.
     from_ns: u64,
     to_ns: u64,
-    /// Records taken; once it is finished, those stored.
+    /// Number of records accepted; after `finish`, of those stored.
     pub records: u64,
-    /// Records of before and after the window, which are not stored.
+    /// Number of records before and after the window, which are not stored.
     pub outside: u64,
-    /// Records lost before and after the window, of which the log says nothing.
+    /// Number of records lost before and after the window, which the log does not mention.
     pub lost_outside: u64,
-    /// Why the log takes no more: the disk or the limit is full. Known once it is finished.
+    /// Why the log accepts no more: the disk or the limit is full. Known after `finish`.
     pub full: Option<String>,
-    /// Whether that is the disk's doing, and not the limit that was asked for.
+    /// Whether the disk is the reason, and not the requested limit.
     pub disk_full: bool,
     /// When it became full: the time of the first record that did not fit.
     pub full_since_ns: u64,
-    /// What is known from the records.
+    /// What is learned from the records.
     pub observed: Observed,
 }
 
 impl EventLog {
-    /// A log in the archive at `dir`. `wanted`: the name of the processes that were asked for, as the kernel keeps it.
+    /// Creates a log in the archive at `dir`. `wanted`: the name of the requested processes, as stored by the kernel.
     pub fn create(dir: &Path, max_bytes: Option<u64>, keep_sql: bool, wanted: Option<String>) -> Result<Self, Error> {
         let writer = Some(BackgroundWriter::new(LogWriter::create(dir, max_bytes)?));
         Ok(Self {
@@ -57,24 +57,25 @@ impl EventLog {
         })
     }
 
-    /// The window begins: all probes are in force.
+    /// Begins the window: all probes are attached.
     pub fn begins_at(&mut self, ns: u64) {
         self.from_ns = ns;
     }
 
-    /// The window ends: probes are about to be taken off.
+    /// Ends the window: probes are about to be detached.
     pub fn ends_at(&mut self, ns: u64) {
         self.to_ns = ns;
     }
 
-    /// Stores one record as the kernel made it, if it is of the window. What user space made (names, losses) is stored always.
+    /// Stores a record as the kernel made it, if it is within the window. Records made in user space (names, losses) are
+    /// always stored.
     pub fn put(&mut self, record: &[u8]) {
         let Some(header) = Header::decode(record) else { return };
         let kind = header.kind;
         if kind == LOSS {
             return self.put_loss(record);
         }
-        // What gives a name is recorded once, maybe before the window.
+        // A record that names something is made once, maybe before the window.
         let names = [STATEMENT, FILE, TASK].contains(&kind) || header.cpu == ANY_CPU;
         if !names && !(self.from_ns..=self.to_ns).contains(&header.time_ns) {
             self.outside += 1;
@@ -88,7 +89,8 @@ impl EventLog {
         }
     }
 
-    /// A loss is of an interval and is noticed at its end, which may be after the window: the last look always is.
+    /// Stores a loss. It covers an interval and is noticed at its end, which may be after the window: the last check always
+    /// is.
     fn put_loss(&mut self, record: &[u8]) {
         let Some(mut event) = model::Event::decode(record) else { return };
         let Record::Loss(loss) = &mut event.record else { return };
@@ -102,7 +104,8 @@ impl EventLog {
         self.put_event(&event);
     }
 
-    /// A text of a traced program may hold what its user would not want stored, so it goes no further as it is.
+    /// Stores a statement. A traced program's text may contain what its user would not want stored, so it is not passed on
+    /// unchanged.
     fn put_statement(&mut self, header: &Header, record: &[u8]) {
         let event = model::Event::decode(record);
         let (shape, traceparent) = match event.as_ref().map(|event| &event.record) {
@@ -121,7 +124,7 @@ impl EventLog {
         self.put_event(&event);
     }
 
-    /// Stores an event that the recorder itself made.
+    /// Stores an event made by the recorder itself.
     pub fn put_event(&mut self, event: &model::Event) {
         let mut bytes = Vec::new();
         event.encode(&mut bytes);
@@ -135,14 +138,15 @@ impl EventLog {
         }
     }
 
-    /// Has written what is buffered, so that a crash loses no more than what came since.
+    /// Writes out what is buffered, so that a crash loses only what arrived since.
     pub fn flush(&mut self) {
         if let Some(writer) = &mut self.writer {
             writer.flush();
         }
     }
 
-    /// What was to be stored here had no room elsewhere before: the recording ended early, though all of the log may fit.
+    /// Records that there was no room for the data elsewhere before it reached the log: the recording ended early, though
+    /// the whole log may fit.
     pub fn had_no_room(&mut self, why: String) {
         (self.full, self.disk_full) = (Some(why), true);
     }
@@ -171,7 +175,7 @@ mod tests {
     use model::event::{ANY_CPU, FsWrite, Header, Loss};
     use model::{Event, Record};
 
-    /// The last reading of the counters is after the window, but includes losses within it.
+    /// The last sample of the counters is taken after the window, but includes losses within it.
     #[test]
     fn loss_is_clipped_to_window() {
         let dir = tempfile::tempdir().unwrap();

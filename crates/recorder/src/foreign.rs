@@ -1,4 +1,4 @@
-//! What kind of file a trace is, by its content, never by its name; and how each kind becomes events.
+//! Recognises the kind of a trace by its content, never by its name, and turns each kind into events.
 
 use crate::{Doing, Error, Result};
 use formats::ftrace::calls::Machine;
@@ -14,19 +14,19 @@ use model::text::ShownPath as _;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// What is supported, for who brings something else.
+/// The supported kinds, for error messages.
 const SUPPORTED: &str = "not a trace that Fathom can import; supported: trace.dat of trace-cmd (versions 6 and 7), Perfetto traces with \
     ftrace events, ftrace as text (tracefs's `trace`, `trace-cmd report`, `perf script`), and blktrace's binary files";
 
-/// A trace that is read as far as its kind needs.
+/// A trace, read as far as its kind needs.
 pub(crate) struct Foreign<'a> {
     content: Content<'a>,
     trace_context: TraceContext,
-    /// What kind of file it is.
+    /// The kind of file.
     pub format: String,
     /// The kernel that was traced, if known.
     pub release: Option<String>,
-    /// What the user should know of how it was read.
+    /// What the user should know about how it was read.
     pub notes: Vec<String>,
 }
 
@@ -35,10 +35,10 @@ enum Content<'a> {
     Gathered(Gathered),
 }
 
-/// How the files of `perf record` begin. Their events are described otherwise than ftrace's; what perf prints of them can be read.
+/// The magic of `perf record`'s files. Their event descriptions differ from ftrace's; the output of `perf script` can be read.
 const PERF_DATA: &[u8] = b"PERFILE2";
 
-/// The file, and those that belong to it: blktrace writes one for each CPU, and several disks can be one trace.
+/// Returns the file, and those that belong to it: blktrace writes one for each CPU, and several disks can be one trace.
 pub(crate) fn files(named: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
     let mut paths: Vec<PathBuf> = Vec::new();
     let mut alone = Vec::new();
@@ -73,7 +73,7 @@ fn read(file: &Path) -> Result<Vec<u8>> {
     std::fs::read(file).doing(|| format!("reading {}", file.shown()))
 }
 
-/// `DEV.blktrace.0`, `DEV.blktrace.1`, … beside one of them, itself among them.
+/// Returns `DEV.blktrace.0`, `DEV.blktrace.1`, … next to one of them, including itself.
 fn of_other_cpus(file: &Path) -> Vec<PathBuf> {
     let stem = |path: &Path| {
         let (stem, cpu) = path.file_name()?.to_str()?.rsplit_once('.')?;
@@ -88,7 +88,7 @@ fn of_other_cpus(file: &Path) -> Vec<PathBuf> {
 }
 
 impl<'a> Foreign<'a> {
-    /// Reads a trace of whichever kind; `machine`: whose system calls it has, whatever it says.
+    /// Opens a trace of any kind; `machine`: the architecture of its system calls, overriding what the trace contains.
     pub fn open(files: &'a [Vec<u8>], file: &Path, machine: Option<Machine>) -> Result<Self> {
         let refuse = |why: String| Error::Foreign { file: file.to_owned(), why };
         let bytes = files.first().map(Vec::as_slice).unwrap_or_default();
@@ -140,7 +140,7 @@ impl<'a> Foreign<'a> {
         Self { content: Content::Gathered(gathered), trace_context, format, release, notes }
     }
 
-    /// Hands on its events.
+    /// Passes its events to `sink`.
     pub fn run(&self, sink: &mut dyn FnMut(&Event)) -> Summary {
         match &self.content {
             Content::Pages(trace, parts) => run::run(parts, &self.trace_context, &trace.stats, sink),
@@ -161,7 +161,7 @@ fn trace_context(machine: Option<Machine>, names: Vec<(u32, String)>) -> TraceCo
     }
 }
 
-/// blktrace's and Perfetto's begin as nothing else does; text may begin as anything.
+/// blktrace's and Perfetto's files have unique beginnings; text may begin with anything.
 fn gather(files: &[Vec<u8>], bytes: &[u8]) -> std::result::Result<Gathered, Refused> {
     let all: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
     if all.iter().any(|bytes| blktrace::is(bytes)) {

@@ -1,4 +1,4 @@
-//! A recording by ftrace: what comes off the kernel's buffers is stored as it is, and understood when it has ended.
+//! A recording by ftrace: the data from the kernel's buffers is stored unchanged, and parsed when the recording has ended.
 
 use crate::collect::fact;
 use crate::import;
@@ -27,11 +27,11 @@ use std::time::{Duration, Instant};
 
 /// How often the buffers are emptied.
 const DRAIN_EVERY: Duration = Duration::from_millis(20);
-/// How often it is looked whether the processes have loaded another SQLite: a mapping is no event of ftrace's. One look at a process takes
-/// some 0.1 ms.
+/// How often to check whether the processes have loaded another SQLite: ftrace has no event for a mapping. Checking a process takes some
+/// 0.1 ms.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The folder in an archive that holds what came off the buffers, until it is understood.
+/// The folder in an archive that holds the raw data from the buffers until it is parsed.
 struct Spool(PathBuf);
 
 impl Spool {
@@ -44,12 +44,12 @@ impl Spool {
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        // It is in the log by now, or the recording failed.
+        // The data is in the log by now, or the recording failed.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Records through tracefs. `why`: why not through eBPF.
+/// Records through tracefs. `why`: the reason for not using eBPF.
 ///
 /// # Errors
 /// tracefs refuses, the command cannot be started, or the archive cannot be written.
@@ -108,7 +108,7 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
         archive.collector.add_left_running(&left);
         notify(Notice::LeftRunning(left));
     }
-    // All of it is in memory now, and the log may need the room.
+    // All data is in memory now, and the log may need the room.
     drop(spool);
     if let Some(why) = &recording.full {
         archive.log.had_no_room(why.clone());
@@ -140,13 +140,13 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
     Ok(Recorded::of(request, &stop, &archive.log, finished.lost, operations))
 }
 
-/// The programs that were executed, and their inodes now: the kernel's event has the name only.
+/// Returns the programs that were executed, and their current inodes: the kernel's event contains only the name.
 fn executed(summary: &Summary) -> Vec<(PathBuf, u64)> {
     let named = summary.executed.iter().map(PathBuf::from);
     named.filter_map(|path| std::fs::metadata(&path).ok().map(|about| (path, about.ino()))).collect()
 }
 
-/// From pages to records of the log.
+/// Converts pages to records of the log.
 fn translate(recording: &Recording, partitions: &[(u32, u32)], put: &mut dyn FnMut(&[u8])) -> Summary {
     let mut parts = Vec::new();
     let mut stats: Vec<Stats> = Vec::new();

@@ -1,8 +1,8 @@
-//! The file of a function that is to be an operation, and why the function cannot be probed, in words that help: it is in another
-//! file, or its name is gone.
+//! Finds the file of a function that is to be an operation, and explains helpfully why the function cannot be probed: it is in
+//! another file, or its name was stripped.
 //!
-//! A library need not be executable: Debian's are not. So this is not how a command is found, but for a name without a slash,
-//! which may also be a library's as the loader knows it.
+//! A library need not be executable: Debian's are not. So files are not found the way commands are, except for a name without
+//! a slash, which may also be a library's name as known to the loader.
 
 use capture::launch::{self, LaunchError};
 use capture::sqlite::find::Libraries;
@@ -11,7 +11,7 @@ use object::{Object as _, ObjectSymbol as _};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Where C libraries usually are.
+/// Usual paths of C libraries.
 const LIBRARIES: [&str; 7] = [
     "/lib/x86_64-linux-gnu/libc.so.6",
     "/lib/aarch64-linux-gnu/libc.so.6",
@@ -22,35 +22,35 @@ const LIBRARIES: [&str; 7] = [
     "/system/lib64/libc.so",
 ];
 
-/// More than any program's file has; a larger one is not read for an error's sake.
+/// Larger than any program; a larger file is not read just for an error message.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// Why a name stands for no file whose functions could be probed.
+/// Why a name does not denote a file whose functions could be probed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoFile {
     /// A folder has no functions.
     #[error("is a folder; name a program or library in it")]
     Folder,
-    /// A device or a pipe has none either.
+    /// Neither has a device or a pipe.
     #[error("neither a program nor a library")]
     NotAFile,
-    /// The path leads nowhere.
+    /// The path does not exist or cannot be read.
     #[error("{0}; give the path of a program or library")]
     Unreadable(#[source] std::io::Error),
-    /// The name is nowhere.
+    /// The name was not found.
     #[error("no such program in PATH and no such library; give its path")]
     Unknown,
-    /// It cannot be looked for.
+    /// The search itself failed.
     #[error(transparent)]
     Launch(LaunchError),
 }
 
-/// The file that a name stands for: itself if it has a slash, else the program of that name in `path` (the value of PATH), else
-/// the library that the loader finds, in `library_path` (that of LD_LIBRARY_PATH) first.
+/// Returns the file that a name denotes: itself if it has a slash, else the program of that name in `path` (the value of PATH),
+/// else the library that the loader finds, searching `library_path` (the value of LD_LIBRARY_PATH) first.
 ///
 /// # Errors
-/// There is no such file, or it is none that can be mapped.
+/// There is no such file, or it cannot be mapped.
 pub fn file(name: &Path, path: Option<&OsStr>, library_path: Option<&OsStr>) -> Result<PathBuf, NoFile> {
     if name.as_os_str().as_encoded_bytes().contains(&b'/') {
         return match std::fs::metadata(name) {
@@ -79,9 +79,9 @@ pub fn file(name: &Path, path: Option<&OsStr>, library_path: Option<&OsStr>) -> 
 enum Symbol {
     /// It is a function of this file.
     Defined,
-    /// Another file has it.
+    /// Another file defines it.
     Imported,
-    /// No symbol has the name; whether the file still has its own functions' names.
+    /// No symbol has the name; `stripped`: the file has lost the names of its own functions.
     Absent { stripped: bool },
 }
 
@@ -94,14 +94,14 @@ fn symbol(bytes: &[u8], name: &str) -> Option<Symbol> {
     Some(if all.any(|symbol| symbol.is_definition()) { Symbol::Defined } else { Symbol::Imported })
 }
 
-/// A program's bytes, if it is no larger than programs are.
+/// Returns a program's bytes, if its size is plausible for a program.
 pub fn read(path: &Path) -> Option<Vec<u8>> {
     let about = std::fs::metadata(path).ok()?;
     let small = about.is_file() && about.len() <= MOST_BYTES;
     small.then(|| std::fs::read(path).ok())?
 }
 
-/// Whether the file has or calls what throws exceptions, or starts a panic.
+/// Whether the file contains or calls functions that throw exceptions or start a panic.
 pub fn may_throw(path: &Path) -> bool {
     const THROW: [&str; 3] = ["__cxa_throw", "_Unwind_RaiseException", "_Unwind_Resume"];
     let names = |bytes: &[u8]| {
@@ -112,13 +112,13 @@ pub fn may_throw(path: &Path) -> bool {
     read(path).and_then(|bytes| names(&bytes)).unwrap_or(false)
 }
 
-/// A C library of this machine that has the function.
+/// Returns a C library of this machine that has the function.
 fn library(name: &str) -> Option<PathBuf> {
     let has = |path: &PathBuf| read(path).is_some_and(|bytes| symbol(&bytes, name) == Some(Symbol::Defined));
     LIBRARIES.iter().map(PathBuf::from).find(has)
 }
 
-/// Why it cannot be probed; `how` is what attaching the probe said, if nothing better is known.
+/// Explains why it cannot be probed; `how` is the error from attaching the probe, used if nothing better is known.
 pub fn why_not(path: &Path, name: &str, how: &str) -> String {
     let elsewhere = || match library(name) {
         Some(library) => format!("give --op {}:{name}", library.shown()),

@@ -1,7 +1,7 @@
-//! `import`: a trace that another tool made becomes an archive like any other.
+//! `import`: turns a trace made by another tool into an archive like any other.
 //!
-//! Its events go the way that a recording's go ([`crate::event_log`]), so that SQL loses its literals there too. What the
-//! trace does not say of the machine is not taken from the machine that imports it: it is unknown.
+//! Its events take the same path as those of a recording ([`crate::event_log`]), so that SQL loses its literals there too.
+//! Facts about the machine that the trace lacks are not taken from the importing machine: they are unknown.
 
 use crate::collect::fact;
 use crate::event_log::EventLog;
@@ -20,45 +20,45 @@ use std::path::{Path, PathBuf};
 /// What is to be imported.
 #[derive(Debug, Clone)]
 pub struct Import {
-    /// The file; of blktrace one of each disk.
+    /// The file; for blktrace one per disk.
     pub files: Vec<PathBuf>,
     /// The archive to make.
     pub output: PathBuf,
     /// Stores SQL with its literals.
     pub keep_sql: bool,
-    /// Whose numbers the system calls have, whatever the trace says.
+    /// The architecture whose system call numbers apply, overriding what the trace contains.
     pub machine: Option<Machine>,
-    /// What whoever fetched the trace knows of its device, and the trace does not say.
+    /// What whoever fetched the trace knows about its device and the trace does not contain.
     pub facts: Environment,
 }
 
-/// What it came to.
+/// The result of an import.
 #[derive(Debug, Clone, Default)]
 pub struct Imported {
-    /// What kind of file it was.
+    /// The kind of file.
     pub format: String,
-    /// Events of the trace that were taken.
+    /// Events of the trace that were used.
     pub taken: u64,
-    /// Events of the trace that mean nothing here, by name.
+    /// Events of the trace that have no meaning here, by name.
     pub left_out: Vec<(String, u64)>,
-    /// Events lost when the trace was recorded, and whether more may be.
+    /// Number of events lost when the trace was recorded.
     pub lost: u64,
-    /// As above.
+    /// Whether more may have been lost.
     pub at_least: bool,
     /// Parts of the file that could not be read.
     pub damaged: u64,
-    /// What the user should know of how it was read.
+    /// What the user should know about how it was read.
     pub notes: Vec<String>,
     /// Operations found.
     pub operations: u64,
-    /// Layers of which the trace tells nothing.
+    /// Layers without any events in the trace.
     pub blind: Vec<Layer>,
 }
 
-/// Makes an archive of a file.
+/// Makes an archive from a file.
 ///
 /// # Errors
-/// The file is none that is known, is damaged, or the archive cannot be written.
+/// The file is of an unknown kind or damaged, or the archive cannot be written.
 pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result<Imported> {
     Archive::has_room(&request.output, true)?;
     let files = foreign::files(&request.files)?;
@@ -128,7 +128,7 @@ impl Store {
         self.log.put(&self.bytes);
     }
 
-    /// Ends the log; what is known beside it.
+    /// Ends the log; returns the other known facts.
     pub fn finish(mut self, summary: &Summary) -> Result<Metadata> {
         self.log.finish()?;
         let disk =
@@ -150,10 +150,10 @@ impl Store {
     }
 }
 
-/// What programs write into the trace themselves; a recording of ours takes them another way.
+/// What programs write into the trace themselves; our own recordings obtain it another way.
 pub(crate) const MARKS: &str = "marks";
 
-/// Probes of the eBPF backend, the events that stand for them, and the layer that is blind without.
+/// Probes of the eBPF backend, the events that are equivalent to them, and the layer that is blind without.
 const PROBES: &[(&str, Layer, &[Kind])] = &[
     ("sqlite3_step", Layer::Database, &[Kind::Step]),
     (MARKS, Layer::App, &[Kind::Print]),
@@ -186,7 +186,8 @@ const PROBES: &[(&str, Layer, &[Kind])] = &[
     ("sched_waking", Layer::RunQueue, &[Kind::Waking]),
 ];
 
-/// What the trace covers, and what it does not. A kind without events may have been disabled: the trace does not record that.
+/// Returns what the trace covers, and what it does not. A kind without events may have been disabled: the trace does not
+/// record that.
 pub(crate) fn coverage(summary: &Summary) -> Vec<Coverage> {
     let row = |(probe, layer, kinds): &(&str, Layer, &[Kind])| {
         let hits: u64 = kinds.iter().filter_map(|kind| summary.taken.get(kind)).sum();
@@ -206,7 +207,7 @@ pub(crate) fn coverage(summary: &Summary) -> Vec<Coverage> {
     PROBES.iter().map(row).collect()
 }
 
-/// Layers with nothing at all.
+/// Returns the layers without any events.
 fn blind(coverage: &[Coverage]) -> Vec<Layer> {
     let layers: BTreeSet<Layer> = coverage.iter().map(|row| row.layer).collect();
     let sees = |layer: &Layer| coverage.iter().any(|row| row.layer == *layer && row.attached);

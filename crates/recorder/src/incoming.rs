@@ -1,5 +1,5 @@
-//! An archive that is made on a device: it comes here while it is written, beside its place, and takes it when the device is done or
-//! gone. What was measured until then is kept.
+//! An archive that is made on a device: it is received while it is written, next to its final place, and moved there when the device
+//! is done or gone. What was measured until then is kept.
 
 use crate::{Doing, Metadata, Notice, Notify, output};
 use archive::runs::{Entry, RunsWriter};
@@ -13,17 +13,17 @@ use std::path::{Path, PathBuf};
 
 /// The archive's name in the agent's folder.
 pub const THERE: &str = "run.fathom";
-/// What is left there: tables are made here, locks are nobody's, and unfinished files are none.
+/// What is not fetched: tables are made here, locks have no holder here, and unfinished files are useless.
 const LEFT: &[&str] = &["tables", ".tmp", "lock"];
 
-/// What is run there.
+/// What is run on the device.
 #[derive(Debug, Clone, Copy)]
 pub struct Incoming<'a> {
     /// The device.
     pub place: &'a DeviceAddress,
     /// This program for devices of other processors.
     pub binaries: &'a [PathBuf],
-    /// Files that it reads, by their names there.
+    /// Files that it reads, by their names on the device.
     pub files: &'a [(String, Vec<u8>)],
     /// The words after the program's name; its archive is [`THERE`].
     pub words: &'a [String],
@@ -33,25 +33,25 @@ pub struct Incoming<'a> {
     pub detached: Option<Detached<'a>>,
 }
 
-/// Why nothing was brought.
+/// Why no archive was received.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotBrought {
-    /// Somebody asked for the end before there was a connection.
+    /// The end was requested before there was a connection.
     #[error("interrupted")]
     Interrupted,
-    /// The device.
+    /// The device failed.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
-    /// There is no place for it.
+    /// The folder for it cannot be created.
     #[error("cannot create {}: {source}", .here.shown())]
     NoPlace {
-        /// Where it would come to.
+        /// The path of that folder.
         here: PathBuf,
         /// Why not.
         source: std::io::Error,
     },
-    /// It is here, and cannot take its place.
+    /// The archive was received, but cannot be moved to its place.
     #[error("what came from {from} is in {}", .here.shown())]
     Aside {
         /// The device.
@@ -63,7 +63,7 @@ pub enum NotBrought {
     },
 }
 
-/// Runs it until it ends; how, and whether an archive was brought.
+/// Runs it until it ends; returns how it ended, and whether an archive was received.
 ///
 /// # Errors
 /// See [`NotBrought`].
@@ -77,9 +77,9 @@ pub fn bring(
     let mut name = output.as_os_str().to_owned();
     name.push(format!(".incoming-{}", std::process::id()));
     let here = PathBuf::from(name);
-    // Of a process of this number that was killed.
+    // Left by a killed process with the same number.
     let _ = fs::remove_dir_all(&here);
-    // Reported before anything begins there.
+    // Reported before anything begins on the device.
     fs::create_dir(&here).map_err(|source| NotBrought::NoPlace { here: here.clone(), source })?;
     let job = Job {
         place,
@@ -104,7 +104,7 @@ pub fn bring(
     Ok((done, kept.map_err(aside)?))
 }
 
-/// Writes facts that this side knows into what came, beside those that the device says of itself.
+/// Writes facts that this side knows into the received archive, next to those from the device itself.
 ///
 /// # Errors
 /// The archive cannot be read or written.
@@ -124,7 +124,7 @@ pub fn keep_facts(archive: &Path, facts: impl IntoIterator<Item = (String, Fact)
     Ok(())
 }
 
-/// Gives what came its place, if it is an archive; whether it is.
+/// Moves what was received to its place, if it is an archive; returns whether it is.
 fn keep(here: &Path, output: &Path, notify: Notify<'_>) -> crate::Result<bool> {
     let has_log = archive::log::path(here).is_file() || archive::runs::path(here).is_file();
     if !has_log {

@@ -1,9 +1,8 @@
-//! Which way SQLite is probed: inside the command's processes, or by uprobes.
+//! How SQLite is probed: inside the command's processes, or by uprobes.
 //!
-//! A library that is probed inside has uprobes too, from the start: a process in which the object is not in force (another
-//! environment, another root, setuid, code that cannot be changed) is seen by them, and one that is hooked takes their breakpoints
-//! out of its own copy of the code. So none falls between the two; what is found out here is only which way each process went, for
-//! the coverage.
+//! A library that is probed inside has uprobes too, from the start: uprobes see a process in which the object is not active
+//! (another environment, another root, setuid, code that cannot be changed), and a hooked process removes their breakpoints from
+//! its own copy of the code. So no process is missed; this module only determines how each process was probed, for the coverage.
 
 use crate::collect::fact;
 use crate::request::{Probes, Request, Target};
@@ -22,10 +21,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a process may take from mapping a library to hooking it, its loader being at work meanwhile.
+/// Maximum time that a process needs from mapping a library to hooking it, while its loader works.
 const LOADING: Duration = Duration::from_secs(2);
 
-/// Prepares probing inside, if that is asked for and possible; else says why not.
+/// Prepares probing inside, if it is requested and possible; otherwise returns the reason.
 pub fn prepare(
     request: &Request,
     functions: &mut [capture::request::Function],
@@ -64,7 +63,7 @@ pub fn prepare(
     Ok((inside, refused))
 }
 
-/// As above, for processes that run: they are changed while others rely on them, and so only if that is asked for.
+/// Does the same for running processes: they are changed while others rely on them, so only on request.
 fn prepare_for(
     request: &Request,
     pids: &[u32],
@@ -82,7 +81,7 @@ fn prepare_for(
     Inside::prepare(&found, functions, false).map_err(|why| why.to_string())
 }
 
-/// Whether the object can be brought into a program.
+/// Whether the object can be loaded into a program.
 fn check(program: &Path) -> Result<(), String> {
     let about = std::fs::metadata(program).map_err(|e| e.to_string())?;
     if about.permissions().mode() & 0o6000 != 0 {
@@ -101,13 +100,13 @@ fn check(program: &Path) -> Result<(), String> {
 /// A library that is probed inside.
 struct Library {
     planned: Planned,
-    /// Its place in the plan.
+    /// Its index in the plan.
     place: usize,
     /// Whether it is planned for functions that `--op` names.
     named: bool,
     identity: Option<Identity>,
     hooked: BTreeSet<u32>,
-    /// If it is a program: it is not linked statically.
+    /// If it is a program: whether it is dynamically linked.
     has_loader: bool,
 }
 
@@ -119,16 +118,16 @@ impl Library {
     }
 }
 
-/// A process that has mapped a library, of which its object has not said yet what it came to.
+/// A process that has mapped a library, and whose object has not reported the outcome yet.
 struct Loading {
     tgid: u32,
     library: usize,
     since: Instant,
-    /// It was mapped before it was found.
+    /// The process had mapped it before it was found.
     late: bool,
 }
 
-/// Watches over the libraries that are probed inside.
+/// Tracks the libraries that are probed inside.
 #[derive(Default)]
 pub struct Watch {
     libraries: Vec<Library>,
@@ -136,25 +135,25 @@ pub struct Watch {
     seen: BTreeSet<(u32, usize)>,
     /// Libraries that have uprobes although others are probed inside.
     rows: Vec<Coverage>,
-    /// Libraries in processes that have uprobes although the library is probed inside, by the reason: how many, and the first of them.
+    /// Libraries in processes that have uprobes although the library is probed inside, by reason: the number, and the first of them.
     outside: BTreeMap<(usize, String), (usize, String)>,
     /// Why nothing is probed inside.
     unused: Option<String>,
-    /// Processes that were to be given the object at their exec, and why that could not be done.
+    /// Processes into which the object was to be loaded at their exec, and why that failed.
     implanted: BTreeMap<u32, Option<String>>,
-    /// Processes that ran already, and why the object could not be brought into one.
+    /// Processes that were already running, and why the object could not be loaded into one.
     attached: BTreeMap<u32, Option<String>>,
-    /// Why the command is not followed, if it was to be.
+    /// Why the command is not followed, if it should be.
     not_followed: Option<String>,
 }
 
 impl Watch {
-    /// Nothing is probed inside, for this reason.
+    /// Creates a `Watch` that probes nothing inside, for this reason.
     pub fn none(why: &str) -> Self {
         Self { unused: Some(why.into()), ..Self::default() }
     }
 
-    /// A program that is linked statically was given the object, or could not be, for this reason.
+    /// Records that the object was loaded into a statically linked program, or why that failed.
     pub fn implanted(&mut self, pid: u32, outcome: std::result::Result<(), NotImplanted>) {
         self.implanted.insert(pid, outcome.err().map(|why| why.to_string()));
     }
@@ -164,7 +163,7 @@ impl Watch {
         self.unused.is_none()
     }
 
-    /// A process that ran already was given the object, or could not be, for this reason.
+    /// Records that the object was loaded into a process that was already running, or why that failed.
     pub fn attached(&mut self, pid: u32, outcome: std::result::Result<(), NotImplanted>) {
         self.attached.insert(pid, outcome.err().map(|why| why.to_string()));
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
@@ -177,12 +176,12 @@ impl Watch {
         }
     }
 
-    /// The command begins with a program that cannot ask, and is not followed, for this reason.
+    /// Records that the command begins with a program that cannot ask, and is not followed, for this reason.
     pub fn not_followed(&mut self, why: &NotImplanted) {
         self.not_followed = Some(why.to_string());
     }
 
-    /// Extends the plan by a library that was found while the recording runs.
+    /// Extends the plan by a library that was found during the recording.
     pub fn plan(&mut self, session: &mut Session, found: &Found) {
         let known = |row: &Coverage| row.probe == found.path.to_string_lossy();
         if self.unused.is_none()
@@ -194,7 +193,7 @@ impl Watch {
         }
     }
 
-    /// A process had mapped a library before it was found; its object may be about to ask.
+    /// Handles a process that had mapped a library before it was found; its object may be about to ask.
     pub fn met_late(&mut self, pid: u32, path: &Path) {
         if let Some(library) = self.libraries.iter().position(|l| l.planned.path == path)
             && self.seen.insert((pid, library))
@@ -203,13 +202,13 @@ impl Watch {
         }
     }
 
-    /// These libraries are probed by uprobes all the same.
+    /// Records libraries that are probed by uprobes after all.
     pub fn refused(&mut self, refused: Vec<(PathBuf, NotPlanned)>) {
         let rows = refused.into_iter().map(|(path, why)| row(&path.to_string_lossy(), format!("uprobes only: {why}")));
         self.rows.extend(rows);
     }
 
-    /// Watches over the SQLite in a file, if it is probed inside.
+    /// Tracks the SQLite in a file, if it is probed inside.
     pub fn watch(&mut self, session: &mut Session, found: &Found) {
         let Some(inside) = session.inside() else { return };
         let Some(place) = inside.library(&found.path) else { return };
@@ -217,13 +216,13 @@ impl Watch {
         self.libraries.push(Library::new(place, planned.clone(), false));
     }
 
-    /// Watches over the functions that `--op` names.
+    /// Tracks the functions that `--op` names.
     pub fn watch_named(&mut self, session: &mut Session) {
         let Some(inside) = session.inside() else { return };
         self.libraries.extend(inside.named().map(|(place, planned)| Library::new(place, planned.clone(), true)));
     }
 
-    /// A process mapped a file as code.
+    /// Records that a process mapped a file as code.
     pub fn mapped(&mut self, tgid: u32, file: &File) {
         let is_it = |l: &Library| l.identity.is_some_and(|id| id.is((Dev(file.dev), file.ino)));
         for (library, _) in self.libraries.iter().enumerate().filter(|(_, library)| is_it(library)) {
@@ -233,12 +232,12 @@ impl Watch {
         }
     }
 
-    /// Whether a process is still to be looked at.
+    /// Whether a process still has to be checked.
     pub fn waits(&self) -> bool {
         !self.loading.is_empty()
     }
 
-    /// Looks at the processes that have mapped a library. `last`: the recording ends.
+    /// Checks the processes that have mapped a library. `last`: the recording ends.
     pub fn look(&mut self, session: &mut Session, last: bool) {
         for process in std::mem::take(&mut self.loading) {
             match self.standing(session, &process, last) {
@@ -273,11 +272,11 @@ impl Watch {
             let wanted = path.as_os_str().as_encoded_bytes();
             Some(text.windows(wanted.len()).any(|w| w == wanted))
         };
-        // A loader brings the object in before any library, but after the program itself.
+        // A loader loads the object before any library, but after the program itself.
         let exe = PathBuf::from(format!("/proc/{}/exe", process.tgid));
         let own = capture::inside::planned::identity(&exe);
         let is_program = own == Some((library.planned.library.dev, library.planned.library.ino));
-        // It may be stopped before its first instruction, about to be given the object: found in that moment, it is late for nothing.
+        // It may be stopped before its first instruction, about to get the object: if found at that moment, it is not late.
         if is_program && implanted.is_none() && in_time && inside.is_following() {
             return Standing::Loading;
         }
@@ -287,9 +286,9 @@ impl Watch {
                 None => "it is linked statically, and what started it did not announce it".into(),
             });
         }
-        // In this order: an object that has been loaded takes itself out of the environment.
+        // In this order: an object that has been loaded removes itself from the environment.
         let held = (holds("environ", &preloaded), holds("maps", &object));
-        // It may have loaded the object and ended since.
+        // It may have loaded the object and ended meanwhile.
         if inside.status(process.tgid, library.place) == Status::Hooked {
             return Standing::Hooked;
         }
@@ -321,7 +320,7 @@ impl Watch {
         inside && !(self.rows.is_empty() && self.outside.is_empty())
     }
 
-    /// Which way the command's SQLite was probed, and why, as a fact.
+    /// Returns how the command's SQLite was probed, and why, as a fact.
     pub fn fact(&self) -> Fact {
         let refused = self.attached.values().flatten().next();
         let value = match &self.unused {
@@ -340,7 +339,7 @@ impl Watch {
         fact(&value, None, "the recorder")
     }
 
-    /// What the coverage is to say.
+    /// Returns the rows for the coverage.
     pub fn coverage(&self) -> Vec<Coverage> {
         let hooked = self.libraries.iter().filter(|l| !l.hooked.is_empty());
         let rows = hooked.map(|library| {

@@ -1,14 +1,14 @@
-//! Processes that a command leaves behind: a daemon ends the command at once and goes on by itself, and what it does then is not in
-//! the recording, which ends with the command.
+//! Processes that a command leaves behind: a daemon ends the command at once and continues by itself, and what it does then is not
+//! in the recording, which ends with the command.
 
 use capture::launch::Child;
 use model::text::shown;
 use std::fmt;
 
-/// So many are named.
+/// Maximum number of processes that are named.
 const NAMED: usize = 5;
 
-/// A process that goes on.
+/// A process that continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     /// Its number in `/proc`.
@@ -17,22 +17,22 @@ pub struct Process {
     pub name: String,
 }
 
-/// The processes that a command left running, none of which is the command itself.
+/// The processes that a command left running, excluding the command itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftRunning(pub Vec<Process>);
 
 impl LeftRunning {
-    /// Those that were recorded when the command had ended.
+    /// Returns those that were being recorded when the command had ended.
     pub fn candidates(child: &mut Child, recorded: impl FnOnce() -> Vec<u32>) -> Vec<u32> {
-        // A command that goes on itself is reported as such.
+        // A command that is still running itself is reported as such.
         match child.try_wait() {
             Ok(Some(_)) => recorded().into_iter().filter(|pid| *pid != child.pid()).collect(),
             _ => Vec::new(),
         }
     }
 
-    /// Of the candidates the ones that are still there, once the probes are gone: until then many a child ends that nobody waited for, and
-    /// others have become the program that they were made for.
+    /// Returns the candidates that still exist, once the probes are gone: by then many children that nobody waited for have ended, and
+    /// others have executed the program that they were created for.
     pub fn of(candidates: &[u32]) -> Option<Self> {
         let there = |pid: &u32| Some(Process { pid: *pid, name: capture::comm_of(*pid)? });
         let all: Vec<Process> = candidates.iter().filter_map(there).collect();

@@ -1,28 +1,28 @@
-//! The pipeline from a request to a linked archive: events off the kernel into an archive's log, and from there through the
-//! linker into its tables.
+//! The pipeline from a request to a linked archive: events from the kernel into an archive's log, and from there through
+//! the linker into its tables.
 //!
-//! A room of its own because it joins rooms that must not know each other (`capture`, `archive`, `causal`), and so that an archive
-//! can be linked without the program. It prints nothing: what a user should know meanwhile is a [`Notice`].
+//! A crate of its own because it joins crates that must not depend on each other (`capture`, `archive`, `causal`), and so that an
+//! archive can be linked without the program. It prints nothing: what a user should know meanwhile is a [`Notice`].
 //!
-//! | file | what |
+//! | file | purpose |
 //! |---|---|
-//! | `request` | what is asked for |
+//! | `request` | what to record |
 //! | `backend` | which backend records, eBPF or ftrace |
 //! | `record` | a recording by eBPF, from start to finish |
-//! | `setup` | the command, held, and the probes on it |
-//! | `libraries`, `functions` | where SQLite and named functions are probed, also in files that are mapped late |
-//! | `inside` | which processes record SQLite by themselves, and which do not |
+//! | `setup` | the command, held before it runs, and the probes on it |
+//! | `libraries`, `functions` | where SQLite and named functions are probed, including files that are mapped late |
+//! | `inside` | which processes record SQLite themselves, and which do not |
 //! | `stop` | when the recording ends |
 //! | `new_archive` | the archive while it is being recorded |
-//! | `event_log`, `log_writer` | what happens to a record before it is stored, and the thread that stores it |
-//! | `observed` | what is learned from the records that pass |
-//! | `collect`, `disk_counters`, `sqlite_facts`, `sqlite_version` | what is read of the machine beside the events |
-//! | `ftrace` | the same without BPF |
-//! | `import` | a trace that another tool made |
+//! | `event_log`, `log_writer` | the processing of a record before it is stored, and the thread that stores it |
+//! | `observed` | what is learned from passing records |
+//! | `collect`, `disk_counters`, `sqlite_facts`, `sqlite_version` | facts about the machine besides the events |
+//! | `ftrace` | a recording without BPF |
+//! | `import` | a trace made by another tool |
 //! | [`incoming`] | an archive that is made on a device |
-//! | [`metadata`] | how an archive keeps that |
+//! | [`metadata`] | how an archive stores these facts |
 //! | [`link`] | from the log to the tables |
-//! | [`output`] | the place of a new archive, and whose it is |
+//! | [`output`] | the place and owner of a new archive |
 //! | [`sample`] | the recording that comes with the program |
 //! | `error`, `notice` | what is returned, and what is reported meanwhile |
 

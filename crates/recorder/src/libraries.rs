@@ -1,4 +1,4 @@
-//! The files with SQLite in them: those that are there when the recording begins, and those that a process maps later.
+//! The files that contain SQLite: those that exist when the recording begins, and those that a process maps later.
 
 use crate::inside::Watch;
 use crate::request::{Request, Target};
@@ -14,14 +14,14 @@ use std::collections::BTreeSet;
 use std::env::var_os;
 use std::path::{Path, PathBuf};
 
-/// What it means that a SQLite was found when it already ran.
+/// The consequence of finding a SQLite that was already running.
 const LATE: &str =
     "it was found after a process had begun to run it: that process's first statements, or all, are missing";
 
-/// Which of them are probed.
+/// The SQLites found, and which of them are probed.
 pub struct Libraries {
     finder: Finder,
-    /// Files that hold SQLite and cannot be probed.
+    /// Files that contain SQLite and cannot be probed.
     pub blind: Vec<Coverage>,
     /// The SQLites found.
     pub probed: Vec<Probed>,
@@ -38,11 +38,11 @@ impl Libraries {
         Self { finder, blind: Vec::new(), probed: Vec::new(), inside, asked: BTreeSet::new(), met: Vec::new() }
     }
 
-    /// Probes the system's, those of the processes that are asked for, and the command's.
+    /// Probes the system's SQLites, those of the requested processes, and the command's.
     pub fn attach(session: &mut Session, request: &Request, inside: Watch) -> Result<Self, LaunchError> {
         let finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
         let mut libraries = Self::new(finder, inside);
-        // Uprobes pass over who is about to be probed inside.
+        // Uprobes skip processes that are about to be probed inside.
         if let Some(inside) = session.inside().filter(|_| libraries.inside.is_possible()) {
             request.pids().iter().for_each(|pid| inside.expect(*pid));
         }
@@ -67,7 +67,7 @@ impl Libraries {
         Ok(libraries)
     }
 
-    /// Those that a recording without a [`Session`] can probe when it begins.
+    /// Returns those that a recording without a [`Session`] can probe when it begins.
     ///
     /// # Errors
     /// There is no such command.
@@ -102,8 +102,9 @@ impl Libraries {
         }
     }
 
-    /// Probes what a process has mapped since: what it maps now (if it still runs), and what the kernel recorded, files and their inodes. It
-    /// may have ended since, or execute another program. What ran before its probes is missing, and the coverage says so.
+    /// Probes what a process has mapped since: what it maps now (if it is still running), and the files and inodes that the kernel
+    /// recorded. It may have ended since, or executed another program. What ran before its probes is missing, and the coverage reports
+    /// it.
     pub fn add_mapped(&mut self, session: &mut Session, pid: Option<u32>, code: &[(PathBuf, u64)]) {
         if let Some(pid) = pid {
             for path in self.add(session, |finder| finder.process(pid)) {
@@ -115,8 +116,8 @@ impl Libraries {
         self.blind.extend(recorded.iter().map(PathBuf::as_path).map(late));
     }
 
-    /// Looks for SQLites that these processes and what they started have mapped since, or everyone's: they are not probed, and the coverage
-    /// says so.
+    /// Looks for SQLites that these processes and their descendants have mapped since, or any process's: they are not probed, and the
+    /// coverage reports that.
     pub fn look(&mut self, roots: Option<&[u32]>) {
         let search = match roots {
             None => self.finder.every_process(),
@@ -126,20 +127,21 @@ impl Libraries {
         self.blind.extend(search.absent.into_iter().map(blind));
     }
 
-    /// Says which SQLites were found when a process already ran them. Not so of one that is probed inside: its object waited for them.
+    /// Reports the SQLites that were found when a process was already running them. Not those probed inside: their object waited for
+    /// them.
     pub fn settle(&mut self) {
         let met = std::mem::take(&mut self.met).into_iter();
         let missed = met.filter(|(pid, path)| !self.inside.is_hooked(*pid, path));
         self.blind.extend(missed.map(|(_, path)| late(&path)));
     }
 
-    /// Says which SQLites were mapped too late to be probed: when the recording ended.
+    /// Reports the SQLites that were mapped too late to be probed: when the recording ended.
     pub fn missed(&mut self, code: &[(PathBuf, u64)]) {
         let search = self.finder.files_of(code);
         self.blind.extend(search.found.iter().map(|found| late(&found.path)));
     }
 
-    /// Answers processes that ask about files before these run, when they have their probes.
+    /// Answers processes that ask about files before these run, once they have their probes.
     pub fn answer(&mut self, session: &mut Session) {
         for ask in session.asks() {
             if self.asked.insert(ask.identity) {
@@ -159,14 +161,14 @@ impl Libraries {
         }
     }
 
-    /// Decides about processes that were stopped at an exec, since what executed could not ask.
+    /// Decides about processes that were stopped at an exec, since the executing program could not ask.
     pub fn meet(&mut self, session: &mut Session) {
         for met in session.inside().map(Inside::met).unwrap_or_default() {
             let Some((path, identity)) = met.program() else { continue };
             if self.asked.insert(identity) {
                 self.add(session, |finder| finder.command(&path, var_os("PATH").as_deref()));
             }
-            // Its loader brings the object in, which asks from then on.
+            // Its loader loads the object, which asks from then on.
             if capture::sqlite::loader(&path).is_some() {
                 continue;
             }
@@ -180,7 +182,7 @@ impl Libraries {
         }
     }
 
-    /// Returns what was found.
+    /// Adds a search's results; returns the files found.
     fn add(&mut self, session: &mut Session, search: impl FnOnce(&mut Finder) -> Search) -> Vec<PathBuf> {
         let search = search(&mut self.finder);
         for found in &search.found {

@@ -1,8 +1,8 @@
-//! Writes the log in a thread of its own.
+//! Writes the log in a separate thread.
 //!
-//! Packing and storing a record takes several times what taking it off the ring does, and on a machine of few CPUs it takes
-//! it from the very program that is measured. So the thread that empties the ring only copies, and another one packs and
-//! writes at the priority of an idle task, whenever nobody else wants a CPU. Should it fall behind, it is given the
+//! Packing and storing a record takes several times as long as taking it off the ring, and on a machine with few CPUs it
+//! takes that time from the very program that is measured. So the thread that empties the ring only copies, and another one
+//! packs and writes at the priority of an idle task, whenever no other task wants a CPU. If it falls behind, it gets the
 //! priority of any other thread until it has caught up.
 
 use archive::{Error, LogWriter, NoRoom};
@@ -10,23 +10,23 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Records are handed on in buffers of this size.
+/// Size of the buffers in which records are handed over.
 const BUFFER: usize = 1 << 20;
-/// Buffers that may wait; then the ring has to.
+/// Maximum number of waiting buffers; beyond it the ring has to wait.
 const QUEUE: usize = 64;
-/// From so many waiting buffers on the writer gets an ordinary priority.
+/// Number of waiting buffers beyond which the writer gets an ordinary priority.
 const BACKLOG: usize = 8;
 
-/// What both threads know.
+/// State shared by both threads.
 #[derive(Debug, Default)]
 struct State {
-    /// Why the log takes no more: the disk or the limit is full.
+    /// Why the log accepts no more: the disk or the limit is full.
     full: Option<Error>,
-    /// What else stopped it.
+    /// Any other error that stopped it.
     failed: Option<Error>,
     /// Buffers written.
     written: usize,
-    /// The writing thread, 0 until it runs.
+    /// The writing thread, 0 until it is running.
     thread: libc::pid_t,
 }
 
@@ -36,12 +36,12 @@ impl State {
     }
 }
 
-/// What was written.
+/// The result of writing.
 #[derive(Debug, Clone, Default)]
 pub struct Written {
-    /// Why it took no more: the disk or the limit was full.
+    /// Why it accepted no more: the disk or the limit was full.
     pub full: Option<String>,
-    /// Whether that is the disk's doing, and not the limit that was asked for.
+    /// Whether the disk is the reason, and not the requested limit.
     pub disk_full: bool,
     /// When it became full: the time of the first record that did not fit.
     pub full_since_ns: u64,
@@ -56,7 +56,7 @@ pub struct Written {
 pub struct BackgroundWriter {
     buffer: Vec<u8>,
     full: SyncSender<Vec<u8>>,
-    /// Buffers that were written, to be filled again: new memory would cost more than the copying.
+    /// Written buffers, to be reused: allocating new memory would cost more than the copying.
     empty: Receiver<Vec<u8>>,
     sent: usize,
     /// Whether the thread has an ordinary priority.
@@ -66,7 +66,7 @@ pub struct BackgroundWriter {
 }
 
 impl BackgroundWriter {
-    /// Takes over a log that was just made.
+    /// Takes over a newly created log.
     pub fn new(writer: LogWriter) -> Self {
         let (full, take) = sync_channel(QUEUE);
         let (give_back, empty) = channel();
@@ -76,24 +76,24 @@ impl BackgroundWriter {
         Self { buffer: Vec::with_capacity(BUFFER), full, empty, sent: 0, ordinary: true, state, thread }
     }
 
-    /// Takes one record, to be written soon.
+    /// Accepts a record, to be written soon.
     pub fn append(&mut self, record: &[u8]) {
         self.buffer.extend_from_slice(&(record.len() as u32).to_ne_bytes());
         self.buffer.extend_from_slice(record);
-        // Room for the next one as well, unless that is a long text.
+        // Leaves room for the next record as well, unless that is a long text.
         if self.buffer.len() + 512 > BUFFER {
             self.flush();
         }
     }
 
-    /// Has what was taken so far written.
+    /// Hands over what was accepted so far for writing.
     pub fn flush(&mut self) {
         if self.buffer.is_empty() {
             return;
         }
         let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BUFFER));
         let buffer = std::mem::replace(&mut self.buffer, next);
-        // It takes buffers until this end is dropped; should it have died, `finish` reports it.
+        // The writer accepts buffers until this end is dropped; if it has died, `finish` reports it.
         let _ = self.full.send(buffer);
         self.sent += 1;
         self.set_priority();
@@ -111,7 +111,7 @@ impl BackgroundWriter {
     /// Writes the rest.
     ///
     /// # Errors
-    /// What stopped the writing, but for want of room.
+    /// What stopped the writing, except lack of room.
     pub fn finish(mut self) -> Result<Written, Error> {
         self.flush();
         prioritise(self.state(|s| s.thread), false);
@@ -146,12 +146,12 @@ fn write(
         while let Some((length, after)) = rest.split_first_chunk() {
             let (record, after) = after.split_at(u32::from_ne_bytes(*length) as usize);
             rest = after;
-            // After the first refusal it is asked on, since it counts what it refuses.
+            // After the first refusal it is still called, since it counts what it refuses.
             if let Err(error) = writer.append(record) {
                 note(&mut lock(), error);
             }
         }
-        // Part of a buffer is what a second brought: a crash must not cost it.
+        // A partial buffer is what a second brought: a crash must not cost it.
         if !is_full && let Err(error) = writer.sync_chunk() {
             note(&mut lock(), error);
         }
@@ -170,7 +170,7 @@ fn write(
     let full = state.full.take();
     let disk_full = matches!(&full, Some(Error::Full { why: NoRoom::Disk(_), .. }));
     let summary = writer.finish()?;
-    // What was said at the first refusal did not know of those that followed.
+    // The error of the first refusal did not include those that followed.
     let full = full.map(|error| match error {
         Error::Full { path, why, .. } => {
             Error::Full { path, why, kept_events: summary.events, lost_events: summary.lost_events }.to_string()
@@ -196,8 +196,8 @@ fn note(state: &mut State, error: Error) {
     }
 }
 
-/// Makes a thread run like any other, or only where nobody else wants to. Who may not take that back (it needs
-/// CAP_SYS_NICE) is left as it is: better a disturbance than a writer that starves.
+/// Makes a thread run like any other, or only when no other task wants to. Without the permission to undo that (it needs
+/// CAP_SYS_NICE) it is left as it is: better a disturbance than a writer that starves.
 fn prioritise(thread: libc::pid_t, idle: bool) {
     // SAFETY: a call without arguments that cannot fail.
     if thread == 0 || unsafe { libc::geteuid() } != 0 {
@@ -205,7 +205,7 @@ fn prioritise(thread: libc::pid_t, idle: bool) {
     }
     let policy = if idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
     let priority = 0i32;
-    // SAFETY: `struct sched_param` begins with this one number on Linux, and it lives until the call returns. By number,
-    // since musl's own function only says ENOSYS. A refusal changes nothing.
+    // SAFETY: `struct sched_param` begins with this one number on Linux, and it lives until the call returns. Called by
+    // number, since musl's own function only returns ENOSYS. A refusal changes nothing.
     unsafe { libc::syscall(libc::SYS_sched_setscheduler, thread, policy, &raw const priority) };
 }

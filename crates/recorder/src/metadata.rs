@@ -1,5 +1,5 @@
-//! What an archive of a trace keeps beside its events, as the field `surroundings` of its `meta.json`: whatever the linker needs and
-//! the log does not say, so that linking again, on another machine, gives the same tables.
+//! What an archive of a trace stores besides its events, as the field `surroundings` of its `meta.json`: everything that the linker
+//! needs and the log does not contain, so that linking again, on another machine, gives the same tables.
 
 use crate::Result;
 use archive::Meta;
@@ -10,60 +10,60 @@ use serde::{Deserialize, Serialize};
 /// Its name in `meta.json`.
 const KEY: &str = "surroundings";
 
-/// What is known beside the events. Disks are named by their device numbers, times are CLOCK_BOOTTIME in ns.
+/// What is known besides the events. Disks are named by their device numbers, times are CLOCK_BOOTTIME in ns.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Metadata {
     /// Fathom's own process.
     pub tracer: Option<u32>,
-    /// The archive's own files (file system, inode): what is written there is the tracer's.
+    /// The archive's own files (file system, inode): writes to them are charged to the tracer.
     pub tracer_files: Vec<(u32, u64)>,
-    /// Block devices, and what they stand on.
+    /// Block devices, and their backing.
     pub disks: Vec<Disk>,
     /// Files under loop disks: (loop disk, file system, inode).
     pub loop_files: Vec<(u32, u32, u64)>,
-    /// Partition to disk. And a file system without a disk's number (btrfs) to each disk that it is on.
+    /// Partition to disk. Also maps a file system without a disk's number (btrfs) to each disk that it is on.
     pub partitions: Vec<(u32, u32)>,
     /// Names of the functions given by --op, in their order.
     #[serde(default)]
     pub functions: Vec<String>,
-    /// Records for which the log had no room: since when, until when, how many.
+    /// Records for which the log had no room: first time, last time, number.
     #[serde(default)]
     pub no_room: Option<(u64, u64, u64)>,
-    /// Records in the log: what a log holds less was cut off it. Unknown of a recorder that was killed.
+    /// Number of records in the log: if the log holds fewer, they were cut off. Unknown if the recorder was killed.
     #[serde(default)]
     pub stored: Option<u64>,
-    /// Commands that were under way at each disk when the recording began: disk, when, how many.
+    /// Commands in flight at each disk when the recording began: disk, time, number.
     #[serde(default)]
     pub under_way: Vec<(u32, u64, u64)>,
     /// The disks' own statistics, when the recording began.
     #[serde(default)]
     pub counted_before: Vec<DiskCounters>,
-    /// When it ended.
+    /// The same, when the recording ended.
     #[serde(default)]
     pub counted_after: Vec<DiskCounters>,
-    /// What could be seen, and what not.
+    /// What could be seen, and what could not.
     pub coverage: Vec<Coverage>,
     /// Facts about the device and about the recording.
     pub environment: Environment,
-    /// Objects have numbers made up of disk, sector and time, and no addresses: the events are out of ftrace.
+    /// Objects have numbers made up of disk, sector and time, and no addresses: the events come from ftrace.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_place: bool,
 }
 
-/// A reading of a disk's statistics: disk, when just before and just after, and the fields of `/sys/block/NAME/stat`.
+/// A sample of a disk's statistics: disk, times just before and just after, and the fields of `/sys/block/NAME/stat`.
 pub type DiskCounters = (u32, u64, u64, Vec<u64>);
 
 impl Metadata {
-    /// That of an archive; nothing if its recorder was killed before it wrote it.
+    /// Loads the metadata of an archive; empty if its recorder was killed before it was written.
     ///
     /// # Errors
-    /// It is there and cannot be read.
+    /// It exists and cannot be read.
     pub fn load(meta: &Meta) -> Result<Self> {
         let value = meta.extra.get(KEY).cloned();
         Ok(value.map_or_else(|| Ok(Self::default()), serde_json::from_value)?)
     }
 
-    /// Puts it into `meta`, which the caller writes.
+    /// Stores it in `meta`, which the caller writes.
     ///
     /// # Errors
     /// It has no JSON form.
@@ -72,12 +72,12 @@ impl Metadata {
         Ok(())
     }
 
-    /// Whether a probe was in force, as far as is known.
+    /// Whether a probe was attached, as far as is known.
     pub fn is_attached(&self, probe: &str) -> bool {
         self.coverage.iter().all(|row| row.attached || row.probe != probe)
     }
 
-    /// When the recording began and ended; 0 where that is not known.
+    /// Returns when the recording began and ended; 0 if unknown.
     pub fn window_ns(&self) -> (u64, u64) {
         let fact = |name: &str| self.environment.get(name)?.value.as_ref()?.parse().ok();
         (fact("trace.start").unwrap_or(0), fact("trace.end").unwrap_or(0))
@@ -88,7 +88,7 @@ impl Metadata {
 mod tests {
     use super::*;
 
-    /// Archives of every version have these names.
+    /// The names are the same in archives of every version.
     #[test]
     fn metadata_format_is_stable() {
         let metadata =

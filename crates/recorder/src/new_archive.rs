@@ -16,17 +16,17 @@ use model::{Context, Event};
 pub struct NewArchive<'a> {
     request: &'a Request,
     meta: Meta,
-    /// What stood there before.
+    /// The archive that was there before.
     kept: Option<MovedArchive>,
     pub log: EventLog,
     pub collector: Collector,
-    /// For what is only known at the end.
+    /// Reserved for what is only known at the end.
     room: Option<MetaRoom>,
     _lock: Lock,
 }
 
 impl<'a> NewArchive<'a> {
-    /// Makes it, with what is known of the machine by now.
+    /// Creates the archive, with what is known about the machine by now.
     pub fn create(request: &'a Request, context: &Context, notify: Notify<'_>) -> Result<Self> {
         let output = &request.output;
         let boot = device::boot_id(&Local);
@@ -43,16 +43,16 @@ impl<'a> NewArchive<'a> {
             collector.add_request(&request.title());
         }
         collector.metadata.functions = request.functions.iter().map(|(_, name)| readable(name)).collect();
-        // At once, so that a recorder that is killed leaves an archive which can be linked.
+        // At once, so that a killed recorder leaves an archive that can be linked.
         collector.metadata.store(&mut meta)?;
         meta.write(output)?;
         let room = MetaRoom::reserve(output);
-        // Not before: each writing of it makes it a new file.
+        // Not earlier: each write makes it a new file.
         collector.add_own_file(&Meta::path(output));
         Ok(Self { request, meta, kept, log, collector, room, _lock: lock })
     }
 
-    /// Removes it again, since the command never ran, and puts back what stood there.
+    /// Removes the archive, since the command never ran, and puts back the previous one.
     pub fn discard(&self) {
         output::put_back(&self.request.output, self.kept.as_ref());
     }
@@ -73,7 +73,7 @@ impl<'a> NewArchive<'a> {
         let refused = log.finish()?;
         metadata.stored = Some(log.records);
         if refused > 0 {
-            // What is lost lies within the recording: what came after it was not to be stored.
+            // What is lost lies within the recording: later records would not have been stored anyway.
             let (from_ns, to_ns) = finished.window_ns;
             let since_ns = log.full_since_ns.clamp(from_ns, to_ns.max(from_ns));
             metadata.no_room = Some((since_ns, to_ns.max(from_ns), refused));

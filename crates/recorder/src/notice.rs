@@ -1,4 +1,4 @@
-//! What a user should know while a recording is made or linked. The caller decides how it reads, and what is worth saying.
+//! What a user should know while a recording is made or linked. The caller decides on wording and relevance.
 
 use crate::Error;
 use crate::left_running::LeftRunning;
@@ -8,60 +8,60 @@ use model::text::ShownPath as _;
 use std::fmt;
 use std::path::PathBuf;
 
-/// One such fact.
+/// A single notice.
 #[derive(Debug)]
 pub enum Notice {
     /// A file with a function that is to be an operation may throw exceptions or panic. One that leaves the function ends the
-    /// program while it is recorded, since the kernel hides the way back from unwinders.
+    /// program while it is recorded, since the kernel hides the return address from unwinders.
     MayThrow {
         /// The program or library.
         path: PathBuf,
         /// The function.
         function: String,
     },
-    /// The kernel has what these probes attach to, and refused them.
+    /// The kernel has what these probes attach to, but refused them.
     ProbesRefused {
-        /// How many.
+        /// Number of probes.
         count: usize,
         /// The first of them.
         probe: String,
-        /// Why, of the first.
+        /// Why the first was refused.
         how: String,
     },
     /// The probes are attached, and record nothing.
     AttachedOnly {
-        /// How many.
+        /// Number of probes.
         probes: usize,
     },
-    /// The recording goes through ftrace.
+    /// The recording uses ftrace.
     ByFtrace {
         /// Why not through eBPF.
         why: String,
     },
-    /// An archive stood where the new one goes.
+    /// An archive existed at the place of the new one.
     KeptOld(MovedArchive),
-    /// What is to be recorded is a thread of the kernel, which makes no calls and runs no statements.
+    /// The process to record is a kernel thread, which makes no calls and runs no statements.
     KernelThread {
         /// Its number.
         pid: u32,
         /// Its name, if it has one.
         name: Option<String>,
     },
-    /// The command does not end; the recording does.
+    /// The command does not end, but the recording does.
     CommandGoesOn,
-    /// The command ended, and processes that it started go on, unrecorded.
+    /// The command ended, and processes that it started continue, unrecorded.
     LeftRunning(LeftRunning),
-    /// A line came that is no command to a recording.
+    /// A line was received that is not a command to a recording.
     UnknownCommand {
         /// The line.
         line: String,
     },
-    /// The log found no more room, and the recording ended early.
+    /// The log ran out of room, and the recording ended early.
     LogFull {
         /// Why.
         why: String,
     },
-    /// No process of the name that was asked for was there or began.
+    /// No process of the requested name existed or started.
     NoSuchProcess {
         /// The name.
         name: String,
@@ -73,9 +73,9 @@ pub enum Notice {
         /// Why.
         error: Error,
     },
-    /// An archive's `meta.json` is missing or damaged; its events are linked without what it said.
+    /// An archive's `meta.json` is missing or damaged; its events are linked without it.
     MetaUnreadable(archive::Error),
-    /// What `meta.json` says of the machine is damaged; the events are linked without it.
+    /// The metadata in `meta.json` is damaged; the events are linked without it.
     MetadataDamaged {
         /// The archive.
         archive: PathBuf,
@@ -92,13 +92,13 @@ pub enum Notice {
 const EVENTS_ALONE: &str = "continuing with the events alone; disks, facts and coverage are lost";
 
 impl Notice {
-    /// Whether it is no warning: what `--quiet` leaves out.
+    /// Whether it is only a remark, which `--quiet` suppresses.
     pub fn is_remark(&self) -> bool {
         matches!(self, Self::MayThrow { .. } | Self::AttachedOnly { .. } | Self::KeptOld(_))
     }
 }
 
-/// In sentences, a line each.
+/// Formats the notice as sentences, one per line.
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -120,7 +120,7 @@ impl fmt::Display for Notice {
                 let gone = if kept.replaced { "; the one renamed before was deleted" } else { "" };
                 write!(f, "the existing archive was renamed to {}{gone}", kept.path.shown())
             }
-            // What looks like a recording that saw nothing.
+            // Such a recording would seem to have seen nothing.
             Self::KernelThread { pid, name } => write!(
                 f,
                 "process {pid}{} is a kernel thread: it makes no system calls and runs no statements, and mostly \
@@ -161,5 +161,5 @@ impl fmt::Display for Notice {
     }
 }
 
-/// Where notices go.
+/// Receives notices.
 pub type Notify<'a> = &'a dyn Fn(Notice);

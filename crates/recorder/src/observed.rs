@@ -1,4 +1,4 @@
-//! What the recorder learns from the records that pass: who must still be given a name, which databases and file systems the
+//! What the recorder learns from passing records: which processes still need a name, which databases and file systems the
 //! recorded programs used, which PRAGMAs they set.
 
 use crate::sqlite_version::SqliteUse;
@@ -7,21 +7,21 @@ use model::{Call, Dev};
 use sqlite::{FileClass, pragma};
 use std::collections::{BTreeMap, HashSet};
 
-/// The records that give a file and a process their names.
+/// The kinds of records that name files and processes.
 const FILE: u8 = File::INFO.kind;
 const TASK: u8 = Task::INFO.kind;
-/// Those of whoever sends something to the disk or to the file system's journal.
+/// The kinds of records from processes that send something to the disk or to the file system's journal.
 const QUEUE: u8 = BioQueue::INFO.kind;
 const JOIN: u8 = Join::INFO.kind;
-/// The one that an execution begins with, of a statement or a function.
+/// The kind of record with which an execution of a statement or a function begins.
 const BEGIN: u8 = OpBegin::INFO.kind;
-/// That of a system call, and where in it three of its fields stand.
+/// The kind of a system call's record, and the offsets of three of its fields.
 const CALL: u8 = Syscall::INFO.kind;
 const CALL_DEV: usize = place("dev");
 const CALL_CALL: usize = place("call");
 const CALL_CTX: usize = place("ctx");
 
-/// Where a field of a system call's record begins, in bytes, header included.
+/// Returns the offset of a field in a system call's record, in bytes, header included.
 const fn place(name: &str) -> usize {
     let (mut at, mut i) = (Header::SIZE, 0);
     while i < Syscall::INFO.fields.len() {
@@ -43,15 +43,15 @@ const fn equal(a: &[u8], b: &[u8]) -> bool {
     i == a.len() && i == b.len()
 }
 
-/// Databases whose headers are read when the recording ends.
+/// Maximum number of databases whose headers are read when the recording ends.
 const DATABASES: usize = 64;
 
 /// A database that a recorded program opened.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenedDatabase {
-    /// The process that did.
+    /// The process that opened it.
     pub tgid: u32,
-    /// Inode; 0: only a file beside it was opened.
+    /// Inode; 0: only a companion file was opened.
     pub ino: u64,
 }
 
@@ -60,29 +60,29 @@ pub struct OpenedDatabase {
 pub struct Observed {
     /// Per file system: files of databases opened.
     opened: BTreeMap<u32, u64>,
-    /// Per file system: calls of what was asked for that changed its files or waited for that, and others.
+    /// Per file system: calls by the requested processes that changed its files or waited for that, and other calls.
     used: BTreeMap<u32, (u64, u64)>,
     /// PRAGMAs set, by lower-case name, the last value of each.
     pub pragmas: BTreeMap<String, String>,
-    /// Databases opened, by path as a process saw it.
+    /// Databases opened, by path as seen by a process.
     pub databases: BTreeMap<String, OpenedDatabase>,
-    /// Who executed statements, with which code.
+    /// Which processes executed statements, with which code.
     pub sqlite: SqliteUse,
     /// Processes that sent something to the disk, and those that have a name.
     busy: HashSet<u32>,
     named: HashSet<u32>,
-    /// The name of the processes that were asked for, and whether one of that name was seen.
+    /// The name of the requested processes, and whether one of that name was seen.
     wanted: Option<String>,
     pub found_wanted: bool,
 }
 
 impl Observed {
-    /// Nothing yet. `wanted`: the name of the processes that were asked for, as the kernel keeps it.
+    /// Starts empty. `wanted`: the name of the requested processes, as stored by the kernel.
     pub fn new(wanted: Option<String>) -> Self {
         Self { wanted, ..Self::default() }
     }
 
-    /// A process executed a statement of this shape.
+    /// Records that a process executed a statement of this shape.
     pub fn statement(&mut self, tgid: u32, shape: &str) {
         self.sqlite.statement(tgid);
         if let Some((name, value)) = pragma(shape) {
@@ -90,7 +90,7 @@ impl Observed {
         }
     }
 
-    /// Any other record passed.
+    /// Learns from any other record.
     pub fn record(&mut self, header: &Header, record: &[u8]) {
         match header.kind {
             FILE => self.file(header, record),
@@ -122,7 +122,7 @@ impl Observed {
         *self.opened.entry(file.dev).or_default() += 1;
     }
 
-    /// Not decoded: there may be hundreds of thousands a second.
+    /// Not decoded: there may be hundreds of thousands per second.
     fn call(&mut self, record: &[u8]) {
         let half = |at: usize| Some(u16::from_ne_bytes(record.get(at..at + 2)?.try_into().ok()?));
         let dev = record.get(CALL_DEV..CALL_DEV + 4).and_then(|b| Some(u32::from_ne_bytes(b.try_into().ok()?)));
@@ -157,20 +157,20 @@ impl Observed {
         }
     }
 
-    /// Processes that sent something to the disk under no name.
+    /// Returns the processes without a name that sent something to the disk.
     pub fn nameless(&self) -> impl Iterator<Item = u32> {
         self.busy.difference(&self.named).copied().filter(|tgid| *tgid != 0)
     }
 
-    /// File systems that what was asked for used, the most important first: with most databases, then with most
-    /// calls that changed files or waited for that, then with most other calls.
+    /// Returns the file systems that the requested processes used, the most important first: with most databases, then with
+    /// most calls that changed files or waited for that, then with most other calls.
     pub fn file_systems(&self) -> Vec<Dev> {
         let databases = |dev: u32| self.opened.get(&dev).copied().unwrap_or(0);
         let mut all: Vec<u32> = self.opened.keys().chain(self.used.keys()).copied().collect();
         all.sort_unstable();
         all.dedup();
         all.sort_by_key(|dev| std::cmp::Reverse((databases(*dev), self.used.get(dev).copied().unwrap_or_default())));
-        // What was only read beside what was changed is libraries and settings.
+        // If some were changed, those that were only read hold libraries and settings.
         let changed = |dev: u32| databases(dev) > 0 || self.used.get(&dev).is_some_and(|(changes, _)| *changes > 0);
         let any = all.iter().any(|dev| changed(*dev));
         all.into_iter().filter(|dev| !any || changed(*dev)).map(Dev).collect()

@@ -1,4 +1,4 @@
-//! The place of a new archive: what stands there is kept, and what is made belongs to who called sudo.
+//! The place of a new archive: an existing one is kept, and the new one belongs to the user who called sudo.
 
 use crate::{Doing, Result};
 use archive::{Lock, Meta, Runs};
@@ -7,7 +7,7 @@ use model::text::ShownPath as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A benchmark's log without a replicate is smaller.
+/// A benchmark's log without a replicate is smaller than this.
 const SMALL_LOG: u64 = 1 << 20;
 
 /// An archive that was moved out of the way.
@@ -15,20 +15,20 @@ const SMALL_LOG: u64 = 1 << 20;
 pub struct MovedArchive {
     /// Where it is now.
     pub path: PathBuf,
-    /// Whether an older one that stood there is gone.
+    /// Whether an older archive at that path was removed.
     pub replaced: bool,
 }
 
-/// Moves an archive of that name to `NAME.fathom.old`; what is no archive is not touched (`Archive::create` reports it).
+/// Moves an archive of that name to `NAME.fathom.old`; anything else is not touched (`Archive::create` reports it).
 ///
 /// # Errors
-/// Somebody is writing one of the two, or they cannot be moved.
+/// One of the two is being written, or they cannot be moved.
 pub fn keep_old(output: &Path) -> Result<Option<MovedArchive>> {
     Lock::is_free(output)?;
     if Meta::read(output).is_err() {
         return Ok(None);
     }
-    // What holds nothing that was measured shall not push out what does.
+    // An archive without measurements must not push out one with measurements.
     let small = fs::metadata(archive::runs::path(output)).is_ok_and(|log| log.len() < SMALL_LOG);
     if small && Runs::read(output).is_ok_and(|runs| runs.runs.is_empty()) {
         fs::remove_dir_all(output).doing(|| format!("removing {}, which has no result", output.shown()))?;
@@ -46,24 +46,24 @@ pub fn keep_old(output: &Path) -> Result<Option<MovedArchive>> {
     Ok(Some(MovedArchive { path, replaced }))
 }
 
-/// Removes the archive of a command that never ran, and puts the one back that stood there.
+/// Removes the archive of a command that never ran, and puts back the previous one.
 pub(crate) fn put_back(output: &Path, kept: Option<&MovedArchive>) {
-    // It holds nothing but its own empty log; a failure leaves both, under their two names.
+    // It holds only its own empty log; a failure leaves both, under their two names.
     if Meta::read(output).is_ok() && fs::remove_dir_all(output).is_ok() {
         let _ = kept.map(|kept| fs::rename(&kept.path, output));
     }
 }
 
-/// Gives what was made to who called sudo, so that it can be removed without it.
+/// Gives the output to the user who called sudo, so that it can be removed without sudo.
 ///
 /// # Errors
-/// A file cannot be given away.
+/// The owner of a file cannot be changed.
 pub fn give_to_caller(path: &Path) -> Result<()> {
     let Some(user) = launch::User::caller()? else { return Ok(()) };
     let mut all = vec![path.to_path_buf()];
     while let Some(path) = all.pop() {
         let giving = || format!("giving {} to the user who called", path.shown());
-        // A link that somebody put there is given away itself, never what it leads to.
+        // A symbolic link is given away itself, never its target.
         if path.symlink_metadata().doing(giving)?.is_dir() {
             all.extend(fs::read_dir(&path).doing(giving)?.filter_map(|e| Some(e.ok()?.path())));
         }

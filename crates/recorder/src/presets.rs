@@ -1,8 +1,9 @@
-//! Ready-made operations: the functions of known databases that a transaction, a write or a commit is, found by their symbols.
+//! Ready-made operations: the functions of known databases that are a transaction, a write or a commit, found by their
+//! symbols.
 //!
-//! A preset names the files that may have the functions (the recorded program first, which may be linked statically) and how
-//! their symbols begin: what follows is the C++ mangling of arguments, which differs from version to version. The first file that
-//! defines any of them is taken.
+//! A preset names the files that may contain the functions (the recorded program first, which may be linked statically) and the
+//! prefixes of their symbols: what follows is the C++ mangling of arguments, which differs between versions. The first file that
+//! defines any of them is used.
 
 use crate::functions;
 use model::text::ShownPath as _;
@@ -15,19 +16,19 @@ use std::str::FromStr;
 /// Ready-made operations of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preset {
-    /// As it is given to `--op`.
+    /// The name given to `--op`.
     pub name: &'static str,
-    /// What its operations are.
+    /// A description of its operations.
     pub about: &'static str,
     /// Programs and libraries, by name or path; a `*` in a path stands for one folder.
     files: &'static [&'static str],
-    /// What the functions' symbols are, or begin with.
+    /// The functions' symbols, or their prefixes.
     symbols: &'static [&'static str],
-    /// Those of its users where its own are hidden.
+    /// Those of callers, for files in which its own are hidden.
     otherwise: &'static [&'static str],
 }
 
-/// All of them.
+/// All presets.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "postgres",
@@ -66,9 +67,9 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// Functions in which one commit syncs for all that wait, as [`readable`] names them: of those that wait for WALWriteLock (PostgreSQL's
-/// XLogFlush), of a write group (LevelDB's and RocksDB's writers' queue), of those that wait for the redo log (InnoDB). Where a database's
-/// own functions are hidden, those that call them.
+/// Functions in which one commit syncs for all waiters, as [`readable`] names them: for those that wait for WALWriteLock (PostgreSQL's
+/// XLogFlush), for a write group (LevelDB's and RocksDB's writers' queue), for those that wait for the redo log (InnoDB). Where a
+/// database's own functions are hidden, their callers.
 const GROUPS: &[&str] = &[
     "XLogFlush",
     "leveldb::DBImpl::Write",
@@ -80,32 +81,32 @@ const GROUPS: &[&str] = &[
     "ha_commit_trans",
 ];
 
-/// Whether a function of that readable name commits in groups.
+/// Whether a function with that readable name commits in groups.
 pub fn commits_in_groups(readable: &str) -> bool {
     GROUPS.contains(&readable)
 }
 
-/// The preset of that name.
+/// Returns the preset of that name.
 pub fn named(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }
 
-/// What `--op` names.
+/// The value of `--op`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
     /// A function of a program or library.
     Function(PathBuf, String),
-    /// Ready-made ones.
+    /// A preset.
     Preset(&'static Preset),
 }
 
-/// Why a text names no operation.
+/// Why a text is not an operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OperationError {
     /// A part of it is missing.
     #[error("expected BINARY:FUNCTION, such as ./server:handle_request")]
     Half,
-    /// It is no preset's name.
+    /// It is not the name of a preset.
     #[error(
         "expected BINARY:FUNCTION, such as ./server:handle_request, or one of {}",
         PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ")
@@ -146,7 +147,7 @@ impl FromStr for Operation {
 }
 
 impl Operation {
-    /// Its functions, each with its file; those of ready-made operations are looked for in `program`, the recorded command's, first.
+    /// Returns its functions, each with its file; those of a preset are searched first in `program`, the recorded command's.
     ///
     /// # Errors
     /// No file that was found defines any.
@@ -159,7 +160,7 @@ impl Operation {
 }
 
 impl Preset {
-    /// The functions, each with its file; `program` is the recorded command's.
+    /// Returns the functions, each with its file; `program` is the recorded command's.
     ///
     /// # Errors
     /// No file that was found defines any.
@@ -183,7 +184,7 @@ impl Preset {
     }
 }
 
-/// A path with a `*` in one of its folders: those that exist.
+/// Expands a path with a `*` in one of its folders to the existing paths.
 fn expand(path: &str) -> Vec<PathBuf> {
     let Some((before, after)) = path.split_once('*') else { return vec![path.into()] };
     let (folder, prefix) = before.rsplit_once('/').unwrap_or(("", before));
@@ -193,12 +194,12 @@ fn expand(path: &str) -> Vec<PathBuf> {
         .map(|entry| entry.path().join(after.trim_start_matches('/')))
         .filter(|path| path.exists())
         .collect();
-    // The newest version first, as far as names tell.
+    // The newest version first, as far as names show it.
     all.sort_by(|a, b| b.cmp(a));
     all
 }
 
-/// The defined functions of a file whose names are one of these, or of C++ begin with one.
+/// Returns the defined functions of a file with one of these names or, for C++, one of these prefixes.
 fn symbols(path: &Path, wanted: &[&str]) -> Vec<String> {
     let Some(bytes) = functions::read(path) else { return Vec::new() };
     let Ok(file) = object::File::parse(&*bytes) else { return Vec::new() };
@@ -206,7 +207,7 @@ fn symbols(path: &Path, wanted: &[&str]) -> Vec<String> {
     for symbol in file.symbols().chain(file.dynamic_symbols()).filter(|symbol| symbol.is_definition()) {
         let Ok(name) = symbol.name() else { continue };
         let is = |wanted: &str| name == wanted || wanted.starts_with("_Z") && name.starts_with(wanted);
-        // Of a function's cold part the name has a suffix.
+        // The name of a function's cold part has a suffix.
         if let Some(rank) = wanted.iter().position(|wanted| is(wanted)).filter(|_| !name.contains('.')) {
             found.push((rank, name.to_string()));
         }
@@ -216,7 +217,7 @@ fn symbols(path: &Path, wanted: &[&str]) -> Vec<String> {
     found.into_iter().map(|(_, name)| name).collect()
 }
 
-/// A symbol as people read it: of a mangled C++ or Rust name its parts, without arguments.
+/// Returns a symbol in readable form: for a mangled C++ or Rust name its parts, without arguments.
 pub fn readable(symbol: &str) -> String {
     let Some(nested) = symbol.strip_prefix("_Z") else { return symbol.into() };
     let (mut rest, inside) = match nested.strip_prefix('N') {
@@ -236,7 +237,7 @@ pub fn readable(symbol: &str) -> String {
             break;
         }
     }
-    // Rust's own hash.
+    // Rust's hash.
     if parts.len() > 1 && parts.last().is_some_and(|p| p.len() == 17 && p.starts_with('h')) {
         parts.pop();
     }
@@ -300,7 +301,7 @@ mod tests {
         let own = std::env::current_exe().unwrap();
         let preset = Preset { files: &[], symbols: &["_ZN8recorder7presets8readable"], ..PRESETS[0] };
         let found = preset.functions(Some(own.as_os_str())).unwrap_or_default();
-        // The new mangling of Rust's has other names.
+        // Rust's new mangling has other names.
         assert!(found.is_empty() || readable(&found[0].1) == "recorder::presets::readable", "{found:?}");
     }
 }

@@ -18,11 +18,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How often the rings are looked at: a quarter of the smallest, 0.5 MiB, fills in 20 ms at 300,000 records/s of one CPU, so
+/// How often the rings are checked: a quarter of the smallest, 0.5 MiB, fills in 20 ms at 300,000 records/s of one CPU, so
 /// the timer, not a wake-up by record, sets the pace (a wake-up alone takes the INSERT rate to 0.45).
 const DRAIN_EVERY: Duration = Duration::from_millis(20);
 
-/// What was recorded.
+/// The result of a recording.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Recorded {
     /// Status of the command, 0 if there was none.
@@ -31,14 +31,14 @@ pub struct Recorded {
     pub records: u64,
     /// Records lost.
     pub lost: u64,
-    /// Operations found; `None` if the tables could not be made for want of room.
+    /// Number of operations found; `None` if there was no room for the tables.
     pub operations: Option<u64>,
-    /// Whether the disk had no room for all of it. A limit that was asked for and reached (`max_size`) is none of that.
+    /// Whether the disk had no room for all of it. Reaching a requested limit (`max_size`) does not count.
     pub no_room: bool,
 }
 
 impl Recorded {
-    /// What a command's recording came to.
+    /// Returns the result of a command's recording.
     pub(crate) fn of(
         request: &Request,
         stop: &StopCondition<'_>,
@@ -66,11 +66,10 @@ pub fn run_untraced(request: &Request, context: &Context, notify: Notify<'_>) ->
     Ok(Recorded { status: stop.status, ..Recorded::default() })
 }
 
-/// Attaches the probes as for a recording, with programs that return at once: what is left of their price then is that of
-/// calling them.
+/// Attaches the probes as for a recording, with programs that return at once: the remaining cost is that of calling them.
 ///
 /// # Errors
-/// As [`record`], but for those of the archive.
+/// As [`record`], except for those of the archive.
 pub fn run_attached(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
     let Setup { mut child, mut session, marks: _marks, libraries: _ } = Setup::new(request, true, notify)?;
     setup::report_refusals(session.coverage(), notify);
@@ -95,7 +94,7 @@ pub fn run_attached(request: &Request, context: &Context, notify: Notify<'_>) ->
 /// Nothing can be recorded, the command cannot be started, or the archive cannot be written.
 pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
     let output = &request.output;
-    // Again when it is made; asked now because probes take a second to attach and to detach.
+    // Checked again when it is created; checked now because probes take a second to attach and to detach.
     Archive::has_room(output, true)?;
     let Setup { marks, mut child, mut session, mut libraries } = Setup::new(request, false, notify)?;
     let mut archive = NewArchive::create(request, context, notify)?;
@@ -117,7 +116,7 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     let left = child.as_mut().filter(|_| !request.also_all && !archive.log.ended());
     let left = left.map_or_else(Vec::new, |child| LeftRunning::candidates(child, || session.tracked()));
     archive.collector.count_after();
-    // What was mapped last is in the rings yet.
+    // The last mappings are still in the rings.
     let mut mapped = Mapped::new();
     session.drain(&mut |record| {
         note_mapped(record, &mut mapped, &mut libraries);
@@ -127,13 +126,13 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     libraries.inside.look(&mut session, true);
     libraries.settle();
     session.cover(libraries.inside.coverage());
-    // Detaching so many probes takes a while, in which some see what others do not see any more.
+    // Detaching so many probes takes a while, during which some see what others no longer see.
     archive.log.ends_at(capture::boot_ns());
     let mut finished = session.finish(&mut |record| archive.log.put(record));
     // What was lost before and after the window would not have been stored.
     finished.lost = finished.lost.saturating_sub(archive.log.lost_outside);
     if libraries.inside.is_mixed() {
-        // The same statements cost more where they are probed by traps, and how many were is not known.
+        // The same statements cost more when they are probed by traps, and how many were is not known.
         finished.costs.retain(|(what, _)| !matches!(*what, "step" | "statement"));
     }
     context.clear_progress();
@@ -145,7 +144,7 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     if let Some(child) = &mut child
         && archive.log.ended()
     {
-        // A log that is full ends the recording, not the command.
+        // A full log ends the recording, not the command.
         while stop.keep_running(Some(child))? {
             std::thread::sleep(DRAIN_EVERY);
         }
@@ -159,7 +158,7 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     Ok(Recorded::of(request, &stop, &archive.log, finished.lost, operations))
 }
 
-/// The process and the file that a record names, if it names one.
+/// Returns the process and the file that a record names, if any.
 fn named_file(record: &[u8]) -> Option<(u32, File)> {
     let header = Header::decode(record).filter(|h| h.kind == File::INFO.kind)?;
     match model::Event::decode(record)?.record {
@@ -168,7 +167,7 @@ fn named_file(record: &[u8]) -> Option<(u32, File)> {
     }
 }
 
-/// Processes that files became known of, with those that they mapped as code: path and inode.
+/// Processes for which files became known, with those that they mapped as code: path and inode.
 type Mapped = BTreeMap<u32, Vec<(PathBuf, u64)>>;
 
 fn note_mapped(record: &[u8], mapped: &mut Mapped, libraries: &mut Libraries) {
@@ -180,7 +179,7 @@ fn note_mapped(record: &[u8], mapped: &mut Mapped, libraries: &mut Libraries) {
     }
 }
 
-/// Empties the ring by the clock until the recording is to end.
+/// Empties the ring periodically until the recording is to end.
 fn drain_until(
     stop: &mut StopCondition<'_>,
     session: &mut Session,
@@ -206,7 +205,7 @@ fn drain_until(
             log.put(record);
         });
         libraries.inside.look(session, false);
-        // Of processes that have ended, or run outside of a container that Fathom runs in, only the record is left.
+        // For processes that have ended, or run outside a container that Fathom runs in, only the record is left.
         for (tgid, code) in mapped {
             libraries.add_mapped(session, capture::in_proc(tgid), &code);
         }

@@ -1,4 +1,4 @@
-//! What is asked of the recorder.
+//! What to record.
 
 use crate::control::Control;
 use crate::{Error, Result, functions};
@@ -10,33 +10,34 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Whose statements and calls are operations.
+/// The processes whose statements and calls are operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// A command that the recorder starts: the program, searched in PATH, and its arguments.
     Command(Vec<OsString>),
     /// Running processes, and what they start.
     Pids(Vec<u32>),
-    /// The processes of this name, running or to come.
+    /// The processes of this name, now and later.
     Comm(String),
-    /// Everyone.
+    /// Every process.
     All,
 }
 
 /// How SQLite's functions are probed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Probes {
-    /// Inside the command's processes where that sees all that uprobes see, else by uprobes.
+    /// Inside the command's processes where that sees everything that uprobes see, else by uprobes.
     #[default]
     Auto,
-    /// Inside, or the recording fails. Processes that already run are probed inside only with this, and otherwise by uprobes.
+    /// Inside, or the recording fails. Processes that are already running are probed inside only with this, and otherwise by
+    /// uprobes.
     Inside,
     /// By uprobes.
     Uprobe,
 }
 
 impl Probes {
-    /// As `--probes` takes them.
+    /// The values of `--probes`.
     pub const CHOICES: Choices<Self, 3> = [
         ("auto", "Inside for a command on x86-64, where no data would be lost, otherwise uprobes", Self::Auto),
         ("inside", "Inside only; fail otherwise. With --pid: inside where possible, otherwise uprobes", Self::Inside),
@@ -49,11 +50,11 @@ impl Probes {
 pub struct Request {
     /// The archive to make.
     pub output: PathBuf,
-    /// Whose operations.
+    /// The processes whose operations are recorded.
     pub target: Target,
-    /// Whether everyone else's are taken too.
+    /// Whether those of all other processes are recorded too.
     pub also_all: bool,
-    /// Ends the recording after so long.
+    /// Ends the recording after this time.
     pub duration: Option<Duration>,
     /// Ends it when the event log has this size, in bytes.
     pub max_size: Option<u64>,
@@ -63,22 +64,22 @@ pub struct Request {
     pub keep_sql: bool,
     /// Runs the command as root even under sudo.
     pub as_root: bool,
-    /// Samples what each probe costs.
+    /// Samples the cost of each probe.
     pub price: bool,
-    /// Takes the stacks of the longest sleeps.
+    /// Records the stacks of the longest sleeps.
     pub stacks: bool,
     /// How SQLite's functions are probed.
     pub probes: Probes,
-    /// Probes of the kernel that are left out, so that their price shows ([`capture::probe_names`]).
+    /// Probes of the kernel that are left out, to show their cost ([`capture::probe_names`]).
     pub without: Vec<String>,
     /// Commands to the recording while it is made.
     pub control: Option<Control>,
-    /// Links what was recorded. Otherwise whoever opens the archive first does, here or on another machine.
+    /// Links what was recorded. Otherwise that is done when the archive is first opened, here or on another machine.
     pub link: bool,
 }
 
 impl Request {
-    /// A recording of `target` into `output`, and nothing else asked for.
+    /// Requests a recording of `target` into `output`, with default settings.
     pub fn new(output: PathBuf, target: Target) -> Self {
         Self {
             output,
@@ -98,22 +99,22 @@ impl Request {
         }
     }
 
-    /// The command; empty if there is none.
+    /// Returns the command; empty if there is none.
     pub(crate) fn command(&self) -> &[OsString] {
         if let Target::Command(words) = &self.target { words } else { &[] }
     }
 
-    /// The processes that were asked for by number.
+    /// Returns the processes that were requested by number.
     pub(crate) fn pids(&self) -> &[u32] {
         if let Target::Pids(pids) = &self.target { pids } else { &[] }
     }
 
-    /// The name of the processes that were asked for.
+    /// Returns the name of the requested processes.
     pub(crate) fn comm(&self) -> Option<&str> {
         if let Target::Comm(name) = &self.target { Some(name) } else { None }
     }
 
-    /// What is asked of the probes. `hollow`: they are attached and record nothing.
+    /// Returns the request for the probes. `hollow`: they are attached and record nothing.
     pub(crate) fn probe_request(&self, hollow: bool) -> Result<capture::Request> {
         let scope = match &self.target {
             Target::Command(_) => Scope::Command,
@@ -136,7 +137,7 @@ impl Request {
         Ok(request)
     }
 
-    /// The target in words: a recording's title if there is no command.
+    /// Describes the target in words: a recording's title if there is no command.
     pub(crate) fn title(&self) -> String {
         match &self.target {
             Target::Pids(pids) => pids.iter().map(|pid| process(*pid)).collect::<Vec<_>>().join(", "),
@@ -145,8 +146,8 @@ impl Request {
         }
     }
 
-    /// The command as it is stored. A word with a space or a quote in it is SQL or a script more often than not, and what the
-    /// user typed there is as private as a statement's literals.
+    /// Returns the command in the form in which it is stored. A word with a space or a quote is usually SQL or a script, and
+    /// what the user typed there is as private as a statement's literals.
     pub(crate) fn stored_command(&self) -> Vec<String> {
         let store = |word: &OsString| {
             let word = word.to_string_lossy();

@@ -1,19 +1,19 @@
-//! The recording that comes with the program: what `fathom demo` leaves, made once by `make sample` on the machine named here,
-//! so that a user who may not trace sees a real result, and sees that it is not his own.
+//! The recording that comes with the program: the output of `fathom demo`, made once by `make sample` on the machine named
+//! here, so that a user without permission to trace sees a real result, clearly marked as not their own.
 
 use crate::{Doing as _, Result};
 use archive::{Archive, Meta};
 use model::text::ShownPath as _;
 use std::path::Path;
 
-/// Where it was made.
+/// The machine on which it was made.
 pub const MACHINE: &str = include_str!("../sample/machine.txt").trim_ascii_end();
 
 /// Its metadata and its events. The tables are made from them.
 const META: &[u8] = include_bytes!("../sample/meta.json");
 const EVENTS: &[u8] = include_bytes!("../sample/events.log");
 
-/// Writes it to `to`, replacing an archive that stands there.
+/// Writes it to `to`, replacing an existing archive.
 ///
 /// # Errors
 /// It cannot be written.

@@ -1,4 +1,4 @@
-//! Everything that must stand before a recording begins: the command, held before its first instruction, and the probes.
+//! Everything needed before a recording begins: the command, held before its first instruction, and the probes.
 
 use crate::inside::{self, Watch};
 use crate::libraries::Libraries;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// Room for marks: 64 bytes each, used as they are written.
 const MARKS: u64 = 1 << 20;
 
-/// The command and everything that watches it.
+/// The command and everything that observes it.
 pub struct Setup {
     pub marks: Marks,
     pub child: Option<Child>,
@@ -36,8 +36,8 @@ impl Setup {
         if let (Probes::Inside, Err(why)) = (request.probes, &inside) {
             return Err(Error::NotInside { why: why.clone() });
         }
-        // Before the probes: their hundred files would make the child's table of open files a large one, and the untraced arm of
-        // a comparison has a small one.
+        // Before the probes: their hundred files would enlarge the child's table of open files, which is small in the untraced
+        // arm of a comparison.
         let (marks, child) = hold(request, inside.as_ref().ok().map(|(inside, _)| inside))?;
         let mut session = Session::start(&probes)?;
         for function in &probes.functions {
@@ -56,7 +56,7 @@ impl Setup {
     }
 }
 
-/// Lets the command run, with the object in it if no loader brings it there.
+/// Lets the command run, loading the object into it if no loader does.
 ///
 /// # Errors
 /// The command could not be run.
@@ -74,7 +74,7 @@ pub fn release(child: &mut Child, session: &mut Session, libraries: &mut Librari
     Ok(())
 }
 
-/// Has the session listen to what is probed inside, if anything is.
+/// Connects the session to what is probed inside, if anything is.
 fn watch(session: &mut Session, inside: std::result::Result<(Inside, Vec<(PathBuf, NotPlanned)>), String>) -> Watch {
     let begun = inside
         .and_then(|(inside, refused)| session.probe_inside(inside).map(|()| refused).map_err(|why| why.to_string()));
@@ -89,7 +89,7 @@ fn watch(session: &mut Session, inside: std::result::Result<(Inside, Vec<(PathBu
     }
 }
 
-/// Makes the child that becomes the command, as who called sudo, and the memory for its marks.
+/// Creates the child that becomes the command, as the user who called sudo, and the memory for its marks.
 pub fn hold(request: &Request, inside: Option<&Inside>) -> Result<(Marks, Option<Child>)> {
     let marks = Marks::create(MARKS).doing(|| "making room for the command's marks".into())?;
     if request.command().is_empty() {
@@ -108,7 +108,8 @@ pub fn hold(request: &Request, inside: Option<&Inside>) -> Result<(Marks, Option
     Ok((marks, Some(child)))
 }
 
-/// The probes that the kernel forbids: reported at once, since a layer that nobody sees looks like one that did nothing.
+/// Reports the probes that the kernel forbids, at once, since a layer that cannot be observed looks like one without
+/// activity.
 pub fn report_refusals(coverage: &[Coverage], notify: Notify<'_>) {
     let mut refused = coverage.iter().filter(|row| row.absence == Some(Absence::NotPermitted));
     if let Some(first) = refused.next() {

@@ -1,5 +1,5 @@
 //! Facts about SQLite in a recording: which version ran, which PRAGMAs its programs set, and what the headers of their databases
-//! say of the others.
+//! contain about the others.
 
 use crate::collect::fact;
 use crate::observed::{Observed, OpenedDatabase};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The facts, by name.
+/// Returns the facts, by name.
 pub fn facts(observed: &mut Observed, probed: &[Probed]) -> Environment {
     // Only at the end: a mapping may come after the statement.
     observed.sqlite.read_mappings();
@@ -53,11 +53,11 @@ pub fn facts(observed: &mut Observed, probed: &[Probed]) -> Environment {
     facts
 }
 
-/// Values by name of PRAGMA, each with the database that it is of.
+/// Values by name of PRAGMA, each with its database.
 type Stored = BTreeMap<&'static str, Vec<(String, String)>>;
 
-/// What the headers of databases say now, and why some cannot be read. Only now, since a look during the recording would
-/// bring pages into the cache, or keep a removed file's blocks from being freed.
+/// Returns the current contents of databases' headers, and why some cannot be read. Only at the end, since reading during
+/// the recording would bring pages into the cache, or keep a removed file's blocks from being freed.
 fn headers(databases: &BTreeMap<String, OpenedDatabase>) -> (Stored, Vec<String>) {
     let (mut stored, mut unread) = (Stored::new(), Vec::new());
     for (path, opened) in databases {
@@ -73,13 +73,13 @@ fn headers(databases: &BTreeMap<String, OpenedDatabase>) -> (Stored, Vec<String>
     (stored, unread)
 }
 
-/// The header of the database that a process saw at `path`: through its own root if it still lives.
+/// Reads the header of the database that a process saw at `path`: through its own root if it is still running.
 fn header(path: &str, opened: OpenedDatabase) -> Result<DatabaseHeader, String> {
     use std::io::Read;
     let inside = capture::in_proc(opened.tgid).map(|pid| format!("/proc/{pid}/root{path}"));
     let places = inside.as_deref().into_iter().chain([path]);
     let place = places.into_iter().find(|p| Path::new(p).exists()).ok_or("it no longer exists")?;
-    // A recorded program may have put a pipe there, whose opening would wait for a writer.
+    // A recorded program may have put a pipe there; opening it would wait for a writer.
     let open = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(place);
     let mut file = open.map_err(|e| e.to_string())?;
     let about = file.metadata().map_err(|e| e.to_string())?;

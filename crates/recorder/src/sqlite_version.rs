@@ -1,8 +1,8 @@
-//! Which SQLite ran: of the files that were probed, those that a process had mapped as code which executed statements.
+//! Determines which SQLite ran: among the probed files, those that a process which executed statements had mapped as code.
 //!
-//! Probes are put on whatever may be loaded, so a file that was probed says nothing yet: the system's library is probed for
-//! every command. A process whose mappings were not seen (it was forked off one that had them, and is gone) may have used any
-//! of the probed files; then the version is known only if they all have the same.
+//! Everything that may be loaded is probed, so being probed does not mean being used: the system's library is probed for
+//! every command. A process whose mappings were not seen (it was forked from one that had them, and has ended) may have used
+//! any of the probed files; then the version is known only if they all have the same.
 
 use capture::sqlite::find::mappings;
 use device::Local;
@@ -10,34 +10,34 @@ use model::{Dev, Fact};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 
-/// A file with SQLite in it that was probed.
+/// A probed file that contains SQLite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probed {
     /// Its path.
     pub path: String,
-    /// Which file it is, if that is known.
+    /// The file's identity, if known.
     pub file: Option<Identity>,
-    /// The version that it names itself.
+    /// The version that it reports.
     pub version: String,
 }
 
 /// A file's file system, as the kernel's own records name it, and its inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// `None` where stat says another number than the kernel's records: then the inode alone decides.
+    /// `None` if stat returns a different number than the kernel's records: then the inode alone decides.
     pub dev: Option<Dev>,
     /// Inode.
     pub ino: u64,
 }
 
 impl Identity {
-    /// That of a file that can be opened here.
+    /// Returns the identity of a file that can be opened here.
     pub fn of(path: &str) -> Option<Self> {
         let (dev, ino) = device::identity(&Local, path).ok()?;
         Some(Self { dev: Some(dev).filter(|_| stat_agrees(path)), ino })
     }
 
-    /// Whether a record that names this file system and inode speaks of it.
+    /// Whether a record with this file system and inode refers to it.
     pub fn is(&self, (dev, ino): (Dev, u64)) -> bool {
         self.ino == ino && self.dev.is_none_or(|own| own == dev)
     }
@@ -47,17 +47,17 @@ impl Identity {
 const BTRFS: u64 = 0x9123_683e;
 const OVERLAYFS: u64 = 0x794c_7630;
 
-/// btrfs and overlayfs make up a number for each subvolume or layer.
+/// Whether stat returns the kernel's number: btrfs and overlayfs make one up for each subvolume or layer.
 fn stat_agrees(path: &str) -> bool {
     let Ok(path) = CString::new(path) else { return false };
-    // SAFETY: a structure of numbers, of which zero is one.
+    // SAFETY: a structure of numbers, for which zero is valid.
     let mut about: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the path ends with a zero, and both live until the call returns.
     let done = unsafe { libc::statfs(path.as_ptr(), &raw mut about) };
     done == 0 && ![BTRFS, OVERLAYFS].contains(&(about.f_type as u64))
 }
 
-/// Who executed statements, with which code.
+/// Which processes executed statements, with which code.
 #[derive(Debug, Default)]
 pub struct SqliteUse {
     with_statements: BTreeSet<u32>,
@@ -65,22 +65,22 @@ pub struct SqliteUse {
 }
 
 impl SqliteUse {
-    /// A process executed a statement.
+    /// Records that a process executed a statement.
     pub fn statement(&mut self, tgid: u32) {
         self.with_statements.insert(tgid);
     }
 
-    /// Whether that is known of it.
+    /// Whether the process is known to have executed statements.
     pub fn has_statements(&self, tgid: u32) -> bool {
         self.with_statements.contains(&tgid)
     }
 
-    /// A process mapped a file as code: its file system and inode.
+    /// Records that a process mapped a file as code: its file system and inode.
     pub fn mapped(&mut self, tgid: u32, file: (Dev, u64)) {
         self.mapped.entry(tgid).or_default().insert(file);
     }
 
-    /// Adds what those that still live have mapped.
+    /// Adds the mappings of processes that are still running.
     pub fn read_mappings(&mut self) {
         for &tgid in &self.with_statements {
             let Some(pid) = capture::in_proc(tgid) else { continue };
@@ -91,7 +91,8 @@ impl SqliteUse {
         }
     }
 
-    /// The version that ran, with its file; or why it is not known, and what was probed. `None` if nothing was.
+    /// Returns the version that ran, with its file; or why it is not known, and what was probed. `None` if nothing was
+    /// probed.
     pub fn version(&self, probed: &[Probed]) -> Option<Fact> {
         if probed.is_empty() {
             return None;
@@ -124,7 +125,7 @@ impl SqliteUse {
     }
 }
 
-/// `MAJOR:MINOR`, in hexadecimal.
+/// Parses `MAJOR:MINOR`, in hexadecimal.
 fn device_of(text: &str) -> Option<Dev> {
     let (major, minor) = text.split_once(':')?;
     let number = |hex| u32::from_str_radix(hex, 16).ok();
@@ -137,7 +138,7 @@ mod tests {
 
     const DISK: Dev = Dev(254 << 20);
 
-    /// On one file system.
+    /// Creates probed files on one file system.
     fn probed(all: &[(&str, u64, &str)]) -> Vec<Probed> {
         let file = |ino| Some(Identity { dev: Some(DISK), ino });
         all.iter()
@@ -153,7 +154,7 @@ mod tests {
         ran.mapped(1, (Dev(7 << 20), 5));
         ran.statement(1);
         assert_eq!(ran.version(&both).unwrap().value.as_deref(), Some("3.54.1"));
-        // Where stat does not say, it may be either.
+        // If stat does not return it, it may be either.
         both[0].file = Some(Identity { dev: None, ino: 5 });
         assert!(ran.version(&both).unwrap().value.is_none());
     }

@@ -1,5 +1,4 @@
-//! When a recording ends: with its command, with the processes that it is of, with its time, or when somebody asks for it, by a signal or a
-//! command.
+//! When a recording ends: with its command, with its processes, after its duration, or on request, by a signal or a command.
 
 use crate::control::Control;
 use crate::request::{Request, Target};
@@ -9,10 +8,10 @@ use model::Context;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a command has to end after Ctrl-C, which its terminal sent to it as well.
+/// Time for a command to end after Ctrl-C, which its terminal sent to it as well.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// A shell's status of what Ctrl-C ended.
+/// A shell's status for a command that Ctrl-C ended.
 const INTERRUPTED: i32 = 128 + libc::SIGINT;
 
 /// The conditions, and the status of a command that ended.
@@ -21,11 +20,11 @@ pub struct StopCondition<'a> {
     notify: Notify<'a>,
     deadline: Option<Instant>,
     control: Option<Control>,
-    /// With whose end it ends.
+    /// The processes with whose end the recording ends.
     processes: Option<Vec<child::Other>>,
-    /// Whether the command `stop` came.
+    /// Whether the command `stop` was received.
     stopped: bool,
-    /// Since when the command is asked to end.
+    /// When the command was first asked to end.
     asked: Option<Instant>,
     /// Status of the command, 0 until it ended; [`INTERRUPTED`] if a signal ended the recording and not the command.
     pub status: i32,
@@ -37,14 +36,14 @@ impl<'a> StopCondition<'a> {
         Self { context, notify, deadline, control: None, processes: None, stopped: false, asked: None, status: 0 }
     }
 
-    /// Those of a recording whose probes are attached.
+    /// Returns the conditions of a recording whose probes are attached.
     pub fn of(request: &Request, context: &'a Context, notify: Notify<'a>) -> Self {
         let of_processes = matches!(request.target, Target::Pids(_)) && !request.also_all;
         let processes = of_processes.then(|| watched(request.pids())).flatten();
         Self { control: request.control.clone(), processes, ..Self::new(request.duration, context, notify) }
     }
 
-    /// Whether its time is over, its processes have ended, or somebody stopped it.
+    /// Whether its duration is over, its processes have ended, or it was stopped.
     fn is_over(&mut self) -> bool {
         if let Some(control) = &self.control {
             let commands = control.take();
@@ -55,7 +54,7 @@ impl<'a> StopCondition<'a> {
         self.stopped || gone || self.deadline.is_some_and(|d| Instant::now() >= d)
     }
 
-    /// Whether it goes on.
+    /// Whether the recording continues.
     pub fn keep_running(&mut self, child: Option<&mut Child>) -> Result<bool> {
         let over = self.is_over();
         let Some(child) = child else { return Ok(!over && !self.context.cancelled()) };
@@ -70,7 +69,7 @@ impl<'a> StopCondition<'a> {
             let asked = *self.asked.get_or_insert_with(Instant::now);
             if asked.elapsed() > GRACE {
                 (self.notify)(Notice::CommandGoesOn);
-                // What waits for `record` must not take the command for ended, and well.
+                // A caller that waits for `record` must not assume that the command ended successfully.
                 if self.context.cancelled() {
                     self.status = INTERRUPTED;
                 }
@@ -81,7 +80,8 @@ impl<'a> StopCondition<'a> {
     }
 }
 
-/// These processes, without those that have ended. `None`: the kernel has no descriptors of processes (before Linux 5.3).
+/// Returns these processes, without those that have ended. `None`: the kernel has no process descriptors (before Linux
+/// 5.3).
 fn watched(pids: &[u32]) -> Option<Vec<child::Other>> {
     let is_there = |pid: u32| Path::new(&format!("/proc/{pid}")).exists();
     let known = |pid| child::Other::of(pid).map(Some).or_else(|| (!is_there(pid)).then_some(None));
@@ -95,7 +95,7 @@ mod tests {
     use capture::launch::Command;
     use std::sync::atomic::Ordering;
 
-    /// Asks for an end of a command that does not end, until the grace is over.
+    /// Requests the end of a command that does not end, until the grace period is over.
     fn status_after_grace(context: &Context, duration: Option<Duration>) -> i32 {
         let words = ["sh", "-c", "trap '' TERM; exec sleep 600"].map(Into::into);
         let mut child = Command::new(&words).unwrap().spawn().unwrap();

@@ -1,32 +1,32 @@
-//! The trace context that an application handed on with a statement, in a comment as sqlcommenter writes it
-//! (<https://google.github.io/sqlcommenter/spec/>): `SELECT 1 /*traceparent='00-…-…-01'*/`. By it, what happened below a statement
-//! belongs to the application's own trace.
+//! The trace context that an application passed with a statement, in a comment as written by sqlcommenter
+//! (<https://google.github.io/sqlcommenter/spec/>): `SELECT 1 /*traceparent='00-…-…-01'*/`. It makes what happened below a
+//! statement part of the application's own trace.
 //!
-//! Only a `traceparent` of W3C's Trace Context, version 00, is taken: an identity of two numbers, which reveals nothing else. All
-//! other comments may hold anything, and are left out with them.
+//! Only a `traceparent` of W3C's Trace Context, version 00, is used: an identity of two numbers, which reveals nothing else. All
+//! other comments may contain anything, and are dropped.
 
 use crate::shape::comments;
 
-/// A text apart from the context in it.
+/// A text separated from the context in it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Told<'a> {
-    /// The text without the comment that has the context.
+    /// The text without the comment that contains the context.
     pub text: String,
     /// The context, if it has one.
     pub traceparent: Option<&'a str>,
 }
 
-/// The `traceparent` of a statement; the last one, as who is nearest to the database writes last.
+/// Returns the `traceparent` of a statement; the last one, since the layer nearest to the database writes last.
 pub fn traceparent(sql: &str) -> Option<&str> {
     comments(sql).filter_map(|(at, end)| in_comment(&sql[at..end])).last()
 }
 
-/// A shape with the context that its statement had, as a log keeps both.
+/// Appends to a shape the context of its statement, as stored in a log.
 pub fn with_traceparent(shape: &str, traceparent: &str) -> String {
     format!("{shape} /*traceparent='{traceparent}'*/")
 }
 
-/// Text and context apart.
+/// Separates text and context.
 pub fn without_traceparent(sql: &str) -> Told<'_> {
     let (mut text, mut from, mut traceparent) = (String::new(), 0, None);
     for (at, end) in comments(sql) {
@@ -39,7 +39,7 @@ pub fn without_traceparent(sql: &str) -> Told<'_> {
     Told { text, traceparent }
 }
 
-/// The context of a comment: `key='value'` pairs with commas between them.
+/// Returns the context in a comment: `key='value'` pairs separated by commas.
 fn in_comment(comment: &str) -> Option<&str> {
     let body = comment.strip_prefix("/*")?.strip_suffix("*/")?;
     body.split(',').find_map(|pair| {
@@ -49,7 +49,7 @@ fn in_comment(comment: &str) -> Option<&str> {
     })
 }
 
-/// Whether a text is version 00 of a `traceparent`, with identities that are valid.
+/// Whether a text is version 00 of a `traceparent`, with valid identities.
 pub fn is_traceparent(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let hex = |part: &str, length: usize| {

@@ -3,21 +3,21 @@
 /// The first 100 bytes of a database (<https://sqlite.org/fileformat2.html#the_database_header>).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatabaseHeader {
-    /// Bytes of a page.
+    /// Page size in bytes.
     pub page_size: u32,
-    /// Whether it is in WAL mode; else one of the modes with a rollback journal, or without any.
+    /// Whether it is in WAL mode; if not, in one of the modes with a rollback journal, or without any.
     pub wal: bool,
-    /// 1 to 4; 0: no table was ever made, as far as this file shows.
+    /// 1 to 4; 0: no table was ever created, as far as this file shows.
     pub schema_format: u32,
     /// 1 UTF-8, 2 UTF-16le, 3 UTF-16be; 0: not set yet.
     pub encoding: u32,
 }
 
 impl DatabaseHeader {
-    /// Bytes of the header.
+    /// Size of the header in bytes.
     pub const SIZE: usize = 100;
 
-    /// Reads it; `None`: this is no database, or one whose header makes no sense.
+    /// Parses it; `None`: this is not a database, or its header is invalid.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.first_chunk::<{ Self::SIZE }>()?;
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -36,7 +36,7 @@ impl DatabaseHeader {
         (sound && header.schema_format <= 4 && header.encoding <= 3).then_some(header)
     }
 
-    /// The facts it has, by the name of their PRAGMA; what it leaves open is not among them.
+    /// Returns its facts, by the name of their PRAGMA, without those that it leaves open.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let mode = if self.wal { "wal" } else { "not wal (delete, truncate, persist, memory or off)" };
         let mut facts = vec![("page_size", self.page_size.to_string()), ("journal_mode", mode.into())];

@@ -1,16 +1,16 @@
-//! What SQL statements and SQLite's files mean, inferred from texts, names, offsets and lengths alone.
+//! The meaning of SQL statements and of SQLite's files, inferred from texts, names, offsets and lengths alone.
 //!
-//! A separate room because the linker, the recorder and the analysis all need it and must not know each other. It opens no
-//! file. Where SQLite's functions are in a binary is `capture`'s; running SQLite is `workload`'s.
+//! A separate crate because the linker, the recorder and the analysis all need it and must not depend on each other. It
+//! opens no files. Locating SQLite's functions in a binary is done in `capture`; running SQLite in `workload`.
 //!
-//! | file | what |
+//! | file | purpose |
 //! |---|---|
 //! | `shape` | a statement's text without its literals |
 //! | `context` | the trace context that came with a statement |
 //! | `pragma` | the settings that explain a recording |
 //! | `names` | which file is the database, the journal, the WAL |
 //! | `header` | the header in the first bytes of a database |
-//! | `parts` | what is at an offset of a file |
+//! | `parts` | the part of a file at an offset |
 //! | [`library`] | the SQLite in a library's file |
 
 mod context;

@@ -1,10 +1,10 @@
-//! The SQLite in a library's file: version, source and the options it was built with (ctime.c keeps them as texts, in the
-//! order of the alphabet). Read from texts between zeroes; nothing of it is run, and it may be of any processor.
+//! The SQLite in a library's file: version, source and build options (ctime.c stores them as texts, in alphabetical order).
+//! Read from the texts between zeroes; no code of it is run, and it may be for any processor.
 //!
-//! Uncertain: the options are only there where SQLITE_OMIT_COMPILEOPTION_DIAGS was not set, and a text of another purpose may look like
-//! one. So only those are taken that change how much is written or waited for.
+//! Uncertain: the options exist only if SQLITE_OMIT_COMPILEOPTION_DIAGS was not set, and an unrelated text may look like one. So only
+//! options that change how much is written or waited for are used.
 
-/// What was found.
+/// The result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Library {
     /// Such as `3.40.1`.
@@ -17,14 +17,14 @@ pub struct Library {
 
 /// PRAGMA synchronous by its number.
 const SYNCHRONOUS: [&str; 4] = ["off", "normal", "full", "extra"];
-/// Pages have been 4096 bytes long since this version, and 1024 before.
+/// Pages are 4096 bytes long since this version, and 1024 before.
 const LONGER_PAGES: (u32, u32) = (3, 12);
 
 impl Library {
-    /// What a database opened by it has until somebody sets something else, as PRAGMAs; `None` where it does not list its options. A
+    /// Returns the settings of a database opened by it until they are changed, as PRAGMAs; `None` if it does not list its options. A
     /// framework above, such as Android's, sets its own when it opens one.
     pub fn defaults(&self) -> Option<Vec<(&'static str, String)>> {
-        // Those that decide about a lock are in every list.
+        // The options about locking are in every list.
         if self.options.is_empty() {
             return None;
         }
@@ -67,10 +67,10 @@ const OPTIONS: &[&str] = &[
     "USE_PREAD",
     "USE_PREAD64",
 ];
-/// An option's text is not longer.
+/// Maximum length of an option's text.
 const LONGEST: usize = 64;
 
-/// Looks through a file's bytes; `None` if no SQLite names itself there.
+/// Searches a file's bytes; `None` if no SQLite identifies itself there.
 pub fn about(bytes: &[u8]) -> Option<Library> {
     let (mut source, mut versions, mut options) = (None, Vec::new(), Vec::new());
     for text in bytes.split(|b| *b == 0).filter(|t| (5..=100).contains(&t.len())) {
@@ -91,7 +91,7 @@ pub fn about(bytes: &[u8]) -> Option<Library> {
     Some(Library { version, source: source?, options })
 }
 
-/// `2022-12-28 14:03:47 ` and a hash.
+/// Whether it is `2022-12-28 14:03:47 ` and a hash.
 fn is_source(text: &str) -> bool {
     let (date, rest) = text.split_at_checked(20).unwrap_or_default();
     let pattern = |(c, p): (char, char)| if p == '0' { c.is_ascii_digit() } else { c == p };

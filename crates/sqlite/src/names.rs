@@ -1,13 +1,13 @@
-//! The files of SQLite by their names: which of them is the journal, which the database.
+//! Classifies SQLite's files by their names: which of them is the journal, which the database.
 //!
 //! SQLite finds a journal by its name, so the names are fixed and documented (<https://sqlite.org/tempfiles.html>). A
-//! database may be called anything; it is known by a journal, WAL or shm beside it in the same trace, by an extension in
+//! database may have any name; it is recognised by a journal, WAL or shm next to it in the same trace, by an extension in
 //! common use (a guess), or by how SQLite reads it ([`crate::reads_database_header`]).
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
-/// What a file is to SQLite.
+/// The role of a file for SQLite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FileClass {
     /// `X-journal`: the old contents of the pages that a transaction changes.
@@ -28,13 +28,13 @@ pub enum FileClass {
     /// A statement journal, a sorter's or a temporary table's file.
     #[serde(rename = "temporary")]
     Temporary,
-    /// None of SQLite's.
+    /// Not one of SQLite's.
     #[serde(rename = "other")]
     Other,
 }
 
 impl FileClass {
-    /// All, in the order in which they are shown.
+    /// All classes, in the order in which they are shown.
     pub const ALL: [Self; 7] = [
         Self::RollbackJournal,
         Self::MasterJournal,
@@ -68,7 +68,7 @@ const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
 /// Extensions in common use for SQLite databases.
 const EXTENSIONS: [&str; 7] = ["db", "sqlite", "sqlite3", "db3", "s3db", "sl3", "sqlitedb"];
 
-/// The class by the name alone.
+/// Returns the class by the name alone.
 pub fn class(path: &str) -> FileClass {
     let path = without_mark(path);
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -89,18 +89,18 @@ pub fn class(path: &str) -> FileClass {
     }
 }
 
-/// The path without the kernel's mark of a removed file.
+/// Returns the path without the kernel's mark for removed files.
 pub fn without_mark(path: &str) -> &str {
     path.strip_suffix(DELETED).unwrap_or(path)
 }
 
-/// The path of the database that a journal, WAL or shm belongs to; any other path as it is.
+/// Returns the path of the database that a journal, WAL or shm belongs to; any other path unchanged.
 pub fn database_of(path: &str) -> &str {
     let path = without_mark(path);
     COMPANIONS.iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path)
 }
 
-/// The same of a file whose class is known: of a transaction over several databases, the first.
+/// Does the same for a file of known class: for a transaction over several databases, returns the first.
 pub fn database_in(path: &str, class: FileClass) -> &str {
     match class {
         FileClass::MasterJournal => without_mark(path).rsplit_once("-mj").map_or(path, |(database, _)| database),
@@ -108,14 +108,14 @@ pub fn database_in(path: &str, class: FileClass) -> &str {
     }
 }
 
-/// The names of databases that their companions give away.
+/// The databases identified by their companions' names.
 #[derive(Debug, Default)]
 pub struct Companions {
     databases: HashSet<String>,
 }
 
 impl Companions {
-    /// From all paths of a trace.
+    /// Creates it from all paths of a trace.
     pub fn new<'a>(paths: impl Iterator<Item = &'a str>) -> Self {
         let databases = paths
             .map(without_mark)
@@ -125,7 +125,7 @@ impl Companions {
         Self { databases }
     }
 
-    /// The class by the name and the names beside it.
+    /// Returns the class by the name and the names of other files.
     pub fn class(&self, path: &str) -> FileClass {
         match class(path) {
             FileClass::Other if self.databases.contains(without_mark(path)) => FileClass::Database,

@@ -1,24 +1,25 @@
-//! What is at an offset of a file of SQLite's.
+//! Determines what is at an offset of one of SQLite's files.
 //!
 //! The kernel shows a path, an offset and a length. SQLite's formats are fixed and documented
-//! (<https://sqlite.org/fileformat2.html>), so from these three follows which part of the file it is, without looking into it
+//! (<https://sqlite.org/fileformat2.html>), so these three determine which part of the file is accessed, without reading it
 //! and without knowing anything about the program.
 
 use crate::FileClass;
 
-/// Bytes of a journal's header: SQLite writes as many zeros over it to end a transaction in PERSIST mode (`zeroJournalHdr`).
+/// Size of a journal's header: SQLite overwrites it with as many zeros to end a transaction in PERSIST mode
+/// (`zeroJournalHdr`).
 pub const JOURNAL_HEADER: u64 = 28;
-/// Bytes of a WAL's header, before its first frame.
+/// Size of a WAL's header, before its first frame.
 pub const WAL_HEADER: u64 = 32;
 
 /// Whether a read of `bytes` at `offset` is one that SQLite makes of a database's header: every transaction begins with a
 /// read of 16 bytes at offset 24 (the change counter, `pagerLockDb` and `sqlite3PagerSharedLock` in SQLite's `pager.c`),
-/// every opening with one of 100 bytes at 0. Nothing else is likely to do that, but it is a guess.
+/// every open with one of 100 bytes at 0. Nothing else is likely to do that, but it is a guess.
 pub fn reads_database_header(offset: u64, bytes: u64) -> bool {
     (offset, bytes) == (24, 16) || (offset, bytes) == (0, 100)
 }
 
-/// Finds the page size of a database from where it is written and read, in whole pages.
+/// Determines the page size of a database from where it is written and read, in whole pages.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PageGrid {
     smallest: Option<u64>,
@@ -26,7 +27,8 @@ pub struct PageGrid {
 }
 
 impl PageGrid {
-    /// Adds an access. One of less than the smallest page (512 bytes) is of the header's fields and identifies nothing.
+    /// Adds an access. An access smaller than the smallest page (512 bytes) concerns the header's fields and identifies
+    /// nothing.
     pub fn add(&mut self, offset: u64, bytes: u64) {
         if bytes >= 512 {
             self.smallest = Some(self.smallest.map_or(bytes, |s| s.min(bytes)));
@@ -34,14 +36,14 @@ impl PageGrid {
         }
     }
 
-    /// The smallest size seen, if it is a power of two up to 65,536 and all lies on its grid.
+    /// Returns the smallest size seen, if it is a power of two up to 65,536 and all accesses are aligned to it.
     pub fn size(&self) -> Option<u32> {
         let size = self.smallest?;
         (size.is_power_of_two() && size <= 65_536 && self.bits & (size - 1) == 0).then_some(size as u32)
     }
 }
 
-/// What stands where a file of SQLite's was read or written.
+/// The part of one of SQLite's files that was read or written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     /// Rollback journal: the header as it is first written, padded to a sector.
@@ -93,7 +95,8 @@ impl Part {
     }
 }
 
-/// What an access of `bytes` at `offset` touches in a file of this class whose database has pages of `page` bytes.
+/// Returns the part that an access of `bytes` at `offset` touches in a file of this class whose database has pages of
+/// `page` bytes.
 pub fn part(class: FileClass, offset: u64, bytes: u64, page: u32) -> Part {
     let page = u64::from(page);
     match class {
@@ -111,12 +114,13 @@ pub fn part(class: FileClass, offset: u64, bytes: u64, page: u32) -> Part {
     }
 }
 
-/// Sizes of a sector that SQLite pads a journal's header to; the first on powersafe disks, which is its default.
+/// Sector sizes to which SQLite pads a journal's header; the first on powersafe disks, which is its default.
 const SECTORS: [u64; 2] = [512, 4096];
 
-/// A journal is a header padded to a sector, then records of page number (4 bytes), page, checksum (4); SQLite writes
-/// the three one by one (`pager_write_pagelist` and `pagerAddPageToRollbackJournal` in `pager.c`), so that the length
-/// identifies nearly all. The sector's size is not in sight: a record's position is tried against those in use.
+/// Classifies an access to a journal: a header padded to a sector, then records of page number (4 bytes), page, checksum
+/// (4); SQLite writes the three one by one (`pager_write_pagelist` and `pagerAddPageToRollbackJournal` in `pager.c`), so
+/// that the length identifies nearly all. The sector size is not visible: a record's position is tried against those in
+/// use.
 fn journal_part(offset: u64, bytes: u64, page: u64) -> Part {
     match (offset, bytes) {
         (0, 12) => Part::JournalCount,
@@ -137,8 +141,8 @@ fn journal_part(offset: u64, bytes: u64, page: u64) -> Part {
     }
 }
 
-/// A WAL is a header of 32 bytes, then frames of 24 bytes and a page; SQLite writes the two one by one
-/// (`walWriteOneFrame` in `wal.c`).
+/// Classifies an access to a WAL: a header of 32 bytes, then frames of 24 bytes and a page; SQLite writes the two one by
+/// one (`walWriteOneFrame` in `wal.c`).
 fn wal_part(offset: u64, bytes: u64, page: u64) -> Part {
     let Some(from) = offset.checked_sub(WAL_HEADER) else {
         return if (offset, bytes) == (0, WAL_HEADER) { Part::WalHeader } else { Part::Unknown };
@@ -168,7 +172,7 @@ mod tests {
         assert_eq!(size(&[(0, 1 << 20)]), None);
     }
 
-    /// The writes of one INSERT in DELETE mode as strace shows them (SQLite 3.40, pages of 4 KiB).
+    /// The writes of one INSERT in DELETE mode as shown by strace (SQLite 3.40, pages of 4 KiB).
     #[test]
     fn writes_of_insert_are_classified() {
         use FileClass::{Database, RollbackJournal};

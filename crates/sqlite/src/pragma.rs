@@ -1,15 +1,15 @@
 //! The settings of SQLite that explain a recording, as PRAGMA statements set them.
 
-/// A setting that is worth knowing of each recording.
+/// A setting worth knowing about each recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pragma {
-    /// As SQLite spells it.
+    /// SQLite's spelling.
     pub name: &'static str,
-    /// Whether a database's file keeps its value; else each connection has its own.
+    /// Whether a database's file stores its value; if not, each connection has its own.
     pub in_file: bool,
 }
 
-/// All of them.
+/// All settings.
 pub const PRAGMAS: [Pragma; 9] = [
     Pragma { name: "journal_mode", in_file: true },
     Pragma { name: "page_size", in_file: true },
@@ -22,7 +22,7 @@ pub const PRAGMAS: [Pragma; 9] = [
     Pragma { name: "wal_autocheckpoint", in_file: false },
 ];
 
-/// Name and value of `PRAGMA name = value`; values that are private are `?` by now.
+/// Returns name and value of `PRAGMA name = value`; private values are already `?`.
 pub fn pragma(shape: &str) -> Option<(String, String)> {
     let rest = shape.get(..7).filter(|w| w.eq_ignore_ascii_case("pragma ")).map(|_| &shape[7..])?;
     let (name, value) = rest.split_once('=').or_else(|| rest.strip_suffix(')')?.split_once('('))?;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Bios, of everyone: every command of a disk must be accounted for. A bio carries the pages of some inode, which is what
- * ties delayed writes to those who dirtied them, and the call its thread was in.
+ * Bios of all tasks: every command of a disk must be accounted for. A bio carries the pages of some inode, which ties delayed
+ * writes to the tasks that dirtied them, and the call its thread was in.
  */
 
 static __always_inline u8 disk_op(u32 opf)
@@ -63,7 +63,7 @@ static __always_inline u32 bio_disk(struct bio *bio)
 /* blk_status_t (block/blk-core.c, blk_errors) as an error number; the rare ones become EIO. */
 static __always_inline s32 status_error(u32 status)
 {
-	/* Older kernels have an error number. */
+	/* Older kernels store an error number. */
 	if ((s32)status <= 0)
 		return status;
 	switch (status) {
@@ -94,14 +94,14 @@ static __always_inline u8 bio_end(void *function)
 	return FATHOM_END_UNKNOWN;
 }
 
-/* A run of consecutive pages of one inode. */
+/* A range of consecutive pages of one inode. */
 struct run {
 	u64 mapping; /* address; 0: pages of no file */
 	u64 index;
 	u64 pages;
 };
 
-/* A page's first words, which hold all that is read of it, in one read. */
+/* A page's first words, which contain all fields that are read, in one read. */
 struct page_head {
 	u8 bytes[40];
 };
@@ -114,7 +114,7 @@ static __always_inline void read_page(struct page_head *head, u64 page)
 
 #define PAGE_FIELD(head, type, page, field) FIELD_WITHIN(head, sizeof(struct page_head), type, page, field)
 
-/* The pages of one segment, which lie side by side in memory and thus in one folio's order. */
+/* The pages of one segment, which are adjacent in memory and thus in one folio's order. */
 static __always_inline struct run segment_run(struct bio_vec *vec, struct page_head *head, u32 skip, u32 bytes)
 {
 	u64 page = (u64)vec->bv_page;
@@ -131,7 +131,7 @@ static __always_inline struct run segment_run(struct bio_vec *vec, struct page_h
 		read_page(head, first);
 	}
 	run.mapping = (u64)PAGE_FIELD(head, struct folio, first, mapping);
-	/* The low bits mark memory that is no file's (anonymous pages of direct I/O). */
+	/* The low bits mark memory that belongs to no file (anonymous pages of direct I/O). */
 	if (run.mapping & 3)
 		run.mapping = 0;
 	run.index = PAGE_FIELD(head, struct folio, first, index) + (offset >> PAGE_SHIFT);
@@ -158,8 +158,8 @@ static __always_inline bool continues(struct run *run, struct run *next)
 }
 
 /*
- * The state of a walk lies in a map, of which the verifier keeps no track: it sees the loop's body once. One for a CPU is
- * enough: preemption is off in a tracepoint, and an interrupt that queues a bio would be left out as a re-entry.
+ * The state of a walk is kept in a map, which the verifier does not track: it checks the loop's body once. One per CPU is enough:
+ * preemption is off in a tracepoint, and an interrupt that queues a bio would be skipped as a re-entry.
  */
 struct walk {
 	u64 vecs;
@@ -187,7 +187,7 @@ struct {
 	__type(value, struct walk);
 } walks SEC(".maps");
 
-/* Which file a run is of; emitted in the walk, whose memory is not the stack's. */
+/* Identifies the file of a run; in the walk's state, to save stack space. */
 static __always_inline void mapping_file(struct walk *w, u64 mapping)
 {
 	struct inode *inode;
@@ -210,7 +210,7 @@ static __always_inline void mapping_file(struct walk *w, u64 mapping)
 	w->id.dev = BPF_CORE_READ(sb, s_dev);
 }
 
-/* The first run goes into bio_queue itself, so it is kept; each other is a record. */
+/* The first run becomes part of bio_queue itself, so it is kept; every other one is a separate record. */
 static __always_inline void end_run(struct walk *w)
 {
 	struct fathom_bio_pages *r;
@@ -233,7 +233,7 @@ static __always_inline void end_run(struct walk *w)
 	submit(r);
 }
 
-/* One segment; returns whether it was the last. */
+/* Handles one segment; returns whether it was the last. */
 static long walk_segment(u32 i, struct walk **context)
 {
 	struct walk *w = *context;
@@ -257,7 +257,7 @@ static long walk_segment(u32 i, struct walk **context)
 	return !w->left;
 }
 
-/* A page's place in its file. A page that had no such word any more would be read as the folio it begins. */
+/* A page's index in its file. On kernels where a page no longer has this word, it would be read as the folio that it begins. */
 static __always_inline u64 page_index(struct page *page)
 {
 	if (bpf_core_field_exists(((struct page___new_index *)0)->__folio_index))
@@ -268,8 +268,8 @@ static __always_inline u64 page_index(struct page *page)
 }
 
 /*
- * The commonest bio by far: one segment within one page that is no tail page. Then the verifier knows every type on the
- * way, and all fields are plain loads. Returns whether it was one.
+ * By far the commonest bio: one segment within one page that is not a tail page. The verifier then knows every type on the way, and
+ * all fields are plain loads. Returns whether it was one.
  */
 static __always_inline bool walk_one_page(struct bio *bio, u32 bytes, struct walk *w, struct file_id *id)
 {
@@ -283,8 +283,8 @@ static __always_inline bool walk_one_page(struct bio *bio, u32 bytes, struct wal
 	    vec->bv_offset + bytes > 1 << PAGE_SHIFT)
 		return false;
 	/*
-	 * Through memory, since the verifier does not allow reading the bits of a pointer it knows, and takes this word for the
-	 * list pointer that shares its place.
+	 * Through memory, since the verifier does not allow reading the bits of a pointer whose type it knows, and takes this word
+	 * for the list pointer that shares its place.
 	 */
 	number = &w->first.mapping;
 	*number = page->compound_head;
@@ -308,10 +308,10 @@ static __always_inline bool walk_one_page(struct bio *bio, u32 bytes, struct wal
 /* BIO_MAX_VECS */
 #define SEGMENTS 256
 
-/* Any other bio: its runs of pages, the first of them kept. */
+/* Any other bio: walks its runs of pages, and keeps the first of them. */
 seldom void walk_pages(struct walk *w, struct file_id *id)
 {
-	/* Most have one segment; the loop's call is for the others. */
+	/* Most have one segment; only the others need the loop. */
 	if (!walk_segment(0, &w)) {
 		w->index++;
 		bpf_loop(SEGMENTS - 1, walk_segment, &w, 0);
@@ -330,7 +330,7 @@ int PROBE(bio_queue, struct bio *bio)
 	struct slot *slot = look_inside(slot_of_thread(task));
 	u64 now = bpf_ktime_get_boot_ns();
 	u64 pages, place, ino, call_ns;
-	/* Whether there is something to emit in this word or one behind it. */
+	/* Whether there is something to emit in this word or a later one. */
 	u64 from_3, from_4, from_5, *r;
 	struct walk *w;
 	struct file_id id = {};
@@ -344,7 +344,7 @@ int PROBE(bio_queue, struct bio *bio)
 	w = bpf_map_lookup_elem(&walks, &zero);
 	if (!w)
 		return 0;
-	/* Mostly the journal thread again: the table need not be asked. */
+	/* Mostly the journal thread again: then the table need not be queried. */
 	if (!slot && w->stranger != who.tgid) {
 		w->stranger = who.tgid;
 		name_stranger(who.tgid, now);
@@ -405,7 +405,7 @@ int PROBE(bio_queue, struct bio *bio)
 	return 0;
 }
 
-/* The new bio is the first part and the old one, which it points back to, keeps the rest (bio_chain). */
+/* The new bio is the first part; the old one, to which it points back, keeps the rest (bio_chain). */
 SEC("tp_btf/block_split")
 int PROBE(bio_split, struct bio *bio, unsigned int sector)
 {
@@ -423,8 +423,8 @@ int PROBE(bio_split, struct bio *bio, unsigned int sector)
 }
 
 /*
- * The bio that a clone was made from. The device mapper's clone is part of its record of the work (clone_to_tio), which
- * knows the original; the crypt target sends new bios, made from such a clone. 0: not known.
+ * The bio that a clone was made from. The device mapper's clone is part of its record of the work (clone_to_tio), which points to
+ * the original; the crypt target sends new bios, made from such a clone. 0: unknown.
  */
 static __always_inline u64 mapped_from(struct bio *bio)
 {
@@ -459,8 +459,8 @@ int PROBE(bio_remap, struct bio *bio, u32 from_disk, u64 from_sector)
 }
 
 /*
- * A bare flush: the driver may never hear of it, but its waiter does. And a bio of a disk that makes no requests, such as
- * the device mapper's. Other bios end with their requests.
+ * A bare flush: the driver may never receive it, but a task waits for it. And a bio of a disk that makes no requests, such as the
+ * device mapper's. Other bios end with their requests.
  */
 SEC("tp_btf/block_bio_complete")
 int PROBE(bio_done, struct request_queue *q, struct bio *bio)

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * When btrfs, f2fs and XFS bring what they logged to the medium, and who waits for that.
+ * When btrfs, f2fs and XFS write what they logged to the medium, and who waits for that.
  *
- *   XFS    xfs_log_force: this thread wants a checkpoint of the log on the medium (an fsync names the one that its inode
- *          is in); xlog_iclog_callback: a piece of the log is there, and all before it (Linux 5.14). The checkpoints that
- *          end in that piece hang on it until then.
- *   f2fs   f2fs_write_checkpoint, at its begin and at its end, in the thread that writes it; f2fs_sync_file_exit says
+ *   XFS    xfs_log_force: this thread wants a checkpoint of the log on the medium (an fsync requests the one that contains
+ *          its inode); xlog_iclog_callback: a piece of the log is on the medium, and all before it (Linux 5.14). The
+ *          checkpoints that end in that piece are attached to it until then.
+ *   f2fs   f2fs_write_checkpoint, at its begin and at its end, in the thread that writes it; f2fs_sync_file_exit reports
  *          whether that call needed one.
- *   btrfs  btrfs_transaction_commit, at its end, in the thread that committed. Its begin has no tracepoint, nor has its
- *          tree log, which most fsyncs write instead.
+ *   btrfs  btrfs_transaction_commit, at its end, in the thread that committed. There is no tracepoint for its begin, nor
+ *          for its tree log, which most fsyncs write instead.
  *
- * The file systems may be modules that are loaded after these programs, whose types were unknown when they were loaded. So
- * the places of fields come in a table, which user space fills when such a file system appears; see ../kernel/places.rs.
+ * The file systems may be modules that are loaded after these programs, so their types may be unknown when the programs are loaded.
+ * The offsets of fields are therefore in a table, which user space fills when such a file system appears; see ../kernel/places.rs.
  */
 
 /* As in ../kernel/places.rs. */
@@ -50,7 +50,7 @@ static __always_inline u64 place_of(u64 object, u32 place)
 	return at && object ? object + *at : 0;
 }
 
-/* The word at a place of an object. */
+/* Reads the word at an offset of an object. */
 static __always_inline u64 word_at(u64 object, u32 place)
 {
 	u64 value = 0, at = place_of(object, place);
@@ -67,7 +67,7 @@ seldom void emit_checkpoint(u64 super, u64 magic, u64 number, u16 phase)
 	struct who who = whoami();
 	struct fathom_checkpoint *r;
 
-	/* What an older kernel hands over may be something else. */
+	/* An older kernel may pass something else. */
 	if (!sb || BPF_CORE_READ(sb, s_magic) != magic)
 		return;
 	r = RESERVE(checkpoint, CHECKPOINT, bpf_ktime_get_boot_ns(), who);
@@ -82,10 +82,10 @@ seldom void emit_checkpoint(u64 super, u64 magic, u64 number, u16 phase)
 }
 
 /*
- * One force passes this tracepoint twice: in xfs_log_force or xfs_log_force_seq, and then in xlog_cil_force_seq, by which
- * both have it carried out (in Linux 6.1 and 6.18; in 5.10 the latter has no tracepoint). It is emitted once. The second is
- * known by its coming right after the first, from the same thread in the same call and for the same checkpoint. A thread
- * that moves to another CPU between the two emits both, which only costs a record.
+ * One force passes this tracepoint twice: in xfs_log_force or xfs_log_force_seq, and then in xlog_cil_force_seq, which both call
+ * (in Linux 6.1 and 6.18; in 5.10 the latter has no tracepoint). It is emitted once. The second is recognised because it follows
+ * the first immediately, from the same thread in the same call and for the same checkpoint. A thread that moves to another CPU
+ * between the two emits both, which only costs a record.
  */
 struct force {
 	u64 mount;
@@ -101,7 +101,7 @@ struct {
 	__type(value, struct force);
 } forces SEC(".maps");
 
-/* Between the two lie some instructions; an interrupt may take longer. */
+/* Between the two are only a few instructions; an interrupt may take longer. */
 #define FORCE_AGAIN_NS 100000
 
 static __always_inline bool is_emitted(u64 mount, u64 sequence)
@@ -128,7 +128,7 @@ static __always_inline bool is_emitted(u64 mount, u64 sequence)
 	return again;
 }
 
-/* `sequence` is 0 if all that is logged is meant. */
+/* `sequence` is 0 for everything that is logged. */
 SEC("raw_tp/xfs_log_force")
 int PROBE(xfs_force, u64 mount, u64 sequence)
 {
@@ -139,7 +139,7 @@ int PROBE(xfs_force, u64 mount, u64 sequence)
 	return 0;
 }
 
-/* Checkpoints that end in one piece of the log: more than these are not emitted. */
+/* Maximum number of checkpoints emitted that end in one piece of the log. */
 #define PIECE_CHECKPOINTS 8
 
 SEC("raw_tp/xlog_iclog_callback")
@@ -180,7 +180,7 @@ int PROBE(btrfs_sync_enter, struct file *file)
 	return sync_began(BPF_CORE_READ(file, f_inode));
 }
 
-/* `step`: a text, in newer kernels a number. */
+/* `step`: a text; in newer kernels a number. */
 SEC("raw_tp/f2fs_write_checkpoint")
 int PROBE(f2fs_checkpoint, struct super_block *sb, u64 reason, u64 step)
 {
@@ -192,7 +192,7 @@ int PROBE(f2fs_checkpoint, struct super_block *sb, u64 reason, u64 step)
 		bpf_probe_read_kernel(text, sizeof(text), (void *)step);
 		step = text[0] == 's' ? 0 : text[7] == 'c' ? 2 : 1;
 	}
-	/* The version is counted up between the two. */
+	/* The version is incremented between the two. */
 	if (step == 0)
 		emit_checkpoint((u64)sb, F2FS_MAGIC, version + 1, 0);
 	else if (step == 2)

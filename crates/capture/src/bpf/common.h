@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What every probe stands on: the configuration, the rings, and the slot of a task.
+ * The base of every probe: the configuration, the rings, and the slot of a task.
  *
- * The kernel side keeps no state about I/O: it emits raw pointers, and joining them is the linker's. What it does keep is
- * the context of a task (in which operation, in which system call), since that turns two records a call into one.
+ * The kernel side keeps no state about I/O: it emits raw pointers, and the linker joins them. It does keep the context of a task
+ * (its operation and system call), since that turns two records per call into one.
  */
 #ifndef FATHOM_COMMON_H
 #define FATHOM_COMMON_H
@@ -14,7 +14,7 @@
 const volatile u64 boot_offset_ns;
 /* Fathom itself; never recorded. */
 const volatile u32 tracer_tgid;
-/* 1: tasks are recorded without being asked for; 2: and count as what was asked for. */
+/* 1: tasks are recorded without being requested; 2: and count as requested. */
 const volatile u32 everyone;
 /* Programs of this name are recorded from their exec on; empty: none. */
 const volatile char wanted_comm[16];
@@ -24,10 +24,10 @@ const volatile u32 open_direct;
 const volatile u32 open_dsync;
 /* Whether Fathom's object is in the recorded processes. */
 const volatile u32 with_object;
-/* The call whose sixth argument says how this one write is done. */
+/* The call whose sixth argument contains the flags of this one write. */
 const volatile u32 pwritev2_number;
 
-/* How a system call is read; by its number on this machine. */
+/* How to decode a system call; by its number on this machine. */
 struct call_shape {
 	u8 call; /* FATHOM_CALL_*, 0: not wanted */
 	u8 fd; /* which argument is the file, NO_ARG: none */
@@ -38,7 +38,7 @@ struct call_shape {
 #define CALLS 512
 const volatile struct call_shape call_shapes[CALLS];
 
-/* Functions called at a bio's end, and the kind of bio that it means. */
+/* Functions called at a bio's end, and the kind of bio that each indicates. */
 #define END_FUNCTIONS 16
 const volatile u64 end_functions[END_FUNCTIONS];
 const volatile u8 end_classes[END_FUNCTIONS];
@@ -46,7 +46,10 @@ const volatile u8 end_classes[END_FUNCTIONS];
 #include "ring.h"
 #include "packed.h"
 
-/* Executions open at once on a thread. A scan that updates another table between its rows needs two. User space knows the number. */
+/*
+ * Maximum number of executions open at once on a thread. A scan that updates another table between its rows needs two. User space
+ * uses the same number.
+ */
 #define OPS 8
 
 struct op {
@@ -60,7 +63,7 @@ struct op {
 		u64 left_ns;	/* between two: when the last one returned */
 	};
 	u64 sp; /* The stack's end when its function, or its last step, was entered. */
-	/* Where its statement has whether it runs, plus one (0: not known), and what stands there then. */
+	/* Offset of the statement's running flag, plus one (0: unknown), and the flag's value while it runs. */
 	u16 running_at;
 	u8 running;
 	u8 open;
@@ -103,7 +106,7 @@ struct slot {
 	u8 functions_gone; /* that gave way while they ran; around all that are open */
 	u8 any_gone; /* whether an execution ever gave way */
 
-	/* io_uring: the call of io_uring_enter it is in, its file requests under way, and the one that it submits now. */
+	/* io_uring: the current call of io_uring_enter, the number of file requests in flight, and the one that is being submitted. */
 	u64 ring_enter_ns;
 	u64 ring_req; /* address */
 	u64 ring_ns; /* when it was submitted: its identity */
@@ -111,7 +114,7 @@ struct slot {
 	u32 ring_open;
 	u32 op_place; /* see op_at */
 
-	/* Off the CPU since. */
+	/* When it left the CPU. */
 	u64 out_ns;
 	u64 wake_ns;
 	u32 waker;
@@ -124,7 +127,7 @@ struct slot {
 	u32 stack_due;
 	u32 stack_told;
 
-	/* Probed inside (inside.bpf.c): where the thread's state stands in its memory, and its last report. */
+	/* Probed inside (inside.bpf.c): the address of the thread's state in its memory, and its last report. */
 	u64 inside_state; /* address; 0: this thread is not */
 	u16 inside_open; /* statements */
 	u16 inside_functions;
@@ -141,12 +144,12 @@ struct slot {
 	/* Calls of prepare it is in, innermost last. */
 	struct prepare prepares[PREPARES];
 	u32 prepares_open;
-	/* Which op the thread is inside of, innermost last: a step may run a function that steps. */
+	/* The operations that the thread is inside of, innermost last: a step may run a function that steps. */
 	u32 depth;
 	u64 inside[OPS];
 	struct op ops[OPS];
 };
-/* User space writes whole slots, so it must know the size. */
+/* User space writes whole slots, so it must use the same size. */
 #define SLOT_SIZE 1000
 _Static_assert(sizeof(struct slot) <= SLOT_SIZE, "SLOT_SIZE in session.rs");
 
@@ -191,7 +194,7 @@ static __always_inline struct who whoami(void)
 	return who_is((void *)bpf_get_current_task_btf());
 }
 
-/* Whether a statement is open that waits for its next step: what the thread does meanwhile is not the statement's. */
+/* Whether a statement is open that waits for its next step: what the thread does meanwhile does not belong to the statement. */
 static __always_inline bool between_rows(struct slot *slot)
 {
 	if (!slot)
@@ -228,9 +231,9 @@ static __always_inline struct who no_task(void)
 #define RESERVE(name, KIND, now, who) \
 	(struct fathom_##name *)ring_reserve(FATHOM_KIND_##KIND, sizeof(struct fathom_##name) / sizeof(u64), now, who, 0)
 
-/* Records that end in a text are put together in a scratch buffer and copied out at the length they have. */
+/* Records that end in a text are assembled in a scratch buffer and copied out at their actual length. */
 #define TEXT_MAX 4096
-/* The first bytes of a struct of the kernel's; see inode.h. */
+/* Number of leading bytes of a kernel struct that are read at once; see inode.h. */
 #define HEAD 96
 struct head {
 	u8 bytes[HEAD];
@@ -275,7 +278,7 @@ struct {
 	__type(value, struct scratch);
 } scratches SEC(".maps");
 
-/* Takes a buffer. A CPU has several: programs on uprobes may be preempted by one another, or interrupted. */
+/* Takes a buffer. Each CPU has several: programs on uprobes may be preempted by one another, or interrupted. */
 static __always_inline struct scratch *take_scratch(void)
 {
 	u32 i;
@@ -301,7 +304,7 @@ static __always_inline void put_scratch(struct scratch *s)
 #define LONGEST (TEXT_MAX + 256)
 _Static_assert(LONGEST + 64 < CHUNK_SPARE && LONGEST / 8 + 3 < 1 << KIND_SHIFT, "a record must fit");
 
-/* Copies out a record whose body of `size` bytes stands in a scratch buffer. */
+/* Copies out a record whose body of `size` bytes is in a scratch buffer. */
 static __always_inline void output(const void *body, u8 kind, u32 size, u64 now, struct who who)
 {
 	u32 words = (size + 7) / 8;
@@ -326,7 +329,7 @@ static __always_inline struct slot *make_slot(u32 tgid, u32 tid, u16 standing)
 	struct slot *slot;
 
 	if (bpf_map_update_elem(&tasks, &tid, &empty_slot, BPF_NOEXIST)) {
-		/* It exists, or there is no room. */
+		/* It exists already, or there is no room. */
 		slot = slot_of(tid);
 		if (!slot)
 			count_table_full();
@@ -340,13 +343,13 @@ static __always_inline struct slot *make_slot(u32 tgid, u32 tid, u16 standing)
 	return slot;
 }
 
-/* Kernel threads have no slot, and much of the I/O is theirs: they are separated before the look-up. */
+/* Kernel threads have no slot, and cause much of the I/O: they are excluded before the look-up. */
 static __always_inline struct slot *slot_of_thread(struct task_struct *task)
 {
 	return task->flags & PF_KTHREAD ? NULL : slot_of(task->pid);
 }
 
-/* What a thread that is probed inside does now. To be asked of the running one only: no other's memory can be read. */
+/* Reads the current activity of a thread that is probed inside. Only for the running thread: no other's memory can be read. */
 static __always_inline void read_inside(struct slot *slot)
 {
 	u64 state[4] = {};
@@ -363,8 +366,8 @@ static __always_inline void read_inside(struct slot *slot)
 }
 
 /*
- * The same, where it may have changed: only the program's own code changes it, so within a recorded call what was read at its entry
- * holds. A read costs 50 to 80 ns, and a call has several records.
+ * The same, if it may have changed: only the program's own code changes it, so within a recorded call the value read at its entry
+ * is valid. A read costs 50 to 80 ns, and a call has several records.
  */
 static __always_inline struct slot *look_inside(struct slot *slot)
 {
@@ -379,7 +382,7 @@ static __always_inline struct slot *slot_here(void)
 	return look_inside(slot_of_thread((void *)bpf_get_current_task_btf()));
 }
 
-/* The slot of a thread, made now if everyone is recorded. NULL: not recorded. */
+/* The slot of a thread, created now if everyone is recorded. NULL: not recorded. */
 static __always_inline struct slot *slot_for(u32 tgid, u32 tid)
 {
 	struct slot *slot = slot_of(tid);
@@ -389,7 +392,7 @@ static __always_inline struct slot *slot_for(u32 tgid, u32 tid)
 	return make_slot(tgid, tid, everyone == 2 ? FATHOM_TRACKED : 0);
 }
 
-/* That of the running one. */
+/* The slot of the running thread. */
 static __always_inline struct slot *my_slot(void)
 {
 	u64 id = bpf_get_current_pid_tgid();
@@ -397,7 +400,7 @@ static __always_inline struct slot *my_slot(void)
 	return look_inside(slot_for(id >> 32, (u32)id));
 }
 
-/* The context of a thread, as records carry it. */
+/* The context of a thread, as stored in records. */
 static __always_inline u16 context(struct slot *slot, struct who who)
 {
 	u16 ctx = 0;
@@ -420,7 +423,7 @@ static __always_inline u16 context(struct slot *slot, struct who who)
 	return ctx;
 }
 
-/* Requests of io_uring that are followed, since their completions name no task: who submitted them, and when. */
+/* Requests of io_uring that are followed, since their completions do not identify a task: who submitted them, and when. */
 struct ring_request {
 	u64 start_ns;
 	u32 tid;
@@ -433,7 +436,7 @@ struct {
 	__type(value, struct ring_request);
 } urings SEC(".maps");
 
-/* A worker names its request (io_worker.cur_work, embedded in the request). */
+/* A worker refers to its request (io_worker.cur_work, embedded in the request). */
 seldom u64 worker_identity(struct task_struct *task)
 {
 	struct io_worker *worker = task->worker_private;
@@ -451,8 +454,8 @@ seldom u64 worker_identity(struct task_struct *task)
 }
 
 /*
- * The identity of what the running thread does: the ring request it submits or (one of io_uring's workers) carries out,
- * else its system call, else 0.
+ * The identity of the running thread's current work: the ring request that it submits or (one of io_uring's workers) executes, else
+ * its system call, else 0.
  */
 static __always_inline u64 identity_of(struct slot *slot)
 {
@@ -468,13 +471,13 @@ static __always_inline u64 identity_of(struct slot *slot)
 	return task->flags & PF_IO_WORKER ? worker_identity(task) : 0;
 }
 
-/* Whether what the running thread does is a ring request's. */
+/* Whether the running thread works for a ring request. */
 static __always_inline bool in_ring(struct slot *slot)
 {
 	return slot->ring_ns || (!slot->call && identity_of(slot));
 }
 
-/* Says once which ring request the thread works for, before a record that does not name it. */
+/* Emits once which ring request the thread works for, before a record that does not contain it. */
 static __always_inline void emit_ring(struct slot *slot)
 {
 	u64 request = in_ring(slot) ? identity_of(slot) : 0;

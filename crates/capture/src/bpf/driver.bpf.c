@@ -2,8 +2,8 @@
 /*
  * What drivers send to their devices: commands of the device's protocol, each for a request of the block layer.
  *
- * A driver of blk-mq keeps its part of a request right behind it (blk_mq_rq_to_pdu), so the command's address is the
- * request's, without a field for it. What is not for a request of a disk (an ioctl's INQUIRY, say) has one all the same.
+ * A driver of blk-mq keeps its part of a request right after it (blk_mq_rq_to_pdu), so the request's address follows from the
+ * command's, without reading a field. Commands that are not for a request of a disk (an ioctl's INQUIRY, say) have a request too.
  */
 
 static __always_inline u64 rq_of_payload(u64 payload)
@@ -23,9 +23,9 @@ static __always_inline u32 disk_of_payload(u64 payload)
 	return disk_of_rq(rq_of_payload(payload));
 }
 
-/* SAM_STAT_CHECK_CONDITION: the device says more in the sense data. */
+/* SAM_STAT_CHECK_CONDITION: the device reports details in the sense data. */
 #define SCSI_CHECK_CONDITION 2
-/* Bytes of the sense data that matter, in either of its two forms (SPC-4, 4.5). */
+/* Number of bytes of the sense data that matter, in either of its two forms (SPC-4, 4.5). */
 #define SENSE_READ 16
 
 SEC("raw_tp/scsi_dispatch_cmd_start")
@@ -71,7 +71,7 @@ static __always_inline int scsi_end(struct scsi_cmnd *cmd, u16 what)
 	result = BPF_CORE_READ(cmd, result);
 	if (what == FATHOM_DRIVER_ENDED && (result & 0xff) == SCSI_CHECK_CONDITION) {
 		bpf_probe_read_kernel(sense, sizeof(sense), BPF_CORE_READ(cmd, sense_buffer));
-		/* Key, code and qualifier: of descriptors, else of the fixed form. */
+		/* Key, code and qualifier: of the descriptor form, else of the fixed form. */
 		if ((sense[0] & 0x7f) >= 0x72)
 			reported = (sense[1] & 0xf) | sense[2] << 8 | sense[3] << 16;
 		else
@@ -108,11 +108,11 @@ int PROBE(scsi_refused, struct scsi_cmnd *cmd)
 	return scsi_end(cmd, FATHOM_DRIVER_REFUSED);
 }
 
-/* Where an NVMe command has its operation code and dword 10 (include/linux/nvme.h, struct nvme_rw_command). */
+/* Offsets of the operation code and dword 10 in an NVMe command (include/linux/nvme.h, struct nvme_rw_command). */
 #define NVME_CODE 0
 #define NVME_DWORD_10 40
 
-/* Told before block_rq_issue: the command is made first. */
+/* Fires before block_rq_issue: the command is built first. */
 SEC("raw_tp/nvme_setup_cmd")
 int PROBE(nvme_begin, struct request *rq, u64 cmd)
 {
@@ -133,7 +133,7 @@ int PROBE(nvme_begin, struct request *rq, u64 cmd)
 	r->disk = disk_of_rq((u64)rq);
 	r->protocol = FATHOM_PROTOCOL_NVME;
 	r->code = code;
-	/* As nvme_req_qid has it: the admin queue belongs to no namespace. */
+	/* As in nvme_req_qid: the admin queue belongs to no namespace. */
 	r->queue = BPF_CORE_READ(rq, q, queuedata) ? BPF_CORE_READ(rq, mq_hctx, queue_num) + 1 : 0;
 	r->pad = 0;
 	submit(r);
@@ -166,8 +166,8 @@ int PROBE(nvme_end, struct request *rq)
 #define MMC_WRITES (1 << 8)
 
 /*
- * The block driver's own mmc_request begins its part of the request (struct mmc_queue_req, mmc_blk_request; since
- * "mmc: block: Add blk-mq support", 4.16). Any other is on a stack of the core, whose address is behind no request.
+ * The block driver's own mmc_request is at the start of its part of the request (struct mmc_queue_req, mmc_blk_request; since "mmc:
+ * block: Add blk-mq support", 4.16). Any other is on a stack of the core, and its address does not follow a request.
  */
 SEC("raw_tp/mmc_request_start")
 int PROBE(mmc_begin, u64 host, struct mmc_request *mrq)
@@ -188,7 +188,7 @@ int PROBE(mmc_begin, u64 host, struct mmc_request *mrq)
 		if (BPF_CORE_READ(data, flags) & MMC_WRITES)
 			what |= FATHOM_MMC_WRITES;
 	}
-	/* A task of a command queue engine: the engine makes the commands. */
+	/* A task of a command queue engine: the engine creates the commands. */
 	if (!cmd)
 		what |= FATHOM_MMC_TASK;
 	r = RESERVE(driver_begin, DRIVER_BEGIN, bpf_ktime_get_boot_ns(), whoami());
@@ -239,7 +239,7 @@ int PROBE(mmc_end, u64 host, struct mmc_request *mrq)
 		cmd = BPF_CORE_READ(mrq, stop);
 		error = cmd ? BPF_CORE_READ(cmd, error) : 0;
 	}
-	/* The first of the answer's four words: of CMD12's what lies beyond the card's end was not asked for. */
+	/* The first of the response's four words: in CMD12's, data beyond the card's end was not requested. */
 	cmd = BPF_CORE_READ(mrq, cmd);
 	if (cmd)
 		answer = BPF_CORE_READ(cmd, resp[0]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * All probes in one object, so that they share their maps. Each include is one concern. Programs that a kernel refuses
- * are left out one by one (see ../probes.rs); nothing here may rely on another program being in force.
+ * All probes in one object, so that they share their maps. Each include is one concern. Programs that a kernel refuses are omitted
+ * one by one (see ../probes.rs); nothing here may rely on another program being loaded.
  */
 #include "kernel.h"
 #include "events.h"
@@ -31,5 +31,5 @@
 #include "sqlite.bpf.c"
 #include "functions.bpf.c"
 
-/* The helpers used are open to GPL-compatible programs only. */
+/* The helpers used are available only to GPL-compatible programs. */
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

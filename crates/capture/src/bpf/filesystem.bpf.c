@@ -2,12 +2,12 @@
 /*
  * Inside the file system: when its code was entered, and which ranges were written.
  *
- * When it was left is not probed: it is taken as the call's end. What follows the file systems' own last tracepoint is
- * theirs for the most part (ext4_da_write_end fires before the pages are marked dirty and the inode is logged, and an
- * unlinked inode is evicted after ext4_unlink_exit), and such a probe fires more often than any other of the file system.
+ * There is no probe on its exit: the call's end is used instead. The time after the file systems' own last tracepoint is mostly
+ * theirs (ext4_da_write_end fires before the pages are marked dirty and the inode is logged, and an unlinked inode is evicted after
+ * ext4_unlink_exit), and such a probe fires more often than any other of the file system.
  *
- * Within a recorded call this is folded into the slot. It is emitted for those whose calls are not recorded (a loop
- * disk's worker, other processes, faults on a mapped file) and for long calls, whose pages may be written back early.
+ * Within a recorded call this is folded into the slot. It is emitted for tasks whose calls are not recorded (a loop disk's worker,
+ * other processes, faults on a mapped file) and for long calls, whose pages may be written back early.
  *
  * File systems may be modules, so these are raw tracepoints; the arguments read are types of the kernel proper.
  */
@@ -28,13 +28,13 @@ seldom void emit_fs_write(struct inode *inode, s64 pos, u32 len, struct slot *sl
 	submit(r);
 }
 
-/* In a call that is about one file; io_uring_enter is about as many as it likes. */
+/* Whether it is in a call that is about one file; io_uring_enter is about any number. */
 static __always_inline bool in_file_call(struct slot *slot)
 {
 	return slot && slot->call && slot->call != FATHOM_CALL_IO_URING_ENTER;
 }
 
-/* The call's own inode may be a layer above (overlayfs): the one that is written counts. */
+/* The call's own inode may be in a layer above (overlayfs): the one that is written counts. */
 seldom void learn_inode(struct slot *slot, struct inode *inode)
 {
 	struct file_id id = identify(inode);
@@ -75,7 +75,7 @@ static __always_inline int sync_began(struct inode *inode)
 		return 0;
 	if (!slot->fs_start_ns)
 		slot->fs_start_ns = bpf_ktime_get_boot_ns();
-	/* msync names no file; here it is. */
+	/* msync does not refer to a file; here it is known. */
 	if (inode)
 		adopt_inode(slot, inode);
 	return 0;
@@ -99,7 +99,7 @@ int PROBE(ext4_sync_enter, struct file *file)
 	return sync_began(BPF_CORE_READ(file, f_inode));
 }
 
-/* The name is gone when the call returns, so the inode is learnt on the way. */
+/* The name no longer exists when the call returns, so the inode is read here. */
 SEC("raw_tp/ext4_unlink_enter")
 int PROBE(ext4_unlink, struct inode *folder, struct dentry *dentry)
 {
@@ -124,7 +124,7 @@ int PROBE(f2fs_sync_enter, struct inode *inode)
 	return sync_began(inode);
 }
 
-/* XFS reports the begin of a whole write. */
+/* XFS reports the beginning of a whole write. */
 SEC("raw_tp/xfs_file_buffered_write")
 int PROBE(xfs_write, struct kiocb *iocb, struct iov_iter *from)
 {
@@ -133,7 +133,7 @@ int PROBE(xfs_write, struct kiocb *iocb, struct iov_iter *from)
 	return write_began(inode, BPF_CORE_READ(iocb, ki_pos), BPF_CORE_READ(from, count));
 }
 
-/* The pages of a mapped file that a store made dirty: no call reports them, only the fault. Recorded tasks only. */
+/* The pages of a mapped file that a store dirtied: no call reports them, only the fault. Recorded tasks only. */
 SEC("tp_btf/writeback_dirty_folio")
 int PROBE(page_dirtied, struct folio *folio, struct address_space *mapping)
 {

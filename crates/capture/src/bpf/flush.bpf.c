@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Who waits for a flush. A disk's queue has one flush request, shared by all that need one at that moment
- * (block/blk-flush.c): it carries no bio, but when it is issued its waiters stand on the queue's running list. Each
- * waiter is a request: a journal's commit record before or after its data, or an fsync that needs nothing but the flush.
+ * Who waits for a flush. A disk's queue has one flush request, shared by all that need one at that moment (block/blk-flush.c): it
+ * carries no bio, but when it is issued its waiters are on the queue's running list. Each waiter is a request: a journal's commit
+ * record before or after its data, or an fsync that needs only the flush.
  *
- * A separate program, since it reads structures that are private to the block layer: a kernel that changes them makes
- * this blind and nothing else. It is not attached, but called at the end of rq_issue.
+ * A separate program, since it reads structures that are private to the block layer: a kernel that changes them disables only this
+ * program. It is not attached, but called at the end of rq_issue.
  */
 
 #define WAITERS 64
 #define FSEQ_PREFLUSH 1
 #define FSEQ_DATA 2
 
-/* One waiter, as in its record, and the next on the list. Most of it in one read. */
+/* One waiter, as in its record, and the next on the list. Most of it is read at once. */
 static __attribute__((noinline)) u64 read_waiter(struct request *waiter, struct list_head **next)
 {
 	struct head head;
@@ -20,12 +20,12 @@ static __attribute__((noinline)) u64 read_waiter(struct request *waiter, struct 
 	u32 seq;
 
 	read_head(&head, waiter);
-	/* After its data phase the bio is left in biotail only. */
+	/* After its data phase the bio is only in biotail. */
 	bio = (u64)HEAD_FIELD(&head, struct request, waiter, bio);
 	if (!bio)
 		bio = (u64)HEAD_FIELD(&head, struct request, waiter, biotail);
 	seq = BPF_CORE_READ(waiter, flush.seq);
-	/* flush.seq holds the steps that are done or not needed. */
+	/* flush.seq contains the steps that are done or not needed. */
 	if (seq & FSEQ_PREFLUSH)
 		step = 4;
 	else

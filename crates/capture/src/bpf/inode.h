@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Which file a kernel object belongs to. Pointers that come out of arrays or of raw tracepoints are mere numbers to the
- * verifier, so these read through bpf_probe_read_kernel.
+ * Which file a kernel object belongs to. Pointers from arrays or raw tracepoints are mere numbers to the verifier, so these are
+ * read through bpf_probe_read_kernel.
  */
 #ifndef FATHOM_INODE_H
 #define FATHOM_INODE_H
@@ -13,8 +13,8 @@ struct file_id {
 };
 
 /*
- * Several fields of a struct in one read, since a guarded read costs far more than the bytes it copies. `head` holds the
- * struct's first bytes; a field that lies beyond them (the offsets are constants when the verifier looks) is read separately.
+ * Reads several fields of a struct at once, since a guarded read costs far more than the bytes it copies. `head` holds the struct's
+ * first bytes; a field beyond them (the offsets are constants for the verifier) is read separately.
  */
 static __always_inline void read_head(struct head *head, const void *from)
 {
@@ -43,7 +43,7 @@ static __always_inline struct file_id identify(struct inode *inode)
 	read_head(&head, inode);
 	id.mode = HEAD_FIELD(&head, struct inode, inode, i_mode);
 	id.ino = HEAD_FIELD(&head, struct inode, inode, i_ino);
-	/* All block devices' inodes live on one pseudo file system; they differ by the device they stand for. */
+	/* All block devices' inodes are on one pseudo file system; they differ by the device they represent. */
 	if ((id.mode & S_IFMT) == S_IFBLK) {
 		id.dev = HEAD_FIELD(&head, struct inode, inode, i_rdev);
 		return id;
@@ -53,7 +53,7 @@ static __always_inline struct file_id identify(struct inode *inode)
 	return id;
 }
 
-/* What a call on a file must know of it. */
+/* What a call on a file needs to know about it. */
 struct open_file {
 	u64 file; /* address; 0: no such file */
 	u64 inode; /* address */
@@ -62,9 +62,9 @@ struct open_file {
 };
 
 /*
- * The commonest case: a low number in a table that is part of the struct. Then the verifier knows every type on the way and
- * all fields are plain loads, while the general case takes four guarded reads of about 28 ns each. The comment in the
- * assembly keeps the compiler from folding the cases into one load at a computed offset, which the verifier refuses.
+ * The commonest case: a low number in a table that is part of the struct. The verifier then knows every type on the way and all
+ * fields are plain loads, while the general case takes four guarded reads of about 28 ns each. The comment in the assembly prevents
+ * the compiler from merging the cases into one load at a computed offset, which the verifier refuses.
  */
 #define LOW_FILE(n)                                                                                                    \
 	case n:                                                                                                        \
@@ -96,7 +96,7 @@ static __always_inline bool low_file(struct task_struct *task, int fd, struct op
 	return true;
 }
 
-/* The open file of that number. */
+/* The open file with that descriptor. */
 static __always_inline struct file *file_of(struct task_struct *task, int fd)
 {
 	struct fdtable *table = task->files->fdt;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Processes whose SQLite is probed inside (the room `inside`): their object records the statements. What is left for the
- * kernel side is to know, for all other records, in which statement a thread is: that it reads out of the thread's own memory, at
- * an address that the object reports once a thread. It reports it by calling empty functions, on which these uprobes stand.
+ * Processes whose SQLite is probed inside (the crate `inside`): their object records the statements. The kernel side only has to
+ * know, for all other records, which statement a thread is in: it reads that from the thread's own memory, at an address that the
+ * object reports once per thread. The object reports it by calling empty functions, which have these uprobes.
  */
 
-/* Which of the plan's libraries are hooked in a process, a bit each. */
+/* Which of the plan's libraries are hooked in a process, one bit each. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -13,7 +13,7 @@ struct {
 	__type(value, u32);
 } inside_libraries SEC(".maps");
 
-/* The process of a thread that reported its address, so that user space need not believe what the thread's memory says. */
+/* The process of a thread that reported its address, so that user space need not trust the thread's memory. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -21,10 +21,10 @@ struct {
 	__type(value, u32);
 } inside_threads SEC(".maps");
 
-/* In the cookies of a library's uprobes: its place in the plan, plus one. */
+/* In the cookies of a library's uprobes: its index in the plan, plus one. */
 #define LIBRARY_SHIFT 57
 
-/* Whether the uprobe is of a library that this process records itself: other processes need it. */
+/* Whether the uprobe belongs to a library that this process records itself: other processes need it. */
 static __always_inline bool recorded_inside(struct slot *slot, struct pt_regs *ctx)
 {
 	u64 library = bpf_get_attach_cookie(ctx) >> LIBRARY_SHIFT;
@@ -50,7 +50,7 @@ static __always_inline void inherit_inside(u32 child)
 	bpf_map_update_elem(&inside_libraries, &child, &copy, BPF_ANY);
 }
 
-/* Another program: none of it is hooked yet. */
+/* Another program was executed: it is not hooked yet. */
 static __always_inline void forget_inside(u32 tgid)
 {
 	bpf_map_delete_elem(&inside_libraries, &tgid);
@@ -69,18 +69,18 @@ struct inside_op {
 };
 #define STUBS_SIZE 0x4000
 
-/* Whether a function was left, that was called with its return address at `entered`. */
+/* Whether a function was left that was called with its return address at `entered`. */
 static __always_inline bool inside_was_left(struct slot *slot, u64 entered, u64 sp)
 {
 	u64 to;
 
 	if (was_left(entered, sp))
 		return true;
-	/* Another stack may be gone, and come back never or as something else: only what reads as code of others tells. */
+	/* Another stack may be unmapped, and never return or be reused: only an address that is other code is evidence. */
 	return !bpf_probe_read_user(&to, sizeof(to), (void *)entered) && to - slot->inside_stubs >= STUBS_SIZE;
 }
 
-/* The functions that were left: the object will say so only when it runs again; then that it is said twice does no harm. */
+/* Reports the functions that were left: the object reports them only when it runs again; reporting twice is harmless. */
 seldom void tell_left_inside(struct slot *slot, u64 sp, u64 now)
 {
 	u32 i;
@@ -142,7 +142,7 @@ int PROBE_FUNCTION(inside_hooked)
 	return 0;
 }
 
-/* A statement's call that could not be recorded: its thread has nowhere to record it. */
+/* A statement's call that could not be recorded: its thread has no memory for it. */
 SEC("uprobe")
 int PROBE_FUNCTION(inside_lost)
 {

@@ -2,9 +2,9 @@
 /*
  * ext4's journal: who joined which transaction, and when the journal thread committed it. A transaction is (disk, number).
  *
- * The first transaction joined within a recorded call is folded into the slot with the count of handles. Any other join
- * is emitted, but a thread that joins the same one again and again only at its 1st, 2nd, 4th, 8th, … handle: each record
- * carries the handles since the last, so that the sum is right within a factor of two.
+ * The first transaction joined within a recorded call is folded into the slot with the count of handles. Any other join is emitted,
+ * but for a thread that joins the same one repeatedly only at its 1st, 2nd, 4th, 8th, … handle: each record carries the number of
+ * handles since the last, so that the sum is right within a factor of two.
  */
 
 struct join {
@@ -57,7 +57,7 @@ int PROBE(jbd2_handle_start, u32 dev, u32 txn)
 		emit_ring(slot);
 	join = bpf_map_lookup_elem(&joins, &tid);
 	if (!join || join->txn != txn || join->dev != dev) {
-		/* In place: to replace an entry costs this table a quarter of a microsecond. */
+		/* Updated in place: replacing an entry of this table costs a quarter of a microsecond. */
 		if (join)
 			*join = first;
 		else
@@ -73,7 +73,7 @@ int PROBE(jbd2_handle_start, u32 dev, u32 txn)
 	return 0;
 }
 
-/* Their arguments are jbd2's own types: the loader needs that module's BTF where jbd2 is a module. */
+/* Their arguments are jbd2's own types: the loader needs that module's BTF if jbd2 is a module. */
 SEC("raw_tp/jbd2_start_commit")
 int PROBE(jbd2_start_commit, struct journal_s *journal, struct transaction_s *transaction)
 {

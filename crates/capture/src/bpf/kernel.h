@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The fields of the kernel that Fathom reads, and nothing else. Each struct is matched with the running kernel's by name
- * when the object is loaded (CO-RE), so order and gaps here mean nothing. Written by hand instead of dumped from one
- * kernel's BTF: the list is the whole of what a new kernel can break, and no build machine's kernel leaks in.
+ * The kernel's fields that Fathom reads, and nothing else. Each struct is matched by name with the running kernel's when the object
+ * is loaded (CO-RE), so order and gaps here mean nothing. Written by hand instead of dumped from one kernel's BTF: the list is
+ * everything that a new kernel can break, and does not depend on the build machine's kernel.
  *
  * A name ending in ___x is a variant: the loader drops the suffix when it matches.
  */
@@ -35,7 +35,7 @@ typedef __s32 s32;
 typedef __s64 s64;
 
 /*
- * For what happens seldom: apart from the program's main way, so that this lies in few lines of the processor's caches. Most
+ * For rare paths: kept out of the program's main path, so that the main path occupies few lines of the processor's caches. Most
  * runs of a program find these cold.
  */
 #define seldom static __attribute__((noinline))
@@ -68,14 +68,14 @@ enum {
 #define S_IFREG 0100000
 #define S_IFBLK 0060000
 #define S_IFSOCK 0140000
-/* Of a file's f_mode: its open made the inode (linux/fs.h). */
+/* In a file's f_mode: its open created the inode (linux/fs.h). */
 #define FMODE_CREATED 0x100000
 #define PF_KTHREAD 0x00200000
 #define PF_IO_WORKER 0x00000010
 #define CLONE_THREAD 0x00010000
 #define PROT_EXEC 4
 
-/* The compiler writes struct pt_regs of the traced machine; bpf_tracing.h knows it by the kernel's names. */
+/* The compiler emits struct pt_regs of the traced machine; bpf_tracing.h uses the kernel's names for it. */
 #define __VMLINUX_H__
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
@@ -106,7 +106,7 @@ struct pt_regs {
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 
-/* libbpf before v1.2 stops at the fifth. */
+/* libbpf before v1.2 defines only the first five. */
 #ifndef PT_REGS_PARM6
 #if defined(__TARGET_ARCH_x86)
 #define PT_REGS_PARM6(x) ((x)->r9)
@@ -289,7 +289,7 @@ typedef struct {
 struct folio___wrapped {
 	memdesc_flags_t flags;
 };
-/* The count of a large folio's pages, by its older and its newer name. */
+/* The number of a large folio's pages, by its older and its newer name. */
 struct folio___old_count {
 	unsigned int _folio_nr_pages;
 };
@@ -376,7 +376,7 @@ struct request___own_list {
 	} flush;
 };
 
-/* These two are in a module's BTF where jbd2 is a module. */
+/* These two are in a module's BTF if jbd2 is a module. */
 struct journal_s {
 	struct block_device *j_fs_dev;
 };
@@ -396,7 +396,7 @@ struct dm_crypt_io {
 	struct bio *base_bio;
 };
 
-/* These are in the BTF of the SCSI core where it is a module. */
+/* These are in the BTF of the SCSI core if it is a module. */
 struct scsi_data_buffer {
 	unsigned int length;
 };
@@ -416,7 +416,7 @@ struct nvme_request {
 	u16 status;
 };
 
-/* These are in the BTF of MMC's core where it is a module. */
+/* These are in the BTF of MMC's core if it is a module. */
 struct mmc_command {
 	u32 opcode;
 	u32 arg;

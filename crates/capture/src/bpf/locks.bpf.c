@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Locks on files that a thread of an operation did not get at once, and who holds them. The tracepoints fire at each attempt of
- * anyone; whoever got the lock is let go first, since that is nearly all of them.
+ * Locks on files that a thread of an operation did not get at once, and who holds them. The tracepoints fire at each attempt of any
+ * task; successful attempts return first, since nearly all are.
  *
- * The holder is looked up in the inode's list right after the kernel has left it. It may have let go meanwhile: then it is not known.
+ * The holder is looked up in the inode's list right after the kernel has left it. It may have released the lock meanwhile: then it
+ * is unknown.
  */
 
 #define EAGAIN 11
-/* FILE_LOCK_DEFERRED: the caller is to sleep until it is granted. */
+/* FILE_LOCK_DEFERRED: the caller will sleep until it is granted. */
 #define DEFERRED 1
 #define F_WRLCK 1
 #define FL_OFDLCK 1024
-/* Locks of a file that are examined. */
+/* Maximum number of locks of a file that are examined. */
 #define LOCKS 32
 
-/* What is asked of a lock; "filelock: split common fields into struct file_lock_core" (6.9) moved them. */
+/* The fields of a lock that are needed; "filelock: split common fields into struct file_lock_core" (6.9) moved them. */
 struct lock_facts {
 	u64 owner;
 	u64 next;
@@ -55,7 +56,7 @@ static __always_inline u64 list_offset(void)
 	return bpf_core_field_offset(struct file_lock, fl_list);
 }
 
-/* The process that holds a lock in the way of this one, of the list that begins at `head`. */
+/* The process that holds a lock that conflicts with this one, from the list that begins at `head`. */
 static __always_inline u32 holder_of(u64 head, struct lock_facts *wanted)
 {
 	struct lock_facts other = {};

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The numbers of every task in the PID namespace of whoever reads, as this list is read: what no file of a namespace's own
- * /proc has. A separate object, since most recordings run in no such namespace and do without.
+ * The IDs of every task in the reader's PID namespace, at the moment this list is read: no file of a namespace's own /proc has
+ * them. A separate object, since most recordings run in no such namespace and do not need it.
  */
 #include "kernel.h"
 #include "numbers.h"
 
-/* How many namespaces outside of the reader's own its /proc is of. */
+/* How many levels outside the reader's own namespace the one of its /proc is. */
 const volatile u32 proc_outwards;
 
-/* Both are members of unions in the kernel, at the places that they have here. */
+/* Both are members of unions in the kernel, at the same offsets as here. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct seq_file {
 	unsigned long count;
@@ -43,7 +43,7 @@ int list_numbers(struct iterated_task *ctx)
 	leader = BPF_CORE_READ(task, group_leader);
 	own = level_of((void *)bpf_get_current_task_btf());
 	inner = level_of(task);
-	/* The deepest that the kernel allows (MAX_PID_NS_LEVEL). A task that ends has no numbers any more. */
+	/* The deepest level that the kernel allows (MAX_PID_NS_LEVEL). A task that ends has no IDs any more. */
 	if (own > 32 || inner > 32 || inner < own || proc_outwards > own)
 		return 0;
 	proc = own - proc_outwards;
@@ -59,5 +59,5 @@ int list_numbers(struct iterated_task *ctx)
 	return 0;
 }
 
-/* The helpers used are open to GPL-compatible programs only. */
+/* The helpers used are available only to GPL-compatible programs. */
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Operations of a thread: executions of statements and of functions. Several may be open at once (a scan that updates
- * between its rows), so the slot holds a few. If more are open, the one that began first gives way to a new one: it may have
- * been left open for good.
+ * Operations of a thread: executions of statements and of functions. Several may be open at once (a scan that updates between its
+ * rows), so the slot holds a few. If more are open, the one that began first gives way to a new one: it may have been left open
+ * forever.
  */
 
 #define OP_STATEMENT 0
 #define OP_FUNCTION 1
-/* In op_end only: a function that did not return, but was left. */
+/* In op_end only: a function that was left without returning. */
 #define OP_LEFT 2
-/* In op_end only: an execution of either kind that gave way. What it did later, and when it ended, is not known. */
+/* In op_end only: an execution of either kind that gave way. Its later activity, and its end, are unknown. */
 #define OP_GAVE_WAY 3
 
-/* What is farther apart is on two stacks, of which nothing follows. */
+/* Addresses farther apart are on different stacks, and cannot be compared. */
 #define ONE_STACK (1 << 20)
 
-/* Whether a call that was entered with the stack's end at `entered` cannot be running any more now that it is at `sp`. */
+/* Whether a call that was entered with the stack's end at `entered` can no longer be running now that it is at `sp`. */
 static __always_inline bool was_left(u64 entered, u64 sp)
 {
 	return entered < sp && sp - entered < ONE_STACK;
 }
 
 /*
- * The operation at a place. By way of memory the verifier forgets which place it was, else it would go through all that
- * follows once for each.
+ * The operation at an index. Through memory, so that the verifier forgets which index it was; else it would check all following
+ * code once for each.
  */
 static __always_inline struct op *op_at(struct slot *slot, u32 place)
 {
@@ -75,13 +75,13 @@ static __always_inline void end_op(struct slot *slot, struct op *op, s32 result,
 		slot->functions_open--;
 }
 
-/* An execution is given up. */
+/* Gives up an execution. */
 seldom void give_up_op(struct slot *slot, struct op *op, u64 now)
 {
 	end_op(slot, op, 0, now);
 }
 
-/* An execution is followed no more, which must not look like an end: its rows, calls and time are not known. */
+/* Stops following an execution, which must not look like an end: its rows, calls and time are unknown. */
 seldom void forget_op(struct slot *slot, struct op *op, u32 how, u64 now)
 {
 	if (op->kind == OP_FUNCTION && slot->functions_open) {
@@ -103,13 +103,13 @@ static __always_inline bool was_reset(struct op *op)
 	return state != op->running;
 }
 
-/* By how much the statements of a CPU may end too late in all. */
+/* Maximum total delay, per CPU, of the ends of statements. */
 #define LATE_NS 1000000
 
 /*
- * The thread, which has statements between their rows, does something else than to go on within a step. The probe on
- * sqlite3_reset is a trap in each execution, and of use to these statements only; so it is put in (see ../uprobes.rs) when it
- * begins to matter: a PRAGMA that is left after its row must not cost a million INSERTs. Until then a statement that was
+ * Called when the thread, which has statements between their rows, does something other than continue within a step. The probe on
+ * sqlite3_reset costs a trap in each execution, and is useful only for these statements; so it is attached (see ../uprobes.rs) when
+ * it begins to matter: a PRAGMA that is left after its row must not slow down a million INSERTs. Until then a statement that was
  * reset ends here, at the first thing that its thread does afterwards, which is too late by at most the time since its step.
  */
 seldom void settle_statements(struct slot *slot, u64 now)
@@ -137,10 +137,10 @@ seldom void settle_statements(struct slot *slot, u64 now)
 }
 
 /*
- * Whether a call, having been entered with the stack's end at `entered`, has lost its place there. On x86 its return address
- * stands at that place, which is where the kernel catches returns: the begin of a page of the kernel's own
- * (uprobe_get_trampoline_vaddr). When what it was left for makes a call in its turn, another stands there. Not to be asked
- * while a return is under way, of which the kernel's page itself makes use of the stack.
+ * Whether a call, entered with the stack's end at `entered`, has lost its place there. On x86 its return address is stored at that
+ * place: the address at which the kernel catches returns, the beginning of a page of the kernel's own
+ * (uprobe_get_trampoline_vaddr). If the function was left and later code makes a call, another address is stored there. Must not be
+ * called during a return, when the kernel's page itself uses the stack.
  */
 static __always_inline bool was_overwritten(u64 entered)
 {
@@ -156,12 +156,11 @@ static __always_inline bool was_overwritten(u64 entered)
 }
 
 /*
- * A function may be left otherwise than by returning: by longjmp, or by an exception. There is no event for it; but the stack then ends
- * above where it ended when the function was entered, as the kernel itself finds out for its own list of those that are to
- * return (arch_uretprobe_is_alive), or goes on with other things from there (`look`: see was_overwritten). When that happened
- * is known as late as at the thread's next call of a probed function or of the kernel. Steps of statements are left likewise;
- * their statements stay open, between rows, until they are reset.
- * A program that switches between small stacks misleads this, as it does the kernel.
+ * A function may be left without returning: by longjmp, or by an exception. There is no event for it; but the stack then ends above
+ * where it ended when the function was entered, which is how the kernel checks its own list of pending returns
+ * (arch_uretprobe_is_alive), or its memory there is reused (`look`: see was_overwritten). This is detected only at the thread's
+ * next call of a probed function or of the kernel. Steps of statements are left in the same way; their statements stay open,
+ * between rows, until they are reset. A program that switches between small stacks misleads this, as it does the kernel.
  */
 seldom void settle_left(struct slot *slot, u64 sp, bool look, u64 now)
 {
@@ -206,8 +205,8 @@ static __always_inline void settle_before(struct slot *slot, struct pt_regs *ctx
 		return;
 #if !defined(__TARGET_ARCH_x86)
 	/*
-	 * One that ends with a jump to another leaves its own place on the stack to that: the end is the same. But then it returns to
-	 * where the kernel catches returns.
+	 * A function that ends with a jump to another leaves its own place on the stack to it: the stack's end is the same. But
+	 * then it returns to where the kernel catches returns.
 	 */
 	sp += (PT_REGS_RET(ctx) & 0xfff) != 0;
 #endif
@@ -221,7 +220,7 @@ static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind,
 	u32 running, place = 0;
 	int i;
 
-	/* A free place, else the longest open. */
+	/* A free place, else the one open for longest. */
 #pragma unroll
 	for (i = 1; i < OPS; i++) {
 		if (!op->open)
@@ -246,7 +245,7 @@ static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind,
 	op->running_at = 0;
 	op->open = 1;
 	slot->ops_open++;
-	/* The longest open function is the outermost: those that gave way run as long as any that is open. */
+	/* The function open for longest is the outermost: those that gave way are still running while any other is open. */
 	if (!slot->functions_open)
 		slot->functions_gone = 0;
 	running = slot->depth + slot->functions_open + slot->functions_gone + slot->inside_depth + slot->inside_functions;
@@ -256,7 +255,7 @@ static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind,
 	if (r) {
 		r->key = key;
 		r->kind = kind;
-		/* Statements that wait between their rows do not count: what begins meanwhile is not inside them. */
+		/* Statements that wait between their rows do not count: an operation that begins meanwhile is not inside them. */
 		r->depth = running + 1;
 		submit(r);
 	}

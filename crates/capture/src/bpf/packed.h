@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The six records that an INSERT leaves most, in fewer bytes than events.h gives them. ../unpack.rs makes those of them
- * again, word by word; a change here is one there.
+ * The six most frequent records of an INSERT, in fewer bytes than in events.h. ../unpack.rs restores those, word by word; a change
+ * here needs one there.
  *
- * An address of the kernel's and a sector leave a word's last byte free (a sector is of a disk of at most 2^63 bytes, and all
- * addresses have the same there), so small fields stand in it.
+ * A kernel address and a sector leave a word's last byte free (a disk has at most 2^63 bytes, and all addresses have the same value
+ * there), so small fields are stored in it.
  */
 #ifndef FATHOM_PACKED_H
 #define FATHOM_PACKED_H
@@ -31,8 +31,8 @@ enum packed {
  * PACKED_OFF_CPU, with its context.
  *   0: when it left, times four, plus its state
  *   1: when it was woken
- *   2: who woke it
- *   3: that one's process; what it slept for
+ *   2: thread that woke it
+ *   3: that thread's process; what it slept for
  *   4: how long its CPU queue was without its cgroups' time, at most
  *
  * PACKED_BIO_QUEUE, with its context.
@@ -48,11 +48,11 @@ enum packed {
  *   0: request; flags in the last byte
  *   1: sector; operation in the last byte
  *   2: bytes; disk
- *   3: when it was made
- *   4 to 15: the bios; in the last bytes of the first two how many more there are, low byte first
+ *   3: when it was created
+ *   4 to 15: the bios; in the last bytes of the first two the number of further ones, low byte first
  *
  * PACKED_FLUSH_ISSUE
- *   0: request; how many wait in the last byte
+ *   0: request; number of waiters in the last byte
  *   1 to 4: the bios; what is waited for in the last byte
  *
  * PACKED_RQ_DONE
@@ -67,7 +67,7 @@ static __always_inline u64 two_words(u32 low, u32 high)
 	return (u64)high << 32 | low;
 }
 
-/* A word that leaves its last byte to something else. In two stores, since the verifier does not allow shifting an address. */
+/* A word whose last byte holds something else. In two stores, since the verifier does not allow shifting an address. */
 static __always_inline void put_with_byte(u64 *at, u64 value, u8 byte)
 {
 	*(volatile u64 *)at = value;

@@ -20,7 +20,7 @@ int PROBE(page_cache_add, struct folio *folio)
 		slot->cache_added = pages < 0xffff ? pages : 0xffff;
 		return 0;
 	}
-	/* A ring request's reads and writes are emitted separately; no mapping was touched. */
+	/* A ring request's reads and writes are emitted separately; it touched no mapping. */
 	if (in_ring(slot))
 		return 0;
 	id = identify(folio->mapping->host);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The path of a file as its process sees it: up from the directory entry, over the mounts, to the process's root. The
- * walk takes no lock; a rename that happens at the same moment can mix old and new names, as it can in /proc.
+ * The path of a file as its process sees it: up from the directory entry, over the mounts, to the process's root. The walk takes no
+ * lock; a concurrent rename can mix old and new names, as in /proc.
  */
 #ifndef FATHOM_PATH_H
 #define FATHOM_PATH_H
 
-/* Components and mounts; deeper paths lose their beginning. */
+/* Maximum number of components and mounts; deeper paths lose their beginning. */
 #define PATH_STEPS 32
 #define NAME_MAX 255
 
-/* One step up. The state lies in the scratch buffer, of which the verifier keeps no track: it sees the step once. */
+/* One step up. The state is in the scratch buffer, which the verifier does not track: it checks the step once. */
 static long step_up(u32 i, struct scratch **context)
 {
 	struct scratch *s = *context;
@@ -43,7 +43,7 @@ static long step_up(u32 i, struct scratch **context)
 	if (len > NAME_MAX || at < len + 1)
 		return 1;
 	at -= len + 1;
-	/* The masks change nothing; they are what the verifier understands. */
+	/* The masks change nothing; the verifier needs them. */
 	s->path[at & (TEXT_MAX - 1)] = '/';
 	bpf_probe_read_kernel(&s->path[(at + 1) & (TEXT_MAX - 1)], len & NAME_MAX, name);
 	w->at = at;
@@ -51,7 +51,7 @@ static long step_up(u32 i, struct scratch **context)
 	return 0;
 }
 
-/* Writes the path into the scratch buffer's text; returns its bytes. Of a path too deep the last components are kept. */
+/* Writes the path into the scratch buffer's text; returns its length. Of a path too deep the last components are kept. */
 static __always_inline u32 write_path(struct scratch *s, struct file *file)
 {
 	struct task_struct *task = (void *)bpf_get_current_task_btf();

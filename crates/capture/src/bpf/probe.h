@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * How a program begins: with PROBE on a tracepoint (in place of libbpf's BPF_PROG), with PROBE_FUNCTION on a function of a
- * program. Both return at once where only the price of having them attached is asked for.
+ * The entry of a program: PROBE on a tracepoint (instead of libbpf's BPF_PROG), PROBE_FUNCTION on a function of a program. Both
+ * return at once if only the cost of attached probes is measured.
  */
 #ifndef FATHOM_PROBE_H
 #define FATHOM_PROBE_H
 
-/* Nothing is recorded. A constant to the verifier, which takes out what cannot run. */
+/* Nothing is recorded. Constant for the verifier, which removes unreachable code. */
 const volatile u32 hollow;
 
 #define PROBE(name, args...)                                                                                           \
@@ -30,7 +30,7 @@ const volatile u32 hollow;
 	}                                                                                                              \
 	static __always_inline int name##_body(struct pt_regs *ctx)
 
-/* One that is declared by it would record all the same. */
+/* A program declared with it would record all the same. */
 #undef BPF_PROG
 #pragma GCC poison BPF_PROG
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Where a system call's number and arguments stand in the registers that a program entered the kernel with. */
+/* The registers that contain a system call's number and arguments when a program enters the kernel. */
 #ifndef FATHOM_REGISTERS_H
 #define FATHOM_REGISTERS_H
 
 #if defined(__TARGET_ARCH_x86)
-/* A 32-bit program's numbers mean other calls: its code segment is __USER32_CS. */
+/* In a 32-bit program, the numbers mean other calls: its code segment is __USER32_CS. */
 #define FOREIGN_ABI(regs) ((regs)->cs == 0x23)
 #define CALL_NR(regs) ((regs)->orig_ax)
 #define READ_ARGS(args, regs) \
@@ -12,8 +12,8 @@
 	args[3] = (regs)->r10; args[4] = (regs)->r8; args[5] = (regs)->r9
 #elif defined(__TARGET_ARCH_arm64)
 /*
- * A signed number of 32 bits, -1 in no call. As an unsigned one it needs no extension of its sign: of two ways to extend it, Linux 6.1's
- * verifier does not know that the one that was compared bounds the other.
+ * A signed number of 32 bits, -1 outside of calls. As an unsigned one it needs no sign extension: of two ways to extend it, Linux
+ * 6.1's verifier does not know that the one that was compared bounds the other.
  */
 #define CALL_NR(regs) ((u32)(regs)->syscallno)
 /* PSR_MODE32_BIT */

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Requests: made, given to the driver, completed. Which bios a request carries is read off it at issue, where merging is
- * over and they hang on one chain; at completion they are gone already.
+ * Requests: created, passed to the driver, completed. The bios that a request carries are read at issue, when merging is over and
+ * they are on one chain; at completion they are no longer there.
  */
 
-/* As flush_issue lists them. */
+/* Number of bios listed by flush_issue. */
 #define LISTED 4
-/* As rq_issue does, packed; user space makes a record of rq_bios of those that have no place in its own. */
+/* Number of bios listed by rq_issue, packed; user space makes an rq_bios record of those that do not fit in its own. */
 #define PACKED_BIOS 12
 #define LISTED_MORE 8
 #define RQ_BIOS_RECORDS 32
 
-/* flush_issue, which is run for flushes only. */
+/* flush_issue, which is run only for flushes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
@@ -58,7 +58,7 @@ int PROBE(rq_insert, struct request *rq)
 }
 
 /*
- * The bios that its record has no room for. Not static, so that the verifier checks it once and not after each way of
+ * Emits the bios that do not fit in the request's record. Not static, so that the verifier checks it once and not after each way of
  * counting them; hence addresses.
  */
 __attribute__((noinline)) int list_rest(u64 rq, u64 bio, u64 now)
@@ -85,7 +85,7 @@ __attribute__((noinline)) int list_rest(u64 rq, u64 bio, u64 now)
 	return 0;
 }
 
-/* An address as a mere number. Through the ring's memory, since the verifier knows what stands on the stack. */
+/* An address as a mere number. Through the ring's memory, since the verifier tracks values on the stack. */
 static __always_inline u64 number_of(u64 *scratch, void *address)
 {
 	*(volatile u64 *)scratch = (u64)address;
@@ -93,8 +93,8 @@ static __always_inline u64 number_of(u64 *scratch, void *address)
 }
 
 /*
- * One after the other, by hand: in a loop the compiler keeps them all on the stack. The chain is followed twice, and rests
- * meanwhile: a request that is issued is merged no more. Were it not so, some would be emitted as 0.
+ * One after the other, unrolled by hand: in a loop the compiler keeps them all on the stack. The chain is followed twice, and does
+ * not change meanwhile: an issued request is no longer merged. If it did, some would be emitted as 0.
  */
 #define TAKE_BIO(n)                                                                                                    \
 	if (!bio)                                                                                                      \
@@ -124,7 +124,7 @@ int PROBE(rq_issue, struct request *rq)
 	TAKE_BIO(0); TAKE_BIO(1); TAKE_BIO(2); TAKE_BIO(3); TAKE_BIO(4); TAKE_BIO(5);
 	TAKE_BIO(6); TAKE_BIO(7); TAKE_BIO(8); TAKE_BIO(9); TAKE_BIO(10); TAKE_BIO(11);
 taken:
-	/* Else the compiler prepares all that follows once for each count. */
+	/* Otherwise the compiler duplicates all following code for each count. */
 	asm volatile("" : "+r"(listed));
 	r = ring_reserve(PACKED_RQ_ISSUE, 4 + listed, now, who, 0);
 	if (!r)
@@ -149,7 +149,7 @@ put:
 	put_with_byte(&r[0], (u64)rq, rq_flags(rq));
 	submit(r);
 
-	/* Goes on there and does not return; where that program was refused, it goes on here. */
+	/* Continues there and does not return; if that program was refused, it continues here. */
 	if ((rq->cmd_flags & 0xff) == 2)
 		bpf_tail_call(ctx, &flush_program, 0);
 
@@ -162,7 +162,7 @@ SEC("tp_btf/block_rq_complete")
 int PROBE(rq_done, struct request *rq, u32 error, unsigned int bytes)
 {
 	s32 number = status_error(error);
-	/* Told before the request moves on (blk_update_request), so this is what was left of it. */
+	/* Fires before the request advances (blk_update_request), so this is what was left of it. */
 	bool last = bytes >= rq->__data_len;
 	u64 *r = ring_reserve(PACKED_RQ_DONE, number ? 4 : 3, bpf_ktime_get_boot_ns(), no_task(), 0);
 

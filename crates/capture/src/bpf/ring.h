@@ -2,36 +2,36 @@
 /*
  * Where records go: a ring for each CPU, in memory that user space maps.
  *
- * As only its own CPU writes into a ring, no lock and no position goes from CPU to CPU, and a record costs one
- * compare-and-swap (an interrupt, or another task after a preemption, may take room in between). That also serves several
- * CPUs, which share a ring where there are more than memory is to be spent on. A ring is several chunks, each an element of
- * one array, since the verifier must see how far a record may reach: a chunk's last record may run on into the chunk's
- * spare bytes, in place of those that the next chunk begins with.
+ * As only its own CPU writes to a ring, there is no lock, no position moves from CPU to CPU, and a record costs one
+ * compare-and-swap (an interrupt, or another task after a preemption, may reserve room in between). This also works for several
+ * CPUs, which share a ring if there are more CPUs than memory is available for. A ring is several chunks, each an element of one
+ * array, since the verifier must see how far a record may reach: a chunk's last record may extend into the chunk's spare bytes,
+ * which replace the first bytes of the next chunk.
  *
- * A record is as short as possible, since most of what it costs is memory that no cache holds any more. All of it is
- * words of 8 bytes:
+ * A record is as short as possible, since most of its cost is memory that is no longer in any cache. It consists of words of 8
+ * bytes:
  *
- *   its word   bits 0-9 how many words, 10-15 its kind, 16-19 the header's flags, 20 whether it has a last word, 26-47 the
+ *   its word   bits 0-9 number of words, 10-15 its kind, 16-19 the header's flags, 20 whether it has a last word, 26-47 the
  *              thread (PID_MAX_LIMIT is 2^22), 48-63 the check
  *   a time     bits 0-8 the context (FATHOM_IN_OP and so on), 9-63 the low bits of CLOCK_BOOTTIME
- *   its body   as events.h has it, or packed (packed.h)
- *   a last one bits 0-31 the process, 32-47 the CPU: if the process has another number than the thread, or the ring than the CPU
+ *   its body   as in events.h, or packed (packed.h)
+ *   last word  bits 0-31 the process, 32-47 the CPU: if the process's number differs from the thread's, or the ring's from the CPU's
  *
- * Words of zeroes at a body's end need not be written. User space (../rings.rs, ../unpack.rs) makes the whole record of it.
+ * Zero words at a body's end need not be written. User space (../rings.rs, ../unpack.rs) restores the whole record from it.
  *
- * The check is the number of the chunk, counted from the first byte ever taken, mixed with a number that only this recording
- * knows: what an earlier lap left in the memory is not taken for a record. The word stands inverted until the record is whole.
- * User space stops at the first that is not.
+ * The check is the number of the chunk, counted from the first byte ever reserved, mixed with a number that only this recording
+ * knows: data left in the memory by an earlier lap is not taken for a record. The word is stored inverted until the record is
+ * complete. User space stops at the first incomplete one.
  *
- * The kernel's own ring buffer does the same for all CPUs at once, and costs 60 to 75 ns a record more on one CPU.
+ * The kernel's own ring buffer does the same for all CPUs at once, and costs 60 to 75 ns more per record on one CPU.
  */
 #ifndef FATHOM_RING_H
 #define FATHOM_RING_H
 
-/* As in rings.rs. The memory of Linux 6.1's largest element is 4 MiB. */
+/* As in rings.rs. The largest element that Linux 6.1 can allocate is 4 MiB. */
 #define CHUNK (1 << 20)
 #define CHUNK_SPARE (8 << 10)
-/* Where a record's word holds what. */
+/* The bit positions in a record's word. */
 #define KIND_SHIFT 10
 #define FLAGS_SHIFT 16
 #define LAST_SHIFT 20
@@ -41,17 +41,17 @@
 #define CONTEXT_BITS 9
 /* The words before a body. */
 #define HEAD_WORDS 2
-/* Interruptions between reading and taking that are put up with, one after the other. */
+/* Maximum number of consecutive interruptions between reading and reserving. */
 #define TAKES 8
 
 /* Rings; CPUs of higher numbers share them. */
 const volatile u32 ring_count;
 /* Chunks of a ring; a power of two. */
 const volatile u32 ring_chunks;
-/* Of the bits of the check. */
+/* Mixed into the bits of the check. */
 const volatile u64 ring_salt;
 
-/* Of a CPU, and of the ring of that number, if there is one. */
+/* Control data of a CPU, and of the ring of that number, if there is one. */
 struct ring_control {
 	u64 head; /* bytes ever taken */
 	u64 lost;
@@ -79,7 +79,7 @@ struct {
 	__uint(value_size, CHUNK + CHUNK_SPARE);
 } ring_memory SEC(".maps");
 
-/* Wakes user space, which else looks by timer: a wake-up costs more than all probes together. */
+/* Wakes user space, which otherwise polls by timer: a wake-up costs more than all probes together. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 64 << 10);
@@ -99,7 +99,7 @@ static __always_inline struct ring_control *ring_control_here(void)
 	return bpf_map_lookup_elem(&ring_controls, &cpu);
 }
 
-/* Stores a word after all that was stored before it. */
+/* Stores a word after all earlier stores. */
 static __always_inline void ring_store(u64 *at, u64 word)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -113,7 +113,7 @@ static __always_inline void ring_store(u64 *at, u64 word)
 
 #define NO_ROOM ~0ULL
 
-/* After an interruption. Not static, so that the verifier checks it once and not at every record. */
+/* Retries after an interruption. Not static, so that the verifier checks it once and not at every record. */
 __attribute__((noinline)) u64 ring_take_again(u32 ring, u32 size)
 {
 	struct ring_control *control = bpf_map_lookup_elem(&ring_controls, &ring);
@@ -133,7 +133,7 @@ __attribute__((noinline)) u64 ring_take_again(u32 ring, u32 size)
 	return NO_ROOM;
 }
 
-/* Takes `size` bytes of a ring; NO_ROOM if there are none. */
+/* Reserves `size` bytes of a ring; NO_ROOM if there are none. */
 static __always_inline u64 ring_take(u32 ring, u32 size)
 {
 	struct ring_control *control = bpf_map_lookup_elem(&ring_controls, &ring);
@@ -149,14 +149,14 @@ static __always_inline u64 ring_take(u32 ring, u32 size)
 	return ring_take_again(ring, size);
 }
 
-/* Who a record speaks of. */
+/* The task that a record is about. */
 struct who {
 	u32 tgid;
 	u32 tid;
 	u8 flags;
 };
 
-/* A record finds no room. */
+/* Counts a record that found no room. */
 seldom void count_lost(void)
 {
 	struct ring_control *control = ring_control_here();
@@ -166,10 +166,10 @@ seldom void count_lost(void)
 }
 
 /*
- * Room for a record with a body of so many words, all of which the caller writes. Returns the body.
+ * Reserves room for a record with a body of this many words, all of which the caller writes. Returns the body.
  *
- * Written so that no branch and no address here hangs on a number that the verifier knows: Linux 6.1 would follow where it came
- * from, and if a call lies between, it distinguishes from then on all states in which any number differs.
+ * Written so that no branch and no address here depends on a number that the verifier tracks: Linux 6.1 would trace its origin, and
+ * if a call lies between, it distinguishes from then on all states in which any number differs.
  */
 static __always_inline u64 *ring_reserve(u8 kind, u32 words, u64 now, struct who who, u16 ctx)
 {
@@ -181,7 +181,7 @@ static __always_inline u64 *ring_reserve(u8 kind, u32 words, u64 now, struct who
 	u32 last, all, index;
 	void *chunk;
 
-	/* 1 if any bit is set; the compiler would make a branch of it. */
+	/* 1 if any bit is set; the compiler would turn it into a branch. */
 	asm volatile("" : "+r"(negative));
 	last = (differs | negative) >> 63;
 	all = HEAD_WORDS + words + last;
@@ -194,21 +194,21 @@ static __always_inline u64 *ring_reserve(u8 kind, u32 words, u64 now, struct who
 	chunk = bpf_map_lookup_elem(&ring_memory, &index);
 	if (unlikely(!chunk))
 		return NULL;
-	/* All lengths are multiples of 8, so the mask changes nothing; it is what the verifier understands. */
+	/* All lengths are multiples of 8, so the mask changes nothing; the verifier needs it. */
 	at = chunk + (place & (CHUNK - sizeof(u64)));
 	word = place / CHUNK << CHECK_SHIFT ^ ring_salt;
 	word |= (u64)who.tid << THREAD_SHIFT | (u64)last << LAST_SHIFT | (u32)who.flags << FLAGS_SHIFT | kind << KIND_SHIFT | all;
 	ring_store(at, ~word);
 	at[1] = now << CONTEXT_BITS | ctx;
 	if (last) {
-		/* The length out of memory. */
+		/* Reads the length back from memory. */
 		index = ~*(volatile u64 *)at;
 		at[1 + (index - HEAD_WORDS & ((1 << KIND_SHIFT) - 1))] = (u64)cpu << 32 | who.tgid;
 	}
 	return at + HEAD_WORDS;
 }
 
-/* The record of this body is whole. */
+/* Marks the record of this body as complete. */
 static __always_inline void submit(void *body)
 {
 	u64 *at = (u64 *)body - HEAD_WORDS;

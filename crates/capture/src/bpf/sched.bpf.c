@@ -41,7 +41,7 @@ int PROBE(sched_switch, bool preempt, struct task_struct *prev, struct task_stru
 		throttled = quota_used_up(next, &queue) - in->throttled_ns;
 		if (likely(!throttled || queue != in->cpu_queue))
 			throttled = 0;
-		/* Read once, as the record's length hangs on it. */
+		/* Read once, as the record's length depends on it. */
 		woken = *(volatile u64 *)&in->wake_ns;
 		words = unlikely(throttled) ? 5 : woken ? 3 : 1;
 		if (woken && in->sleeps_for && words < 4)
@@ -75,7 +75,7 @@ int PROBE(sched_waking, struct task_struct *task)
 	if (!slot || !slot->out_ns || slot->wake_ns)
 		return 0;
 	slot->wake_ns = bpf_ktime_get_boot_ns();
-	/* A timer's interrupt hits whomever it hits; who wakes a futex is in that call. */
+	/* A timer's interrupt hits an arbitrary thread; a thread that wakes a futex is in that call. */
 	if (slot->sleeps_for == FATHOM_WAIT_FUTEX && !in_call_of((void *)bpf_get_current_task_btf(), FATHOM_WAIT_FUTEX))
 		return 0;
 	by = bpf_get_current_pid_tgid();

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * SQLite's statements. An execution begins at a statement's first sqlite3_step and ends when a step says anything but
- * "row", or when the statement is reset or finalised; rows are counted here, never emitted one by one.
+ * SQLite's statements. An execution begins at a statement's first sqlite3_step and ends when a step returns anything except "row",
+ * or when the statement is reset or finalised; rows are counted here, never emitted one by one.
  *
- * The attach cookie says how this SQLite is built: see uprobes.rs, which packs it.
+ * The attach cookie describes how this SQLite is built: see uprobes.rs, which packs it.
  */
 
 #define SQLITE_ROW 100
-/* In the cookie: the call gives its SQL as UTF-16. */
+/* In the cookie: the call passes its SQL as UTF-16. */
 #define PREPARE_UTF16 (1ULL << 56)
 
 /*
- * Statements whose text was emitted. The oldest are evicted and emitted again. A statement's memory is used again for another
- * one; SQLite does not always pass through the finalize that is probed, so the text's address and beginning are compared.
+ * Statements whose text was emitted. The oldest are evicted and emitted again. A statement's memory is reused for another one;
+ * SQLite does not always call the probed finalize, so the text's address and beginning are compared.
  */
 struct statement_key {
 	u64 stmt;
@@ -30,7 +30,7 @@ struct {
 	__type(value, struct statement_print);
 } known SEC(".maps");
 
-/* Where a statement keeps the pointer to its text; 0: not known. */
+/* The address of a statement's text; 0: unknown. */
 static __always_inline u64 statement_text(u64 stmt, u64 cookie)
 {
 	u64 offset = cookie & 0xffff;
@@ -45,7 +45,7 @@ static __always_inline struct statement_print fingerprint(u64 text)
 {
 	struct statement_print print = { .text = text };
 
-	/* A shorter text ends before; what stands behind it is compared too, and at worst the text is emitted again. */
+	/* A shorter text ends earlier; the bytes after it are compared too, and at worst the text is emitted again. */
 	if (text)
 		bpf_probe_read_user(print.beginning, sizeof(print.beginning), (void *)text);
 	return print;
@@ -67,7 +67,7 @@ static __always_inline bool is_known(struct statement_key *key, u64 text)
 	       old->beginning[1] == new.beginning[1] && old->beginning[2] == new.beginning[2];
 }
 
-/* `most` cuts a text that goes on; 0: it ends in a zero. */
+/* `most` is the maximum length of an unterminated text; 0: it ends with a zero. */
 static __always_inline void emit_statement(struct slot *slot, u64 stmt, u64 text, u64 most, u64 start_ns, s32 result,
 					    u64 now)
 {
@@ -92,7 +92,7 @@ static __always_inline void emit_statement(struct slot *slot, u64 stmt, u64 text
 	put_scratch(s);
 }
 
-/* The text of a statement that this thread did not step last, if it was not emitted yet. */
+/* Emits the text of a statement that this thread did not step last, if it was not emitted yet. */
 seldom void emit_text(struct slot *slot, u64 stmt, u64 text, u64 now)
 {
 	struct statement_key key = { .stmt = stmt, .tgid = slot->tgid };
@@ -133,11 +133,11 @@ int PROBE_FUNCTION(sqlite_step)
 	op = find_op(slot, stmt, OP_STATEMENT);
 	if (!op) {
 		cookie = bpf_get_attach_cookie(ctx);
-		/* One that gave way goes on: no new execution, and it must not drive out another. */
+		/* An execution that gave way continues: it is not a new one, and must not evict another. */
 		if (unlikely(slot->any_gone) && runs_already(stmt, cookie))
 			goto inside;
 		text = statement_text(stmt, cookie);
-		/* A loop over one statement asks the table only once. */
+		/* A loop over one statement queries the table only once. */
 		if (slot->emitted_stmt != stmt || slot->emitted_text != text)
 			emit_text(slot, stmt, text, now);
 		op = begin_op(slot, stmt, OP_STATEMENT, now);
@@ -190,7 +190,7 @@ static __always_inline void abandon(struct slot *slot, u64 stmt)
 
 	if (!op)
 		return;
-	/* sqlite3_step itself resets a statement that it prepares anew; that is no end. */
+	/* sqlite3_step itself resets a statement that it prepares again; that is not an end. */
 #pragma unroll
 	for (i = 0; i < OPS; i++) {
 		if (slot->inside[i] == stmt)
@@ -228,7 +228,7 @@ int PROBE_FUNCTION(sqlite_finalize)
 
 #define PARAMETERS 8
 
-/* All are read, as the verifier lets no computed offset into the registers. */
+/* All are read, as the verifier allows no computed offset into the registers. */
 static __always_inline void read_parameters(struct pt_regs *ctx, u64 *parameters)
 {
 	parameters[0] = PT_REGS_PARM1(ctx);
@@ -250,7 +250,7 @@ int PROBE_FUNCTION(sqlite_prepare)
 
 	if (!slot || recorded_inside(slot, ctx))
 		return 0;
-	/* They nest: the first one of a connection reads the schema, by further statements. */
+	/* They nest: the first one of a connection reads the schema, through further statements. */
 	if (slot->prepares_open < PREPARES) {
 		p = &slot->prepares[slot->prepares_open & (PREPARES - 1)];
 		read_parameters(ctx, parameters);
@@ -287,7 +287,7 @@ int PROBE_FUNCTION(sqlite_prepare_return)
 	cookie = bpf_get_attach_cookie(ctx);
 	text = statement_text(key.stmt, cookie);
 	remember(&key, text);
-	/* Else what the caller gave, which may hold further statements; UTF-16 is left out. */
+	/* Otherwise the caller's text, which may contain further statements; UTF-16 is omitted. */
 	if (!text && !(cookie & PREPARE_UTF16)) {
 		text = prepare.text;
 		if (prepare.length > 0)

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Where a thread stood that slept for long: the kernel's functions and the program's.
+ * Where a thread slept for long: the kernel's functions and the program's.
  *
- * Nothing is done for a sleep before it has proved long, so the rest cost a comparison each. When the thread comes back, its stack in the kernel
- * still is that of its sleep; it is walked from the CPU that switches to it. Its memory is not to be reached from there: the
- * program's part is taken when it leaves the system call, where its registers and its stack are the same still. They are copied, not
- * walked: libraries are compiled without frame pointers, and the caller of a library's function would be missing. User space
- * (../stacks/) unwinds the copy at once and keeps functions only.
+ * Nothing is done for a sleep before it has proved long, so all others cost one comparison each. When the thread is switched in
+ * again, its kernel stack is still that of its sleep; it is walked from the CPU that switches to it. The thread's memory cannot be
+ * accessed from there: the program's part is taken when it leaves the system call, where its registers and its stack are still the
+ * same. They are copied, not walked: libraries are compiled without frame pointers, and the caller of a library's function would be
+ * missing. User space (../stacks/) unwinds the copy at once and keeps only functions.
  *
- * Budget: STACKS_A_WINDOW in each window of STACK_WINDOW. Of sleeps that come faster the threshold rises, so that those that
- * are looked at are the longest; it falls again when there are few.
+ * Budget: STACKS_A_WINDOW in each window of STACK_WINDOW. If sleeps are more frequent, the threshold rises, so that the longest are
+ * examined; it falls again when there are few.
  *
- * Uncertain: between the two parts a signal's handler may run on the same stack, below what is copied; it hides nothing. A thread
+ * Uncertain: between the two parts a signal's handler may run on the same stack, below the copied part; it hides nothing. A thread
  * that page-faulted leaves no system call: of the program's part only the function is known.
  */
 #ifndef FATHOM_STACKS_H
 #define FATHOM_STACKS_H
 
-/* How many in a window; 0: none are taken at all. */
+/* Maximum number per window; 0: none are taken at all. */
 const volatile u32 stacks_a_window;
-/* Sleeps that are shorter are never looked at, in ns. */
+/* Sleeps that are shorter are never examined, in ns. */
 const volatile u64 stacks_from_ns;
 
 #define STACK_WINDOW 100000000ULL
-/* The highest threshold: beyond it sleeps are always among the longest. */
+/* The highest threshold: longer sleeps are always among the longest. */
 #define STACK_LONGEST (1ULL << 30)
 
 /* As in ../stacks/raw.rs. */
@@ -65,7 +65,7 @@ struct stack_asleep {
 	u64 frames[STACK_FRAMES];
 };
 
-/* A return address that a probe replaced: where it stood, and what it was. */
+/* A return address that a probe replaced: its address on the stack, and its original value. */
 struct stack_return {
 	u64 at;
 	u64 original;
@@ -77,7 +77,7 @@ struct stack_of_call {
 	u8 bytes[STACK_PIECES * STACK_PIECE];
 };
 
-/* User space makes it larger where stacks are taken. */
+/* User space enlarges it if stacks are taken. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
@@ -101,7 +101,7 @@ struct {
 	__type(value, struct stack_state);
 } stack_states SEC(".maps");
 
-/* Threads of which the program's part is wanted. All system calls of the machine ask for it, so it is no element of a map. */
+/* Number of threads whose program part is wanted. All system calls of the machine read it, so it is not a map element. */
 u32 stacks_due;
 
 static __always_inline struct stack_state *stack_state(void)
@@ -111,7 +111,7 @@ static __always_inline struct stack_state *stack_state(void)
 	return bpf_map_lookup_elem(&stack_states, &only);
 }
 
-/* A new window: its threshold follows from how many came in the last one. */
+/* Begins a new window: its threshold follows from the number of sleeps in the last one. */
 static __always_inline void adapt_threshold(struct stack_state *state, u64 last, u64 window)
 {
 	u64 threshold = state->threshold, came = (u32)last, passed = window - (last >> 32);
@@ -127,7 +127,7 @@ static __always_inline void adapt_threshold(struct stack_state *state, u64 last,
 	state->threshold = threshold;
 }
 
-/* Whether a sleep is one of those that are looked at. */
+/* Whether a sleep is one of those that are examined. */
 static __always_inline bool stack_is_wanted(u64 slept, u64 now)
 {
 	struct stack_state *state;
@@ -153,7 +153,7 @@ static __always_inline bool stack_is_wanted(u64 slept, u64 now)
 	return false;
 }
 
-/* User space is to read where a process has its code: at once, since many end soon after they slept. */
+/* Notifies user space to read the locations of a process's code: at once, since many end soon after they slept. */
 seldom void tell_moved(u32 tgid, u32 parent)
 {
 	struct stack_head *r;
@@ -196,7 +196,7 @@ static __always_inline void put_registers(struct stack_head *head, struct pt_reg
 							STACK_PAGE_FAULT;
 }
 
-/* Of a thread that is about to run again after a sleep. */
+/* For a thread that is about to run again after a sleep. */
 seldom void take_kernel_stack(struct task_struct *task, struct slot *slot, u64 now)
 {
 	struct stack_asleep *r = bpf_ringbuf_reserve(&stacks, sizeof(*r), 0);
@@ -204,7 +204,10 @@ seldom void take_kernel_stack(struct task_struct *task, struct slot *slot, u64 n
 	struct who who;
 	long bytes;
 
-	/* Compared once: Linux 6.1 forgets that this memory is there (reg_type_not_null), and misses its release behind a second time. */
+	/*
+	 * Compared once: after a second comparison Linux 6.1 forgets that this memory exists (reg_type_not_null), and misses its
+	 * release.
+	 */
 	if (!r) {
 		count_stack(false);
 		return;
@@ -229,7 +232,7 @@ seldom void take_kernel_stack(struct task_struct *task, struct slot *slot, u64 n
 	count_stack(true);
 }
 
-/* Nothing more is wanted of a thread. */
+/* Nothing more is needed from a thread. */
 static __always_inline void stack_is_done(struct slot *slot)
 {
 	if (likely(!slot->stack_due))
@@ -263,7 +266,7 @@ static __always_inline void put_returns(struct task_struct *task, struct stack_o
 	}
 }
 
-/* The end of an execution's description inside the program (struct op in thread.h of the room `inside`), and its size. */
+/* The end of an execution's description inside the program (struct op in thread.h of the crate `inside`), and its size. */
 struct stack_op {
 	u64 slot;
 	u32 stub;
@@ -274,10 +277,10 @@ struct stack_op {
 #define STACK_OP_AT 56
 #define STACK_OP_SIZE 72
 #define STACK_OP_FUNCTION 1
-/* Where the originals stand behind the stubs (named.h there). */
+/* Offset of the originals from the stubs (named.h there). */
 #define STACK_ORIGINALS 0x4000
 
-/* Those that the object inside the program replaced by its stubs: read while the program is there. */
+/* Those that the object inside the program replaced by its stubs: read while the program is still in memory. */
 static __always_inline void put_returns_inside(struct slot *slot, struct stack_of_call *r)
 {
 	u64 original;
@@ -295,7 +298,7 @@ static __always_inline void put_returns_inside(struct slot *slot, struct stack_o
 		if (!op.open || op.kind != STACK_OP_FUNCTION)
 			continue;
 		original = slot->inside_stubs + op.stub * 8ULL;
-		/* One that was jumped to returns to the stub of the one that jumped. */
+		/* A function that was jumped to returns to the stub of the one that jumped. */
 #pragma clang loop unroll(disable)
 		for (j = 0; j < 4 && original - slot->inside_stubs < STACK_ORIGINALS; j++)
 			if (bpf_probe_read_user(&original, sizeof(original), (void *)(original + STACK_ORIGINALS)))
@@ -305,7 +308,7 @@ static __always_inline void put_returns_inside(struct slot *slot, struct stack_o
 	}
 }
 
-/* Of the running thread, which leaves a system call. */
+/* For the running thread, which leaves a system call. */
 seldom void take_program_stack(struct pt_regs *regs)
 {
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
@@ -332,13 +335,13 @@ seldom void take_program_stack(struct pt_regs *regs)
 	put_returns(task, r);
 	put_returns_inside(slot, r);
 	at = r->head.sp & ~(STACK_PIECE - 1ULL);
-	/* No piece lies on two pages. The last one that is mapped is the stack's end. */
+	/* No piece spans two pages. The last mapped one is the stack's end. */
 #pragma clang loop unroll(disable)
 	for (i = 0; i < STACK_PIECES; i++)
 		if (bpf_probe_read_user(r->bytes + i * STACK_PIECE, STACK_PIECE, (void *)(at + i * STACK_PIECE)))
 			break;
 	r->head.count = i;
-	/* The first one of a thread at once: it may be all that its process lives for. */
+	/* The first one of a thread is reported at once: its process may end right after it. */
 	bpf_ringbuf_submit(r, slot->stack_told ? BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP);
 	slot->stack_told = 1;
 }

@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * System calls on files: the entry fills the task's slot, the exit writes the one record. Most calls of a machine are not
- * wanted, so the number is looked up first, in a table that the verifier knows as constant memory.
+ * System calls on files: the entry fills the task's slot, the exit writes the one record. Most calls on a machine are not wanted,
+ * so the number is looked up first, in a table that the verifier treats as constant memory.
  *
- * A wanted call on something that is no storage (a pipe, a terminal, a socket) is dropped at entry, before it costs more.
+ * A wanted call on something that is not storage (a pipe, a terminal, a socket) is dropped at entry, before it costs more.
  */
 
-/* Calls longer than this also emit each piece they write, as its pages may reach the disk before the call returns. */
+/* Writes longer than this also emit each piece, as its pages may reach the disk before the call returns. */
 #define LONG_WRITE (64 << 10)
 
 #define ARG(args, i) ((args)[(i) & 7])
 
-/* RWF_DSYNC and RWF_SYNC (uapi/linux/fs.h): this write waits for the medium, whatever its file is opened with (kiocb_set_rw_flags). */
+/*
+ * RWF_DSYNC and RWF_SYNC (uapi/linux/fs.h): this write waits for the medium, regardless of the file's open flags
+ * (kiocb_set_rw_flags).
+ */
 #define RWF_SYNCED (0x2 | 0x4)
 
 /*
- * The sixth argument of the calls that Fathom's object makes inside the program (system.h of the room `inside`): not the program's.
- * Any program can give it to calls of its own: it counts only where there is an object.
+ * The sixth argument of the calls that Fathom's object, not the program, makes inside the program (system.h of the crate `inside`).
+ * Any program can pass it in its own calls: it counts only if there is an object.
  */
 #define OWN_CALL 0x6c6c61436e776f46UL
 
-/* Whether the call comes back only when something is on the medium. */
+/* Whether the call returns only when data is on the medium. */
 static __always_inline bool awaits_medium(struct slot *slot, u16 call)
 {
 	return call_syncs(call) ||
@@ -32,7 +35,7 @@ static __always_inline bool call_transfers(u16 call)
 	return call >= FATHOM_CALL_READ && call <= FATHOM_CALL_PWRITEV;
 }
 
-/* Learns which file the call is about. False: not storage. */
+/* Identifies the file that the call is about. False: not storage. */
 static __always_inline bool enter_file(struct task_struct *task, struct slot *slot, u16 call, int fd)
 {
 	struct open_file open;
@@ -53,13 +56,13 @@ static __always_inline bool enter_file(struct task_struct *task, struct slot *sl
 		slot->file_flags |= FATHOM_REGULAR;
 	if (open.flags & open_direct)
 		slot->file_flags |= FATHOM_DIRECT;
-	/* O_SYNC is O_DSYNC and one bit more. */
+	/* O_SYNC is O_DSYNC plus one more bit. */
 	if (open.flags & open_dsync)
 		slot->file_flags |= FATHOM_SYNC_FILE;
 	return true;
 }
 
-/* The call of io_uring_enter that the thread is in begins to count. */
+/* The thread's current call of io_uring_enter begins to count. */
 static __always_inline void enter_ring(struct slot *slot)
 {
 	slot->inode = 0;
@@ -79,7 +82,7 @@ static __always_inline void enter_ring(struct slot *slot)
 	slot->call = FATHOM_CALL_IO_URING_ENTER;
 }
 
-/* A folder is synced that has no name yet: only files are named when they are opened. */
+/* Names a folder that is synced: only files are named when they are opened. */
 seldom void name_folder(struct task_struct *task, int fd, u64 now)
 {
 	struct file *file = file_of(task, fd);
@@ -119,7 +122,7 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 	if (unlikely(shape.call == FATHOM_CALL_MMAP) && !(args[2] & PROT_EXEC))
 		return 0;
 	if (unlikely(shape.call == FATHOM_CALL_IO_URING_ENTER)) {
-		/* Most rings of a machine are for sockets: the call counts once it has to do with a file. */
+		/* Most rings of a machine are for sockets: the call counts only once it involves a file. */
 		slot->ring_enter_ns = bpf_ktime_get_boot_ns();
 		if (slot->ring_open) {
 			read_inside(slot);
@@ -142,7 +145,7 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 	read_inside(slot);
 	settle_inside(slot, PT_REGS_SP(regs));
 	now = bpf_ktime_get_boot_ns();
-	/* What ends here, ends before the call begins. */
+	/* Statements that end here, end before the call begins. */
 	if (unlikely(between_rows(slot)))
 		settle_statements(slot, now++);
 	slot->fd = fd;
@@ -171,7 +174,7 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 	return 0;
 }
 
-/* An open file or code mapping became known. */
+/* An open file or code mapping has become known. */
 seldom void exit_names(struct task_struct *task, struct slot *slot, int fd, u64 now)
 {
 	struct file *file = file_of(task, fd);
@@ -190,14 +193,14 @@ seldom void exit_names(struct task_struct *task, struct slot *slot, int fd, u64 
 	slot->dev = id.dev;
 	if ((id.mode & S_IFMT) == S_IFREG) {
 		slot->file_flags |= FATHOM_REGULAR;
-		/* What another file had under this inode number is over with the call. */
+		/* Another file's data under this inode number is obsolete after this call. */
 		emit_file(file, BPF_CORE_READ(file, f_mode) & FMODE_CREATED ? 5 : 0, now);
 	}
 }
 
 /*
- * A removed file's name, as the program gave it. Its inode was learnt on the way, see filesystem.bpf.c: the record is stamped with that
- * moment if it is known, since when the call ends another task may have made a new file of the inode.
+ * A removed file's name, as passed by the program. Its inode was read during the call, see filesystem.bpf.c: the record is stamped
+ * with that moment if it is known, since by the end of the call another task may have created a new file with this inode.
  */
 seldom void exit_unlink(struct slot *slot, u64 name, u64 now)
 {
@@ -232,13 +235,13 @@ static __always_inline s64 position(struct slot *slot, u8 pos_arg, u64 *args, s6
 	return pos;
 }
 
-/* The descriptor that a call is about; that of an open file is its result. */
+/* The descriptor that a call is about; for an open, its result. */
 static __always_inline s32 call_fd(struct slot *slot, s64 result)
 {
 	return slot->call == FATHOM_CALL_OPEN ? result : slot->fd;
 }
 
-/* A call that lasted seconds, or with numbers that few have. */
+/* A call that lasted seconds, or with unusually large numbers. */
 seldom void emit_odd_call(struct slot *slot, s64 pos, u64 requested, s64 result, u64 now)
 {
 	struct who who = whoami();
@@ -273,7 +276,7 @@ static __always_inline void emit_call(struct task_struct *task, struct slot *slo
 	struct who who = who_is(task);
 	u64 place = pos + 1;
 	u64 done, joined;
-	/* Whether there is something to emit in this word or one behind it. */
+	/* Whether there is something to emit in this word or a later one. */
 	u64 from_3, from_4, *r;
 	u32 words = 3;
 
@@ -343,7 +346,7 @@ int PROBE(sys_exit, struct pt_regs *regs, long result)
 		exit_names(task, slot, result, now);
 	if (unlikely(slot->call == FATHOM_CALL_UNLINK && result == 0))
 		exit_unlink(slot, ARG(args, call_shapes[nr].pos), now);
-	/* Opening or removing what is no file of a disk is no storage. */
+	/* Opening or removing something that is not a file on a disk is not storage. */
 	if (slot->call == FATHOM_CALL_OPEN && !slot->handles && !(slot->file_flags & FATHOM_REGULAR))
 		goto out;
 	if (slot->call == FATHOM_CALL_UNLINK && !slot->handles && !slot->ino)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Who is recorded: a slot is inherited at fork, found by name at exec, dropped at exit. And what processes are called. */
+/* Who is recorded: a slot is inherited at fork, found by name at exec, dropped at exit. Also the names of processes. */
 
 /* Processes that were named in the trace without being recorded; the oldest are forgotten and named again. */
 struct {
@@ -26,7 +26,7 @@ seldom void emit_task(struct task_struct *task, u16 what, u64 now)
 	put_scratch(s);
 }
 
-/* A process that is not recorded makes I/O: record its name once. */
+/* A process that is not recorded performs I/O: records its name once. */
 seldom void name_stranger(u32 tgid, u64 now)
 {
 	struct task_struct *task;
@@ -44,7 +44,7 @@ seldom void emit_inner_task(struct task_struct *task, u64 now)
 	u32 level = level_of(task);
 	struct fathom_inner_task *r;
 
-	/* The deepest that the kernel allows (MAX_PID_NS_LEVEL). */
+	/* The deepest level that the kernel allows (MAX_PID_NS_LEVEL). */
 	if (!level || level > 32)
 		return;
 	r = RESERVE(inner_task, INNER_TASK, now, whoami());
@@ -57,7 +57,7 @@ seldom void emit_inner_task(struct task_struct *task, u64 now)
 	submit(r);
 }
 
-/* The thread, or the program that it was, is no more. */
+/* The thread, or its former program, no longer exists. */
 static __always_inline void forget_slot(u32 tid)
 {
 	struct slot *slot = slot_of(tid);
@@ -67,7 +67,7 @@ static __always_inline void forget_slot(u32 tid)
 	bpf_map_delete_elem(&tasks, &tid);
 }
 
-/* Called for every task, those of io_uring's workers too, which sched_process_fork does not report. */
+/* Called for every task, including those of io_uring's workers, which sched_process_fork does not report. */
 SEC("tp_btf/task_newtask")
 int PROBE(task_fork, struct task_struct *child, u64 clone_flags)
 {
@@ -80,7 +80,7 @@ int PROBE(task_fork, struct task_struct *child, u64 clone_flags)
 	if (!slot)
 		return 0;
 	standing = slot->standing;
-	/* One of that number whose end was missed. */
+	/* A thread with the same ID whose end was missed. */
 	forget_slot(tid);
 	make_slot(child->tgid, tid, standing);
 	now = bpf_ktime_get_boot_ns();
@@ -124,7 +124,7 @@ int PROBE(task_exec, struct task_struct *task, int old_pid, struct linux_binprm 
 		standing |= FATHOM_TRACKED;
 	else if (!slot)
 		return 0;
-	/* Another program: its statements and calls are over. The thread may have taken its leader's number. */
+	/* Another program: the old one's statements and calls are over. The thread may have taken over its leader's ID. */
 	forget_slot(old_tid);
 	slot = make_slot(task->tgid, task->pid, standing);
 	if (!slot)

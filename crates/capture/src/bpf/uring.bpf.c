@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * io_uring: a request is a call without a system call. It is submitted by a recorded task, or by the kernel's
- * polling thread of one, carried out there or by a worker, and completed anywhere. Those that are followed are remembered
- * by address (`urings`), with the moment of their submission, by which bios and writes name them (`identity_of`).
+ * io_uring: a request is a call without a system call. It is submitted by a recorded task, or by the kernel's polling thread for
+ * one, executed there or by a worker, and completed anywhere. Followed requests are stored by address (`urings`), with the time of
+ * their submission, by which bios and writes refer to them (`identity_of`).
  */
 
 /* include/uapi/linux/io_uring.h, enum io_uring_op. */
@@ -19,9 +19,9 @@
 #define RING_READV_FIXED 60
 #define RING_WRITEV_FIXED 61
 
-/* REQ_F_FIXED_FILE, whose place is that of the user's IOSQE_FIXED_FILE. */
+/* REQ_F_FIXED_FILE, which has the same position as the user's IOSQE_FIXED_FILE. */
 #define RING_REGISTERED 1
-/* What the words of a table of registered files keep beside the address (FFS_MASK, IO_SLOT flags). */
+/* Flag bits next to the address in the words of a table of registered files (FFS_MASK, IO_SLOT flags). */
 #define RING_WORD_FLAGS 7UL
 
 static __always_inline bool ring_transfers(u8 opcode)
@@ -37,7 +37,7 @@ static __always_inline bool ring_wanted(u8 opcode)
 	       opcode == RING_FALLOCATE || opcode == RING_FTRUNCATE;
 }
 
-/* The file that a request names. It is looked up by the kernel only when the request is carried out. */
+/* The file that a request refers to. The kernel looks it up only when the request is executed. */
 static __always_inline struct file *ring_file(struct io_kiocb *req)
 {
 	struct io_ring_ctx *ctx;
@@ -112,7 +112,7 @@ static __always_inline int uring_submitted(struct io_kiocb *req)
 	r->ino = id.ino;
 	r->pos = -1;
 	r->bytes = 0;
-	/* An operation's own data lies where the request begins (io_kiocb_to_cmd). */
+	/* An operation's own data is at the start of the request (io_kiocb_to_cmd). */
 	if (ring_transfers(opcode)) {
 		r->pos = BPF_CORE_READ((struct io_rw *)req, kiocb.ki_pos);
 		r->bytes = BPF_CORE_READ((struct io_rw *)req, len);
@@ -168,7 +168,7 @@ static __always_inline int uring_completed(u64 address, s64 result)
 	r->pos = -1;
 	r->bytes = 0;
 	if (ring_transfers(r->opcode)) {
-		/* Moved on by what was done. */
+		/* Advanced by the bytes transferred. */
 		r->pos = BPF_CORE_READ((struct io_rw *)req, kiocb.ki_pos);
 		if (result > 0)
 			r->pos -= result;
@@ -192,7 +192,7 @@ int PROBE(uring_submit_old, struct io_kiocb *req)
 	return uring_submitted(req);
 }
 
-/* The result was an argument once and is in the completion entry now. The wrong one of the two is refused at load. */
+/* The result was formerly an argument, and is in the completion entry now. The wrong one of the two is refused at load. */
 SEC("tp_btf/io_uring_complete")
 int PROBE(uring_complete, void *ring_ctx, void *req, struct io_uring_cqe *cqe)
 {

@@ -2,22 +2,23 @@
 /*
  * What a thread sleeps for.
  *
- * Outside a recorded call it is the system call, when it leaves the CPU: the number stands in the registers that the program
- * entered the kernel with (no number: a page fault). Within one, and in a page fault, the kernel's own functions on its stack
- * do; user space looks up where they lie. That walk takes about 2 us, so it is made when the thread comes back, and only after
- * a sleep of at least LONG_SLEEP: it takes no more than 0.4 % of the time that the thread slept, and none of a fast disk's.
+ * Outside a recorded call it is the system call, when the thread leaves the CPU: the number is in the registers with which the
+ * program entered the kernel (no number: a page fault). Within a recorded call, and in a page fault, it is given by the kernel's
+ * own functions on its stack; user space looks up their addresses. That walk takes about 2 us, so it is done when the thread
+ * resumes, and only after a sleep of at least LONG_SLEEP: it takes at most 0.4 % of the time that the thread slept, and none of a
+ * fast disk's.
  *
- * Uncertain: a function that the compiler made part of its caller is not found; the sleep then has no name.
+ * Uncertain: a function that the compiler inlined into its caller is not found; the sleep then has no name.
  */
 #ifndef FATHOM_WAITS_H
 #define FATHOM_WAITS_H
 
 /* By the number of a system call on this machine: FATHOM_WAIT_*; 0: not known. */
 const volatile u8 wait_calls[CALLS];
-/* For calls that read and write whatever they are given: by the file's type. */
+/* For calls that read and write anything: by the file's type. */
 #define WAIT_BY_FILE 0xff
 
-/* Where the functions are that wait for something known, and for what; the rest is empty. */
+/* Address ranges of the functions that wait for something known, and for what; the rest is empty. */
 #define WAIT_FUNCTIONS 48
 const volatile u64 wait_from[WAIT_FUNCTIONS];
 const volatile u64 wait_to[WAIT_FUNCTIONS];
@@ -26,7 +27,10 @@ const volatile u8 wait_what[WAIT_FUNCTIONS];
 #define WAIT_FRAMES 16
 #define LONG_SLEEP 500000
 
-/* Looks where a thread stands that is about to run again after a sleep. What it finds goes by way of memory: Linux 6.1 would go through all that follows once for each. */
+/*
+ * Examines the stack of a thread that is about to run again after a sleep. The result goes through memory: otherwise Linux 6.1
+ * would check all following code once for each value.
+ */
 seldom void look_at_stack(struct task_struct *task, struct slot *slot)
 {
 	u64 frames[WAIT_FRAMES] = {};
@@ -52,7 +56,7 @@ seldom void look_at_stack(struct task_struct *task, struct slot *slot)
 	}
 }
 
-/* What the file of that number is, if it is something that one waits for. */
+/* The type of the file with that descriptor, if a thread can wait for it. */
 seldom u32 wait_on_file(struct task_struct *task, int fd)
 {
 	struct file *file = file_of(task, fd);
@@ -64,7 +68,7 @@ seldom u32 wait_on_file(struct task_struct *task, int fd)
 	return type == S_IFIFO ? FATHOM_WAIT_PIPE : type == S_IFSOCK ? FATHOM_WAIT_SOCKET : 0;
 }
 
-/* Of the running thread, which is to sleep. */
+/* For the running thread, which is about to sleep. */
 static __always_inline u32 sleeps_for(struct task_struct *task, struct slot *slot)
 {
 	struct pt_regs *regs;
@@ -98,7 +102,7 @@ static __always_inline bool in_call_of(struct task_struct *task, u8 what)
 	return nr < CALLS && wait_calls[nr] == what;
 }
 
-/* For how long the CPU queue that a thread stands in has been without time of its cgroups, ever. */
+/* Total time for which the thread's CPU queue has been without time of its cgroups. */
 static __always_inline u64 quota_used_up(struct task_struct *task, u64 *queue)
 {
 	struct cfs_rq *rq;

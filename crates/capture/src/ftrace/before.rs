@@ -1,4 +1,4 @@
-//! Tasks and files that were there before: ftrace reports neither a thread's process nor a descriptor's file.
+//! Tasks and files that existed before: ftrace reports neither a thread's process nor a descriptor's file.
 
 use crate::tasks;
 use formats::ftrace::calls::Machine;
@@ -6,7 +6,7 @@ use formats::ftrace::translate::{Open, TraceContext};
 use model::Record;
 use std::fs;
 
-/// Every task of `/proc`, by thread; `me` is the recorder.
+/// Returns the context with every task of `/proc`, by thread; `me` is the recorder.
 pub fn context(me: u32) -> TraceContext {
     let mut context = TraceContext {
         machine: if cfg!(target_arch = "x86_64") { Machine::X86_64 } else { Machine::Generic },
@@ -28,7 +28,7 @@ pub fn context(me: u32) -> TraceContext {
     context
 }
 
-/// The files that a process has open.
+/// Returns the files that a process has open.
 pub fn open_files(pid: u32) -> Vec<Open> {
     let mut all = Vec::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {

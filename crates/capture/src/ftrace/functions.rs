@@ -1,6 +1,6 @@
-//! Uprobes as events of ftrace: SQLite's steps with the statement's text, and the path that the C library's `open` is given.
+//! Uprobes as ftrace events: SQLite's steps with the statement's text, and the path passed to the C library's `open`.
 //!
-//! A probe is defined for the whole machine, under a group of this process's own, and switched on in the instance alone.
+//! A probe is defined for the whole machine, in a group of this process's own, and enabled only in the instance.
 
 use crate::sqlite;
 use crate::sqlite::find::Found;
@@ -14,7 +14,7 @@ const ARGUMENTS: [&str; 2] = ["%di", "%si"];
 #[cfg(target_arch = "aarch64")]
 const ARGUMENTS: [&str; 2] = ["%x0", "%x1"];
 
-/// Where the C library may be.
+/// Possible paths of the C library.
 const LIBRARIES: [&str; 6] = [
     "/lib/x86_64-linux-gnu/libc.so.6",
     "/lib/aarch64-linux-gnu/libc.so.6",
@@ -33,18 +33,18 @@ pub enum NotProbed {
     /// The function is not in the file.
     #[error("the function was not found")]
     NoFunction,
-    /// There is no C library where they are.
+    /// There is no C library at the usual paths.
     #[error("the C library was not found: files that are opened have no names")]
     NoLibrary,
-    /// The kernel refused it.
+    /// The kernel refused the probe.
     #[error("{}", crate::error::chain(.0))]
     Refused(#[from] std::io::Error),
 }
 
-/// A probe on a function: its layer, its name, and why it is missing if it is.
+/// A probe on a function: its layer, its name, and why it is missing, if it is.
 pub type Outcome = (Layer, String, Result<(), NotProbed>);
 
-/// Those that were defined.
+/// The probes that were defined.
 #[derive(Debug)]
 pub struct Functions {
     root: PathBuf,
@@ -54,7 +54,7 @@ pub struct Functions {
 }
 
 impl Functions {
-    /// Defines them; what could not be is in the outcomes.
+    /// Defines the probes; failures are in the outcomes.
     pub fn define(root: &Path, sqlite: &[Found]) -> Self {
         let group = format!("fathom_{}", std::process::id());
         let mut all = Self { root: root.into(), group, events: Vec::new(), outcomes: Vec::new() };
@@ -68,7 +68,7 @@ impl Functions {
     fn define_sqlite(&mut self, found: &Found) {
         let (path, symbols) = (&found.path, &found.symbols);
         let stmt = ARGUMENTS[0];
-        // Where it is not understood the text is empty, which counts as a shape.
+        // Without the offset the text is empty, which counts as a shape.
         let text = symbols.sql_offset.map_or_else(String::new, |at| format!(" sql=+0(+{at}({stmt})):ustring"));
         if text.is_empty() {
             let probe = format!("{}:sqlite3_step", path.to_string_lossy());
@@ -118,12 +118,12 @@ impl Functions {
         self.outcomes.push((layer, format!("{}:{name}", path.to_string_lossy()), outcome));
     }
 
-    /// The group that their events are in.
+    /// Returns the group of their events.
     pub fn group(&self) -> &str {
         &self.group
     }
 
-    /// Removes them again; returns what each came to.
+    /// Removes them again; returns the outcome of each.
     pub fn remove(mut self) -> Vec<Outcome> {
         std::mem::take(&mut self.outcomes)
     }
@@ -139,7 +139,7 @@ impl Drop for Functions {
 
 /// Removes the probes of a name, `GROUP/EVENT`.
 pub fn forget(root: &Path, name: &str) {
-    // One that is not there any more, or is still in use, stays as it is.
+    // A probe that no longer exists, or is still in use, stays as it is.
     let _ = fs::write(root.join("events").join(name).join("enable"), "0");
     let _ = append(root, &format!("-:{name}\n"));
 }

@@ -1,4 +1,4 @@
-//! One instance of the kernel's trace buffers: made, read, removed.
+//! One instance of the kernel's trace buffers: creation, reading, removal.
 
 use super::spool::Spool;
 use super::{Error, Raw, Result, doing};
@@ -11,7 +11,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// KiB of buffer for each CPU: three seconds of about 100,000 events a second.
+/// KiB of buffer for each CPU: three seconds at about 100,000 events/s.
 const BUFFER_KIB: u32 = 24 << 10;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Makes it; its events are all off.
+    /// Creates it, with all events disabled.
     pub fn create(root: &Path, name: &str, spool: &Path) -> Result<Self> {
         let path = root.join("instances").join(name);
         let layout = layout(root, 4096)?;
@@ -68,7 +68,7 @@ impl Instance {
         self.set("set_event_pid", &tid.to_string())
     }
 
-    /// And of all threads of this one.
+    /// Adds all threads of this process.
     pub fn add_process(&self, pid: u32) -> Result<()> {
         let path = self.path.join("set_event_pid");
         for tid in crate::tasks::threads(pid) {
@@ -79,22 +79,23 @@ impl Instance {
         Ok(())
     }
 
-    /// The processes whose threads are recorded now: those that were added, and with `event-fork` those that they started.
+    /// Returns the processes whose threads are recorded now: those that were added, and with `event-fork` their
+    /// descendants.
     pub fn processes(&self) -> BTreeSet<u32> {
         let list = fs::read_to_string(self.path.join("set_event_pid")).unwrap_or_default();
         list.lines().filter_map(|tid| crate::tasks::process_of(tid.trim().parse().ok()?)).collect()
     }
 
-    /// Sets one of its options.
+    /// Sets an option of the instance.
     pub fn option(&self, name: &str, on: bool) -> Result<()> {
         self.set(&format!("options/{name}"), if on { "1" } else { "0" })
     }
 
-    /// Switches events on, each with its filter; those that the kernel does not have are left out.
+    /// Enables events, each with its filter; events that the kernel does not have are skipped.
     pub fn enable(&self, events: &[(&str, &str)]) -> Result<()> {
         for (event, filter) in events.iter().filter(|(event, _)| self.path.join("events").join(event).is_dir()) {
             if !filter.is_empty() {
-                // A kernel that does not take it records more than is needed.
+                // A kernel that does not accept the filter records more than needed.
                 let _ = fs::write(self.path.join(format!("events/{event}/filter")), filter);
             }
             self.set(&format!("events/{event}/enable"), "1")?;
@@ -102,30 +103,30 @@ impl Instance {
         Ok(())
     }
 
-    /// Switches the events of Fathom's own probes on.
+    /// Enables the events of Fathom's own probes.
     pub fn enable_group(&self, group: &str) {
-        // Without SQLite there is none.
+        // Without SQLite there are none.
         let _ = fs::write(self.path.join("events").join(group).join("enable"), "1");
     }
 
-    /// Files that hold what was taken.
+    /// Returns the files that hold what was read.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.cpus.iter().map(|cpu| cpu.spool.path())
     }
 
-    /// Why no more is taken: a file of it has no room.
+    /// Returns why no more is accepted: one of its files has no room.
     pub fn full(&self) -> Option<&str> {
         self.cpus.iter().find_map(|cpu| cpu.spool.full())
     }
 
-    /// Takes what is there while events are being recorded; returns how many bytes.
+    /// Reads what is available while events are being recorded; returns the number of bytes.
     pub fn drain(&mut self) -> Result<u64> {
-        // A page that is not full is as a rule the one being written. To read on behind it is to read what reading itself adds (this
-        // process is recorded too), without end.
+        // A page that is not full is usually the one being written. Reading on after it would read the events caused by reading
+        // itself (this process is recorded too), without end.
         self.take(|layout, page| layout.data_bytes(page) < page.len() / 2)
     }
 
-    /// Takes what is there, up to a page after which there is no more for now.
+    /// Reads what is available, up to a page after which there is nothing more for now.
     fn take(&mut self, is_last: impl Fn(&Layout, &[u8]) -> bool) -> Result<u64> {
         let mut taken = 0;
         for cpu in &mut self.cpus {
@@ -133,7 +134,7 @@ impl Instance {
                 match cpu.pipe.read(&mut self.page) {
                     Ok(0) => break,
                     Ok(n) => {
-                        // A reader gets whole pages; what is behind the data of the last is whatever was there before.
+                        // A reader gets whole pages; the bytes after the data of the last page are stale.
                         self.page[n..].fill(0);
                         cpu.spool.hold(&self.page);
                         taken += n as u64;
@@ -151,14 +152,14 @@ impl Instance {
         Ok(taken)
     }
 
-    /// Records no more.
+    /// Stops recording.
     pub fn stop(&self) {
-        // Whatever comes of it: it is removed soon.
+        // The result does not matter: the instance is removed soon.
         let _ = fs::write(self.path.join("tracing_on"), "0");
         let _ = fs::write(self.path.join("events/enable"), "0");
     }
 
-    /// Takes the rest and removes it.
+    /// Reads the rest and removes the instance.
     pub fn finish(mut self) -> Result<Raw> {
         // Nothing is recorded any more, so this ends.
         self.take(|_, _| false)?;
@@ -170,7 +171,7 @@ impl Instance {
         Ok(Raw { layout: self.layout, cpus, stats })
     }
 
-    /// What the kernel counted of a CPU's buffer.
+    /// Returns the kernel's counts for a CPU's buffer.
     fn stats(&self, cpu: u16) -> Stats {
         let text = fs::read_to_string(self.path.join(format!("per_cpu/cpu{cpu}/stats"))).unwrap_or_default();
         let number =
@@ -189,7 +190,7 @@ impl Drop for Instance {
     }
 }
 
-/// How pages of so many bytes are laid out.
+/// Returns the layout of pages of this size.
 fn layout(root: &Path, page_size: usize) -> Result<Layout> {
     let header = root.join("events/header_page");
     let text = doing(read_at_once(&header), || format!("reading {}", header.shown()))?;
@@ -198,14 +199,14 @@ fn layout(root: &Path, page_size: usize) -> Result<Layout> {
         .ok_or_else(|| Error::Io { doing: format!("reading {}", header.shown()), source: source() })
 }
 
-/// The kernel hands this file out to the first read alone (`show_header_page_file`), however small that is.
+/// The kernel returns this file's contents only to the first read (`show_header_page_file`), however small that is.
 fn read_at_once(path: &Path) -> std::io::Result<String> {
     let mut bytes = vec![0; 64 << 10];
     let n = File::open(path)?.read(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes[..n]).into_owned())
 }
 
-/// Removes instances and probes of recorders that are gone.
+/// Removes instances and probes of recorders that no longer exist.
 pub fn remove_stale(root: &Path) {
     let gone = |pid: &str| pid.parse::<u32>().is_ok_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
     for entry in fs::read_dir(root.join("instances")).into_iter().flatten().flatten() {

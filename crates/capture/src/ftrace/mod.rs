@@ -1,20 +1,21 @@
 //! A recording without BPF: the kernel's own trace buffers (tracefs), in separate instances.
 //!
-//! Two instances, since the kernel filters an instance by process and a disk's commands must be recorded of everyone: one
-//! for calls, sleeps and statements of who is asked for (`set_event_pid`, and what they start by `event-fork`), one for
-//! disks, file systems and tasks. The global buffers are left alone, whoever uses them. What comes off the buffers is
-//! stored as it is, page by page, and only understood when the recording has ended (`formats::ftrace`).
+//! Two instances, since the kernel filters an instance by process and a disk's commands must be recorded for all processes:
+//! one for calls, sleeps and statements of the requested processes (`set_event_pid`, and their descendants by
+//! `event-fork`), one for disks, file systems and tasks. The global buffers are left alone, since others may use them. The
+//! data from the buffers is stored unchanged, page by page, and only parsed when the recording has ended
+//! (`formats::ftrace`).
 //!
-//! | file | what |
+//! | file | purpose |
 //! |---|---|
 //! | this one | a recording, from start to finish |
-//! | `instance` | one instance: made, read, removed |
-//! | `spool` | what was taken off one CPU's buffer |
+//! | `instance` | one instance: creation, reading, removal |
+//! | `spool` | the data from one CPU's buffer |
 //! | `functions` | uprobes on SQLite and on the C library's `open` |
-//! | `before` | tasks and files that were there before |
+//! | `before` | tasks and files that existed before |
 //!
 //! *Uncertainty*: a recorder that is killed leaves its instances and its probes; the next one removes those whose process
-//! is gone. Numbers of processes are those of the namespace that this process is in.
+//! has ended. Process numbers are those of the namespace that this process is in.
 
 mod before;
 mod functions;
@@ -34,8 +35,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Events of disks, file systems and tasks, of everyone, each with the filter that spares what is not needed: buffers that a
-/// commit leaves to be written home, and extents that have a place (written or not). One that this kernel does not have is left out.
+/// Events of disks, file systems and tasks, for all processes, each with a filter that drops what is not needed: buffers that a
+/// commit leaves to be written home, and extents that have a place (written or not). Events that this kernel does not have are
+/// skipped.
 const OF_EVERYONE: &[(&str, &str)] = &[
     ("block/block_bio_queue", ""),
     ("block/block_bio_remap", ""),
@@ -69,7 +71,7 @@ const OF_EVERYONE: &[(&str, &str)] = &[
     ("sched/sched_process_exec", ""),
 ];
 
-/// Events of who is asked for.
+/// Events of the requested processes.
 const OF_CALLERS: &[(&str, &str)] = &[
     ("raw_syscalls/sys_enter", ""),
     ("raw_syscalls/sys_exit", ""),
@@ -83,12 +85,12 @@ const OF_CALLERS: &[(&str, &str)] = &[
     ("filemap/mm_filemap_add_to_page_cache", ""),
 ];
 
-/// Which tasks the calls instance records.
+/// The tasks that the calls instance records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Callers {
-    /// Everyone.
+    /// All tasks.
     All,
-    /// These processes, and what they start; more may be added.
+    /// These processes, and their descendants; more may be added.
     Processes(Vec<u32>),
 }
 
@@ -100,10 +102,10 @@ pub enum Error {
         "tracefs is not mounted at /sys/kernel/tracing, and cannot be mounted here: as root, `mount -t tracefs none /sys/kernel/tracing`"
     )]
     NoTracefs,
-    /// This user may not enter it.
+    /// This user has no permission to access it.
     #[error("tracefs does not permit this user to trace: run as root (sudo)")]
     NotPermitted,
-    /// It refuses something.
+    /// It refused an operation.
     #[error("ftrace: {doing}: {source}")]
     Io {
         /// What was being done.
@@ -122,10 +124,10 @@ fn doing<T>(result: io::Result<T>, what: impl FnOnce() -> String) -> Result<T> {
     result.map_err(|source| Error::Io { doing: what(), source })
 }
 
-/// Where tracefs is, and may be written to: where it is mounted, else in a mount of this process's own.
+/// Returns the path of a writable tracefs: where it is mounted, else in a private mount of this process.
 ///
 /// # Errors
-/// It is not there, or this user may make no instance in it.
+/// It does not exist, or this user may not create an instance in it.
 pub fn probe() -> Result<PathBuf> {
     let denied = |p: &&str| {
         fs::metadata(Path::new(p).join("instances")).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
@@ -143,7 +145,7 @@ pub fn probe() -> Result<PathBuf> {
     Ok(root)
 }
 
-/// A recording that runs.
+/// A running recording.
 #[derive(Debug)]
 pub struct Session {
     root: PathBuf,
@@ -158,7 +160,7 @@ pub struct Session {
 /// What one instance recorded.
 #[derive(Debug)]
 pub struct Raw {
-    /// How its pages are laid out.
+    /// The layout of its pages.
     pub layout: Layout,
     /// Pages of each CPU.
     pub cpus: Vec<(u16, Vec<u8>)>,
@@ -166,30 +168,30 @@ pub struct Raw {
     pub stats: Vec<Stats>,
 }
 
-/// What a recording came to.
+/// The result of a recording.
 #[derive(Debug)]
 pub struct Recording {
-    /// Its events.
+    /// The formats of its events.
     pub formats: Vec<Format>,
-    /// Calls, and disks.
+    /// The raw data of calls, and of disks.
     pub raw: Vec<Raw>,
     /// What was known of tasks and files.
     pub context: TraceContext,
-    /// Probes on functions, and why some are not there.
+    /// Probes on functions, and why some are missing.
     pub functions: Vec<functions::Outcome>,
     /// Begin and end, CLOCK_BOOTTIME.
     pub window_ns: (u64, u64),
     /// CPU time of this process meanwhile, in ns.
     pub cpu_ns: u64,
-    /// Why it ended before it was asked to: its files had no room.
+    /// Why it ended early: its files had no room.
     pub full: Option<String>,
 }
 
 impl Session {
-    /// Makes the instances and switches the events on. `spool`: an empty folder for what comes off the buffers.
+    /// Creates the instances and enables the events. `spool`: an empty folder for the data from the buffers.
     ///
     /// # Errors
-    /// tracefs is not there or refuses.
+    /// tracefs is missing or refuses.
     pub fn start(callers: &Callers, sqlite: &[Found], spool: &Path) -> Result<Self> {
         let root = probe()?;
         instance::remove_stale(&root);
@@ -199,8 +201,8 @@ impl Session {
         let functions = functions::Functions::define(&root, sqlite);
         if *callers != Callers::All {
             calls.option("event-fork", true)?;
-            // This process stands in for an empty list, by which everyone would be recorded. It stays in it, since to write
-            // the list anew empties it first; what it does itself is left out when the events are read.
+            // An empty list would record everyone, so this process is its placeholder. It stays in the list, since
+            // rewriting the list empties it first; its own events are dropped when the events are read.
             calls.only(me)?;
         }
         disks.enable(OF_EVERYONE)?;
@@ -215,7 +217,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Records a process too, and what it starts.
+    /// Records another process, and its descendants.
     ///
     /// # Errors
     /// tracefs refuses.
@@ -225,31 +227,31 @@ impl Session {
         Ok(())
     }
 
-    /// The processes that are recorded now, this one aside.
+    /// Returns the processes that are recorded now, except this one.
     pub fn tracked(&self) -> Vec<u32> {
         let me = std::process::id();
         self.calls.processes().into_iter().filter(|pid| *pid != me).collect()
     }
 
-    /// Takes what is in the buffers; returns how many bytes.
+    /// Reads what is in the buffers; returns the number of bytes.
     ///
     /// # Errors
-    /// The buffers cannot be read, or the files not written.
+    /// The buffers cannot be read, or the files cannot be written.
     pub fn drain(&mut self) -> Result<u64> {
         Ok(self.calls.drain()? + self.disks.drain()?)
     }
 
-    /// Why it takes no more: its files have no room.
+    /// Returns why it accepts no more: its files have no room.
     pub fn full(&self) -> Option<&str> {
         self.calls.full().or(self.disks.full())
     }
 
-    /// Files that the recording writes, which are charged to it alone.
+    /// Returns the files that the recording writes, which are charged to it alone.
     pub fn own_files(&self) -> Vec<PathBuf> {
         self.calls.files().chain(self.disks.files()).map(Path::to_path_buf).collect()
     }
 
-    /// Switches the events off, takes what is left, and removes what was made.
+    /// Disables the events, reads what is left, and removes everything it created.
     ///
     /// # Errors
     /// As [`Session::drain`].
@@ -266,7 +268,7 @@ impl Session {
     }
 }
 
-/// Formats of all events that may be in the buffers.
+/// Returns the formats of all events that may be in the buffers.
 fn formats(root: &Path, group: &str) -> Vec<Format> {
     let own = fs::read_dir(root.join("events").join(group)).into_iter().flatten().flatten();
     let own = own.filter_map(|e| Some(format!("{group}/{}", e.file_name().to_str()?)));

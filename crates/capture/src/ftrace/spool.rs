@@ -1,7 +1,7 @@
-//! What was taken off one CPU's buffer: in memory, and beyond that in a file.
+//! The data from one CPU's buffer: in memory, and beyond that in a file.
 //!
-//! A file whose disk is full keeps the whole pages that it has; what was not written yet stays in memory. So nothing that was taken is
-//! lost, and the recording can end there.
+//! If its disk is full, a file keeps the whole pages that it has; what was not written yet stays in memory. So nothing that was read
+//! is lost, and the recording can end there.
 
 use super::{Error, Result, doing};
 use model::text::ShownPath as _;
@@ -9,8 +9,8 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a CPU that are kept in memory before they are written to its file. A short recording thus writes nothing, and
-/// a slow disk delays the reader seldom.
+/// Bytes of a CPU that are kept in memory before they are written to its file. A short recording thus writes nothing, and a
+/// slow disk rarely delays the reader.
 const IN_MEMORY: usize = 64 << 20;
 
 /// The pages of one CPU.
@@ -20,29 +20,28 @@ pub struct Spool {
     path: PathBuf,
     /// Bytes in the file.
     written: u64,
-    /// What was taken and not written yet.
+    /// Data that was read and not written yet.
     held: Vec<u8>,
     full: Option<String>,
 }
 
 impl Spool {
-    /// One whose file is to be `path`.
+    /// Creates a spool with `path` as its file.
     pub fn create(path: PathBuf) -> Result<Self> {
         let file = doing(File::create(&path), || format!("making {}", path.shown()))?;
         Ok(Self { file, path, written: 0, held: Vec::new(), full: None })
     }
 
-    /// Its file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Takes a page.
+    /// Adds a page.
     pub fn hold(&mut self, page: &[u8]) {
         self.held.extend_from_slice(page);
     }
 
-    /// Writes what is held, if that is much. A full disk is no error here: [`Spool::full`] tells it.
+    /// Writes the held pages, if they are many. A full disk is not an error here: see [`Spool::full`].
     pub fn write(&mut self) -> Result<()> {
         if self.held.len() <= IN_MEMORY || self.full.is_some() {
             return Ok(());
@@ -60,7 +59,7 @@ impl Spool {
                 ) =>
             {
                 self.full = Some(format!("{} is full: {error}", self.path.shown()));
-                // A part of them is in the file, and all of them in memory.
+                // Some of them are in the file, and all of them in memory.
                 let cut = self.file.set_len(self.written).and_then(|()| self.file.seek(SeekFrom::Start(self.written)));
                 doing(cut.map(drop), || format!("cutting {}", self.path.shown()))
             }
@@ -68,12 +67,12 @@ impl Spool {
         }
     }
 
-    /// Why it writes no more.
+    /// Returns why it writes no more.
     pub fn full(&self) -> Option<&str> {
         self.full.as_deref()
     }
 
-    /// All pages, in the order in which they were taken.
+    /// Returns all pages, in the order in which they were added.
     pub fn read(mut self) -> Result<Vec<u8>> {
         let mut pages = doing(fs::read(&self.path), || format!("reading {}", self.path.shown()))?;
         pages.append(&mut self.held);
@@ -113,7 +112,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cpu0.raw");
         let mut spool = Spool::create(path.clone()).unwrap();
-        // Every write to this device fails as on a full disk; it cannot be cut, which a disk's file can.
+        // Every write to this device fails as on a full disk; unlike a disk's file, it cannot be truncated.
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let file = std::mem::replace(&mut spool.file, full);
         filled(&mut spool, 0..IN_MEMORY / PAGE + 1);

@@ -1,6 +1,6 @@
-//! The arenas of the recorded processes, read as files: a program that cuts its own short would kill a reader that had it mapped.
+//! The arenas of the recorded processes, read as files: a program that truncates its own would kill a reader that had it mapped.
 //!
-//! Each process makes one when it first needs it, and names it after itself. The process that a record names is accepted only where the
+//! Each process creates one when it first needs it, and names it after itself. The process that a record names is accepted only if the
 //! kernel side knows the thread and its process. An arena outlives its process until it has been read.
 
 use crate::kernel::clock::boot_ns;
@@ -20,24 +20,24 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering, fence};
 
-/// Arenas that are open at a time.
+/// Maximum number of open arenas.
 const MOST: usize = 4096;
 
-/// Batches of which prices are kept, and the longest that is believed: the program can write what it likes.
+/// Maximum number of batches whose costs are kept, and the longest plausible batch: the program can write anything.
 const MOST_BATCHES: usize = 4096;
 const LONGEST_BATCH_NS: u32 = 1_000_000;
 
-/// What recording takes, by batches of each process that measured it, in ns.
+/// The cost of recording, by batches of each process that measured it, in ns.
 #[derive(Debug, Default)]
 pub struct Prices {
-    /// Of one more step.
+    /// Of each further step.
     pub step: Vec<f64>,
-    /// Of a statement of one step, with that.
+    /// Of a statement with one step, including that step.
     pub statement: Vec<f64>,
 }
 
 impl Prices {
-    /// Takes those of an arena, if it has any.
+    /// Adds those of an arena, if it has any.
     fn take(&mut self, header: &[u8]) -> bool {
         let batches = |at: usize| -> Option<Vec<u32>> {
             let bytes = header.get(at..at + 4 * PRICE_BATCHES)?;
@@ -56,11 +56,11 @@ impl Prices {
     }
 }
 
-/// All of them.
+/// All arenas.
 pub struct Arenas {
     folder: PathBuf,
     open: BTreeMap<OsString, Arena>,
-    /// What the libraries of processes that have ended came to.
+    /// The final status of libraries in processes that have ended.
     ended: BTreeMap<(u32, usize), Status>,
     from_ns: u64,
     functions: u64,
@@ -69,14 +69,14 @@ pub struct Arenas {
     prices: Prices,
 }
 
-/// One process's.
+/// The arena of one process.
 struct Arena {
     file: File,
     path: PathBuf,
     tgid: u32,
     rings: Vec<Ring>,
     no_ring: u64,
-    /// Whether its prices were taken.
+    /// Whether its costs were taken.
     priced: bool,
 }
 
@@ -88,13 +88,13 @@ struct Ring {
 }
 
 impl Arenas {
-    /// Those in a folder, none of which has records from before `from_ns`, or of more functions that `--op` names.
+    /// Reads the arenas in a folder, ignoring records from before `from_ns` and of more functions than `--op` names.
     pub fn new(folder: PathBuf, from_ns: u64, functions: usize) -> Self {
         let (open, ended, functions) = (BTreeMap::new(), BTreeMap::new(), functions as u64);
         Self { folder, open, ended, from_ns, functions, last_ns: from_ns, lost: 0, prices: Prices::default() }
     }
 
-    /// Opens those that are new.
+    /// Opens new arenas.
     pub fn look(&mut self) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -107,7 +107,7 @@ impl Arenas {
         }
     }
 
-    /// What became of a library in a process.
+    /// Returns the status of a library in a process.
     pub fn status(&mut self, tgid: u32, library: usize) -> Status {
         self.look();
         let mut statuses = self.open.values().filter(|arena| arena.tgid == tgid).map(|arena| arena.status(library));
@@ -115,20 +115,20 @@ impl Arenas {
         known.or_else(|| self.ended.get(&(tgid, library)).copied()).unwrap_or(Status::Unseen)
     }
 
-    /// How full the fullest ring is, from 0 to 1.
+    /// Returns how full the fullest ring is, from 0 to 1.
     pub fn fill(&self) -> f64 {
         let used = self.open.values().filter_map(|arena| Some(arena.used(&arena.header()?)));
         used.max().unwrap_or(0) as f64 / RING_WORDS as f64
     }
 
-    /// The records since, in the order of time, with what was lost. `process_of` knows the process of a thread.
+    /// Returns the new records, in time order, including losses. `process_of` returns the process of a thread.
     pub fn collect(&mut self, process_of: &dyn Fn(u32) -> Option<u32>) -> Vec<Event> {
         let mut all = Vec::new();
         let (mut lost, mut over) = (0, Vec::new());
         let mut processes: BTreeMap<u32, Option<u32>> = BTreeMap::new();
         let mut process_of = |tid: u32| *processes.entry(tid).or_insert_with(|| process_of(tid));
         for (name, arena) in &mut self.open {
-            // Asked before it is read: what it wrote last is read then.
+            // Checked before reading, so that its last records are included.
             let ended = !Path::new(&format!("/proc/{}", arena.tgid)).exists();
             if !arena.priced {
                 arena.priced = arena.header().is_some_and(|header| self.prices.take(&header));
@@ -145,7 +145,7 @@ impl Arenas {
             let _ = fs::remove_file(&arena.path);
         }
         let now_ns = boot_ns();
-        // As the kernel side counts it: what an execution that gave way did later is not known.
+        // Counted as on the kernel side: what a displaced execution did later is not known.
         let gave_way = all.iter().filter(|e| matches!(&e.record, Record::OpEnd(end) if end.kind == GAVE_WAY)).count();
         for (count, source) in [(lost, LossSource::Ring), (gave_way as u64, LossSource::TableFull)] {
             if count > 0 {
@@ -164,17 +164,17 @@ impl Arenas {
         self.ended.values().any(|status| *status == Status::Hooked) || self.open.values().any(hooked)
     }
 
-    /// What recording takes, as far as processes have measured it.
+    /// Returns the cost of recording, as far as processes have measured it.
     pub fn prices(&mut self) -> &mut Prices {
         &mut self.prices
     }
 
-    /// Records lost so far.
+    /// Returns the number of records lost so far.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Tells all that live that nothing more is wanted.
+    /// Notifies all running processes that recording has ended.
     pub fn close(&mut self) {
         self.look();
         for arena in self.open.values() {
@@ -184,7 +184,7 @@ impl Arenas {
 }
 
 impl Arena {
-    /// One that its process has finished making.
+    /// Opens an arena, if its process has finished creating it.
     fn open(path: PathBuf) -> Option<Self> {
         let options =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path);
@@ -209,7 +209,7 @@ impl Arena {
         read.map_or(Status::Unseen, |()| Status::from_number(u32::from_le_bytes(number)))
     }
 
-    /// Words in the fullest ring.
+    /// Returns the number of words in the fullest ring.
     fn used(&self, header: &[u8]) -> u64 {
         let used = |(i, ring): (usize, &Ring)| {
             word(header, CONTROLS_AT + i * CONTROL_SIZE + HEAD_AT).wrapping_sub(ring.reader.tail).min(RING_WORDS)
@@ -217,7 +217,8 @@ impl Arena {
         self.rings.iter().enumerate().map(used).max().unwrap_or(0)
     }
 
-    /// Hands on what is there; returns how many records were lost. `known`: when the recording began, and how many functions are named.
+    /// Passes on the available records; returns how many were lost. `known`: when the recording began, and the number of named
+    /// functions.
     fn read(
         &mut self,
         known: (u64, u64),
@@ -225,10 +226,10 @@ impl Arena {
         sink: &mut dyn FnMut(Event),
     ) -> u64 {
         let Some(header) = self.header() else { return 0 };
-        // After the heads: a record that the program made in between is honest, and would count as one of the future.
+        // After the heads: otherwise a valid record made in between would count as one from the future.
         let window = Window { from_ns: known.0, now_ns: boot_ns(), functions: known.1 };
-        // The kernel read the heads for this thread, and is about to read what stands before them: on a weakly ordered processor in this
-        // order only if it is said (the program publishes a head by a store-release).
+        // The kernel read the heads for this thread, which is about to read the words before them: a weakly ordered processor needs a
+        // fence to keep this order (the program publishes a head by a store-release).
         fence(Ordering::Acquire);
         let mut lost = growth(&mut self.no_ring, word(&header, NO_RING_AT));
         let (file, tgid) = (&self.file, self.tgid);
@@ -253,11 +254,11 @@ impl Arena {
     }
 }
 
-/// By how much a count has grown. The program can write what it likes; one that shrinks begins anew.
+/// Returns by how much a count has grown. The program can write anything; a count that shrinks starts over.
 fn growth(known: &mut u64, now: u64) -> u64 {
     let more = now.saturating_sub(*known);
     *known = now;
-    // No thread makes as many records in the time of a recording: a lie must not look like a catastrophe.
+    // No thread makes as many records in the time of a recording: a false count must not look like a catastrophe.
     if more > 1 << 40 { 1 } else { more }
 }
 
@@ -265,7 +266,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-/// The words of a ring from a place on, which may go on at its begin.
+/// Reads words of a ring from a position on; they may wrap around.
 fn words(file: &File, ring: usize, tail: u64, count: u64) -> Option<Vec<u64>> {
     let mut bytes = vec![0; count as usize * 8];
     let at = tail % RING_WORDS;

@@ -1,9 +1,10 @@
-//! What the processes that are probed inside ask before a file's code runs: a program that they are about to execute, a library that
-//! they have loaded. The one who asks waits for the answer, so that the file has its probes before its first instruction.
+//! Questions from processes that are probed inside, asked before a file's code runs: about a program that they are about to execute,
+//! or a library that they have loaded. The asking process waits for the answer, so that the file has its probes before its first
+//! instruction.
 //!
-//! By a socket in the object's folder, which stands for whoever can see the folder. Who asks is known from the kernel (the socket's
-//! peer); only threads that are recorded are answered. The file that they name is compared with what they report of it, and nothing but a
-//! regular file is opened.
+//! Questions arrive on a socket in the object's folder, which is open to whoever can see the folder. The kernel identifies the sender
+//! (the socket's peer); only recorded threads are answered. The file that they name is compared with the identity that they report, and
+//! only regular files are opened.
 
 use super::error::InsideError;
 use inside::question::{Answer, Question, SIZE, What};
@@ -14,17 +15,17 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Connections at a time; further ones wait at the socket.
+/// Maximum number of connections; further ones wait at the socket.
 const MOST: usize = 64;
 
-/// Where questions arrive.
+/// The socket for questions.
 pub struct Asks {
     listener: UnixListener,
     /// Peers whose question is incomplete.
     open: Vec<(UnixStream, Vec<u8>)>,
 }
 
-/// A question that waits for its answer. Dropped without one, it is answered by the connection's end.
+/// A question that waits for its answer. If dropped, it is answered by closing the connection.
 #[derive(Debug)]
 pub struct Ask {
     stream: UnixStream,
@@ -32,11 +33,11 @@ pub struct Ask {
     pub pid: u32,
     /// Its thread.
     pub tid: u32,
-    /// What about.
+    /// The kind of question.
     pub what: What,
     /// The file's device and inode.
     pub identity: (u64, u64),
-    /// A path by which it can be opened from here.
+    /// A path by which this process can open it.
     pub path: PathBuf,
 }
 
@@ -55,13 +56,13 @@ impl Asks {
         Ok(Self { listener, open: Vec::new() })
     }
 
-    /// What becomes readable when a question comes.
+    /// Returns the descriptors that become readable when a question arrives.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let listener = (self.open.len() < MOST).then(|| self.listener.as_raw_fd());
         listener.into_iter().chain(self.open.iter().map(|(stream, _)| stream.as_raw_fd()))
     }
 
-    /// The questions that are whole.
+    /// Returns the complete questions.
     pub fn take(&mut self) -> Vec<Ask> {
         while self.open.len() < MOST
             && let Ok((stream, _)) = self.listener.accept()
@@ -82,7 +83,7 @@ impl Asks {
     }
 }
 
-/// Whether the question is whole; `None`: there will be none.
+/// Whether the question is complete; `None`: it never will be.
 fn read(stream: &mut UnixStream, bytes: &mut Vec<u8>) -> Option<bool> {
     let mut part = [0; SIZE];
     loop {
@@ -121,24 +122,24 @@ impl Ask {
         Some(Self { stream, pid, tid, what: question.what, identity, path })
     }
 
-    /// Lets the process go on.
+    /// Lets the process continue.
     pub fn answer(self, answer: Answer) {
         self.reply(answer);
     }
 
-    /// As above, with the connection open: it ends with the exec.
+    /// Does the same and keeps the connection open: it ends with the exec.
     pub(super) fn reply(&self, answer: Answer) {
-        // It may have given up.
+        // The process may have given up.
         let _ = (&self.stream).write_all(&[answer.byte()]);
     }
 
-    /// Whether the connection was closed: by the exec, or since that failed.
+    /// Whether the connection was closed: by the exec, or because the exec failed.
     pub(super) fn has_ended(&self) -> bool {
         matches!((&self.stream).read(&mut [0]), Ok(0))
     }
 }
 
-/// The process at the other end, as the kernel knows it.
+/// Returns the process at the other end, as reported by the kernel.
 fn peer(stream: &UnixStream) -> Option<u32> {
     let mut about = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut size = size_of::<libc::ucred>() as libc::socklen_t;
@@ -167,7 +168,7 @@ mod tests {
         bytes
     }
 
-    /// Puts a question in two parts; returns what was taken, and the answer if there was one.
+    /// Sends a question in two parts; returns what was received.
     fn ask(bytes: &[u8]) -> Option<Ask> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ask");
@@ -189,7 +190,7 @@ mod tests {
         let file = folder.path().join("library.so");
         fs::write(&file, "x").unwrap();
         let about = fs::metadata(&file).unwrap();
-        // SAFETY: takes and touches nothing.
+        // SAFETY: takes no arguments and has no effect.
         let own = unsafe { libc::gettid() }.unsigned_abs();
         let asked = ask(&question(&file, (about.dev(), about.ino()), own)).unwrap();
         assert_eq!((asked.pid, asked.tid, &asked.path), (std::process::id(), own, &file));

@@ -1,4 +1,4 @@
-//! Why SQLite cannot be probed inside: on this machine, in a library, in a stopped program. Uprobes do it then.
+//! Why SQLite cannot be probed inside: on this machine, in a library, in a stopped program. Uprobes are used then.
 
 use inside::hook::NoHook;
 use inside::image::Unfit;
@@ -11,19 +11,19 @@ pub enum InsideError {
     /// The object exists for other processors only.
     #[error("there is no object for this processor yet")]
     NoObject,
-    /// Pages of another size, as arm64 kernels may have them.
+    /// Pages have another size, as is possible on arm64 kernels.
     #[error("this kernel has pages of {0} bytes; the object is made for pages of 4096")]
     Pages(i64),
     /// The process numbers outside this namespace cannot be determined.
     #[error("{0}")]
     Namespace(String),
-    /// A container.
+    /// Fathom runs in a container.
     #[error("Fathom runs in a container, whose process IDs are not the kernel's")]
     Container,
-    /// Its clock is not the kernel's.
+    /// Its clock differs from the kernel's.
     #[error("Fathom runs in a time namespace, whose clocks are not the kernel's")]
     TimeNamespace,
-    /// None of the libraries can be.
+    /// None of the libraries can be probed inside.
     #[error("{}: {why}", path.shown())]
     Refused {
         /// The first of them.
@@ -31,13 +31,13 @@ pub enum InsideError {
         /// Why not.
         why: NotPlanned,
     },
-    /// There is none.
+    /// No library was found.
     #[error("no library with SQLite in it was found before the command started")]
     NoLibrary,
-    /// There is no folder in memory for the object.
+    /// There is no tmpfs folder for the object.
     #[error("none of /dev/shm, /tmp and /run is a writable tmpfs without noexec")]
     NoFolder,
-    /// A file of the folder.
+    /// A file of the folder could not be created or written.
     #[error("{}: {}", path.shown(), crate::error::chain(source))]
     File {
         /// The file.
@@ -70,13 +70,13 @@ pub enum NotPlanned {
         /// Why not.
         why: &'static str,
     },
-    /// It is of another root, where the object is not.
+    /// It is in another root, where the object is missing.
     #[error("it is in another root")]
     OtherRoot,
     /// The plan cannot be extended.
     #[error("the plan cannot be written: {0}")]
     Plan(String),
-    /// Its file is gone.
+    /// Its file does not exist any more.
     #[error("its file cannot be inspected")]
     NoFile,
     /// Functions were not found.
@@ -85,7 +85,7 @@ pub enum NotPlanned {
     /// A function's code cannot be read.
     #[error("{0}: its code cannot be read")]
     NoCode(String),
-    /// A function's code is another processor's.
+    /// A function's code is for another processor.
     #[error("{0}: it is for another architecture")]
     Architecture(String),
     /// A function cannot be hooked.
@@ -98,10 +98,10 @@ pub enum NotPlanned {
     },
 }
 
-/// Why the object was not brought into a program that has no loader; it runs as if nothing had been.
+/// Why the object was not loaded into a program without a loader; the program runs unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum NotImplanted {
-    /// This build has no object that could be.
+    /// This build has no suitable object.
     #[error("this build's object cannot be implanted")]
     Object,
     /// The program was released, or ended, before.
@@ -110,7 +110,7 @@ pub enum NotImplanted {
     /// The program cannot be traced.
     #[error("it cannot be traced: {}", crate::error::chain(.0))]
     NotTraced(std::io::Error),
-    /// Something of it cannot be read.
+    /// A part of it cannot be read.
     #[error("{what} cannot be read{}", .source.as_ref().map_or_else(String::new, |e| format!(": {}", crate::error::chain(e))))]
     Unreadable {
         /// What.
@@ -118,16 +118,16 @@ pub enum NotImplanted {
         /// The system's reason, if there is one.
         source: Option<std::io::Error>,
     },
-    /// A system call in the stopped program failed; what it had done is undone.
+    /// A system call in the stopped program failed; its changes were undone.
     #[error("{}", crate::error::chain(.0))]
     System(#[from] std::io::Error),
     /// Not now; it may be possible a moment later.
     #[error("{0}")]
     Busy(&'static str),
-    /// It is something that is left alone.
+    /// It is of a kind that is left alone.
     #[error("{0}")]
     Unsupported(&'static str),
-    /// Its file or memory is none that is understood.
+    /// Its file or memory is not understood.
     #[error("{0}")]
     Unfit(#[from] Unfit),
 }

@@ -1,8 +1,8 @@
-//! The folder that recorded programs load the object from and make their arenas in.
+//! The folder from which recorded programs load the object and in which they create their arenas.
 //!
-//! It is in memory, so that records cause no I/O. The arenas' folder may be written to by all, as the recorded programs
-//! may be any user's, but neither listed nor cleared by them (sticky). What outlives the recording: the object's file alone, and only
-//! while a process lives that has its path in its environment, as the loader would complain to the programs which that starts.
+//! It is in memory, so that records cause no I/O. Everyone may write to the arenas' folder, since the recorded programs may belong to
+//! any user, but they can neither list nor clear it (sticky). Only the object's file outlives the recording, and only while a process
+//! exists that has its path in its environment, since otherwise the loader would complain in the programs that it starts.
 
 use super::error::InsideError;
 use inside::plan::{Library, Plan};
@@ -11,17 +11,17 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Where memory is to be had as files. On many machines only one of them is.
+/// Places for files in memory. Many machines have only one of them.
 const PLACES: [&str; 3] = ["/dev/shm", "/tmp", "/run"];
-/// What its name begins with; the recorder's number follows.
+/// Prefix of its name; the recorder's process number follows.
 const PREFIX: &str = "fathom-inside-";
 const OBJECT: &str = "fathom-inside.so";
-/// The link to it that is preloaded. AddressSanitizer ends a program whose first library is another than its runtime, which it tells by this
-/// name, and a program that has the runtime linked in where a file of this name is mapped: a mapping has the file's name, not the link's.
+/// The link to it that is preloaded. AddressSanitizer ends a program whose first library is not its runtime, which it recognises by this
+/// name, and a program with the runtime linked in if a file of this name is mapped: a mapping has the file's name, not the link's.
 const PRELOADED: &str = "as-libasan.so";
 /// `f_type` of statfs(2).
 const TMPFS: u64 = 0x0102_1994;
-/// The inode of the namespace of clocks that a machine begins with (`PROC_TIME_INIT_INO`).
+/// The inode of the machine's initial time namespace (`PROC_TIME_INIT_INO`).
 const FIRST_TIME_NAMESPACE: u64 = 0xEFFF_FFFA;
 
 /// The folder, removed when this is dropped.
@@ -31,7 +31,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes it, with the object in it. Removes those of recorders that are no more.
+    /// Creates it, with the object in it. Removes those of recorders that no longer exist.
     ///
     /// # Errors
     /// [`InsideError::NoFolder`] or [`InsideError::File`].
@@ -45,7 +45,7 @@ impl Folder {
         let folder = Self { path };
         let arenas = folder.arenas();
         DirBuilder::new().create(&arenas).map_err(|e| failed(&arenas, e))?;
-        // Not by the mode it is made with, of which the mask takes bits away.
+        // Not by the mode at creation, from which the umask removes bits.
         for (path, mode) in [(&folder.path, 0o755), (&arenas, 0o1733)] {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|e| failed(path, e))?;
         }
@@ -76,22 +76,22 @@ impl Folder {
         fs::rename(new, self.path.join(name))
     }
 
-    /// The object's file.
+    /// Returns the object's file.
     pub fn object(&self) -> PathBuf {
         self.path.join(OBJECT)
     }
 
-    /// What the loader is told to load.
+    /// Returns the path that the loader is told to load.
     pub fn preloaded(&self) -> PathBuf {
         self.path.join(PRELOADED)
     }
 
-    /// Where processes ask about files.
+    /// Returns the path of the socket on which processes ask about files.
     pub fn ask(&self) -> PathBuf {
         self.path.join("ask")
     }
 
-    /// Where processes make their arenas.
+    /// Returns the folder in which processes create their arenas.
     pub fn arenas(&self) -> PathBuf {
         self.path.join("arenas")
     }
@@ -108,10 +108,10 @@ impl Drop for Folder {
     }
 }
 
-/// Whether a folder is of memory and programs can be loaded from it.
+/// Whether a folder is in memory and programs can be loaded from it.
 fn loads_from(place: &Path) -> bool {
     let Ok(path) = std::ffi::CString::new(place.as_os_str().as_encoded_bytes()) else { return false };
-    // SAFETY: structures of numbers, of which zero is one.
+    // SAFETY: structures of numbers, for which zero is valid.
     let (mut kind, mut about): (libc::statfs, libc::statvfs) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     // SAFETY: the path ends with a zero, and all live until the calls return.
     let done =
@@ -125,7 +125,7 @@ fn writable(place: &Path) -> bool {
     made && fs::remove_file(name).is_ok()
 }
 
-/// Whether a process has the object in it, or in its environment.
+/// Whether a process has the object in its memory, or in its environment.
 fn is_used(folder: &Path) -> bool {
     let wanted = folder.as_os_str().as_encoded_bytes();
     let holds = |file: PathBuf| fs::read(file).is_ok_and(|text| text.windows(wanted.len()).any(|w| w == wanted));
@@ -143,7 +143,7 @@ fn remove_abandoned(place: &Path) {
         let owner = name.to_str().and_then(|n| n.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
         let Some(owner) = owner else { continue };
         let mine = entry.metadata().is_ok_and(|about| about.is_dir() && about.uid() == own_uid());
-        // Its number may be another program's by now; then it is removed another time.
+        // Its number may belong to another program by now; then it is removed another time.
         if mine && !Path::new(&format!("/proc/{owner}")).exists() && !is_used(&entry.path()) {
             let _ = fs::remove_dir_all(entry.path());
         }
@@ -151,6 +151,6 @@ fn remove_abandoned(place: &Path) {
 }
 
 fn own_uid() -> u32 {
-    // SAFETY: takes and touches nothing.
+    // SAFETY: takes no arguments and has no effect.
     unsafe { libc::geteuid() }
 }

@@ -1,11 +1,11 @@
-//! Brings the object into a command that is linked statically, which has no loader to do it: while it is stopped after its exec,
-//! before its first instruction.
+//! Loads the object into a statically linked command, which has no loader: while it is stopped after its exec, before its first
+//! instruction.
 //!
-//! The stopped program itself opens and maps the object's file (uprobes of the kernel side stand on that), by system calls that it is
-//! made to do one at a time; what a loader would have done then is written into its memory. It goes on in the object, which writes
-//! the jumps and comes back to the program's own entry. Only what is understood is touched: a libc that makes its threads' memory by
-//! the program headers (glibc's and musl's do, other ones are not known), no filter of system calls, this root. All checks come
-//! before the first change; what fails later is undone, and the program goes on as if nothing had been.
+//! The stopped program itself opens and maps the object's file (uprobes of the kernel side are on that), by system calls that it is
+//! made to execute one at a time; the work of a loader is then done by writing to its memory. It resumes in the object, which writes
+//! the jumps and returns to the program's own entry. Only known cases are touched: a libc that sets up its threads' memory from the
+//! program headers (glibc and musl do, others are not known), no filter of system calls, this root. All checks come before the first
+//! change; later failures are undone, and the program continues unchanged.
 
 #[cfg(target_arch = "aarch64")]
 #[path = "implant/aarch64.rs"]
@@ -26,7 +26,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-/// From linux/ptrace.h; the crate `libc` has them not everywhere.
+/// From linux/ptrace.h; the crate `libc` does not have them everywhere.
 const PTRACE_GETSIGMASK: Request = 0x420a;
 const PTRACE_SETSIGMASK: Request = 0x420b;
 const PAGE: u64 = 4096;
@@ -35,13 +35,13 @@ const AT_PHENT: u64 = 4;
 const AT_PHNUM: u64 = 5;
 const AT_ENTRY: u64 = 9;
 const AT_SECURE: u64 = 23;
-/// Where an ELF file has its entry point.
+/// Offset of the entry point in an ELF file.
 const ENTRY_AT: u64 = 24;
 
-/// Has the program of a process, which is traced by this thread and stopped at its exec, begin in the object.
+/// Makes the program of a process, which is traced by this thread and stopped at its exec, start in the object.
 ///
 /// # Errors
-/// Why not; then the program is as it was.
+/// The reason; the program is then unchanged.
 pub fn implant(pid: u32, object: &Path) -> Result<(), NotImplanted> {
     let image = Image::of(::inside::OBJECT).ok_or(NotImplanted::Object)?;
     let mut folder = object.parent().map(|f| f.as_os_str().as_bytes().to_vec()).unwrap_or_default();
@@ -67,7 +67,7 @@ pub fn implant(pid: u32, object: &Path) -> Result<(), NotImplanted> {
 /// What is known of the stopped program.
 struct Program {
     tls: Tls,
-    /// The initial values of its own thread-local memory, as they will be.
+    /// The initial values of its own thread-local memory, after relocation.
     initial: Vec<u8>,
     headers_at: u64,
     entry: u64,
@@ -75,7 +75,7 @@ struct Program {
 }
 
 impl Program {
-    /// Everything that speaks against touching it.
+    /// Checks everything that could prevent touching it.
     fn check(stopped: &Stopped, object: &Path, image: &Image) -> Result<Self, NotImplanted> {
         let proc = |name: &str| format!("/proc/{}/{name}", stopped.pid);
         let unknown = |e: io::Error| NotImplanted::Unreadable { what: "it", source: Some(e) };
@@ -125,7 +125,8 @@ impl Program {
     }
 }
 
-/// The initial values of the program's own thread-local memory, with the addresses that it would put in later (a static-pie).
+/// Returns the initial values of the program's own thread-local memory, with the addresses that it would relocate later (a
+/// static-pie).
 fn initial(stopped: &Stopped, headers: &[u8], tls: &Tls, bias: u64) -> Result<Vec<u8>, NotImplanted> {
     let unreadable = |what| NotImplanted::Unreadable { what, source: None };
     let read = |at: u64, size: u64| {
@@ -145,7 +146,7 @@ fn initial(stopped: &Stopped, headers: &[u8], tls: &Tls, bias: u64) -> Result<Ve
     Ok(bytes)
 }
 
-/// Does in the stopped program what a loader would.
+/// Does a loader's work in the stopped program.
 struct Hands<'a> {
     stopped: &'a Stopped,
     before: Registers,
@@ -154,13 +155,13 @@ struct Hands<'a> {
 }
 
 impl Hands<'_> {
-    /// Returns where the program is to go on.
+    /// Returns the address at which the program resumes.
     fn bring(&mut self, object: &Path, folder: &[u8], image: &Image, program: &Program) -> io::Result<u64> {
         let memory = &self.stopped.memory;
-        // On its way out of the exec the kernel sets the result's register to 0, which the first call has in vain.
+        // On its way out of the exec the kernel sets the result's register to 0, which spoils the first call.
         let _ = self.call(processor::FIRST_CALL, [u64::MAX, 0, 0, 0, 0, 0]);
         let path = [object.as_os_str().as_bytes(), &[0]].concat();
-        // Below the stack, which has not begun to grow.
+        // Below the stack, which has not started to grow.
         let path_at = (self.before.stack() - 1024 - path.len() as u64) & !15;
         memory.write_all_at(&path, path_at)?;
         let fd = self.call(
@@ -179,7 +180,7 @@ impl Hands<'_> {
         }
         let (at, bytes) = image.parameters(base, program.entry, program.bias, folder);
         memory.write_all_at(&bytes, at)?;
-        // Last: from here on it has to succeed.
+        // Last: from here on nothing may fail.
         let header = tls.header(initial.wrapping_sub(program.bias));
         memory.write_all_at(&header, program.headers_at + tls.header_at as u64)?;
         Ok(image.start(base))
@@ -221,11 +222,11 @@ impl Hands<'_> {
         }
     }
 
-    /// One system call of the program's.
+    /// Executes one system call in the program.
     fn call(&self, number: c_long, a: [u64; 6]) -> io::Result<u64> {
         let registers = self.before.calling(self.call_at, number, a);
         self.stopped.set_registers(&registers)?;
-        // The first step may end before the instruction: with the exec that the program is stopped in.
+        // The first step may end before the instruction: with the exec in which the program is stopped.
         for _ in 0..4 {
             self.stopped.step()?;
             let now = self.stopped.registers()?.ok_or_else(|| io::Error::other("it is of 32 bits now"))?;
@@ -254,12 +255,12 @@ impl Stopped {
     }
 
     fn ask(&self, request: Request, address: usize, data: *mut c_void) -> io::Result<()> {
-        // SAFETY: every request of this file reads or writes what `data` points to, which the caller holds, or nothing.
+        // SAFETY: every request in this file reads or writes what `data` points to, which the caller holds, or nothing.
         let done = unsafe { libc::ptrace(request, self.pid, address as *mut c_void, data) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// `None`: it is a program of 32 bits.
+    /// Returns `None` for a 32-bit program.
     fn registers(&self) -> io::Result<Option<Registers>> {
         Registers::read(|request, address, data| self.ask(request, address, data))
     }
@@ -268,7 +269,7 @@ impl Stopped {
         all.write(|request, address, data| self.ask(request, address, data))
     }
 
-    /// Blocks all signals that can be; returns the mask before.
+    /// Blocks all signals that can be blocked; returns the previous mask.
     fn block_signals(&self) -> io::Result<u64> {
         let mut mask = 0u64;
         self.ask(PTRACE_GETSIGMASK, 8, (&raw mut mask).cast())?;
@@ -280,7 +281,7 @@ impl Stopped {
         self.ask(PTRACE_SETSIGMASK, 8, (&raw mut mask).cast())
     }
 
-    /// One instruction.
+    /// Executes one instruction.
     fn step(&self) -> io::Result<()> {
         self.ask(libc::PTRACE_SINGLESTEP, 0, std::ptr::null_mut())?;
         let mut status = 0;
@@ -295,7 +296,7 @@ impl Stopped {
         if stepped { Ok(()) } else { Err(io::Error::other(format!("it stopped otherwise (status {status:#x})"))) }
     }
 
-    /// A system call's instruction in the code that the kernel gives to every program.
+    /// Returns the address of a system call instruction in the vDSO.
     fn call_instruction(&self) -> Option<u64> {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid)).ok()?;
         let range = maps.lines().find(|line| line.ends_with("[vdso]"))?.split(' ').next()?;

@@ -1,9 +1,9 @@
-//! Probes inside the processes of a command (the room `inside`): the folder that they load the object from and leave their records
-//! in, what is planned for each library, and what came of it.
+//! Probes inside the processes of a command (the crate `inside`): the folder from which they load the object and in which they
+//! leave their records, the plan for each library, and the outcome.
 //!
-//! The object is a file in a folder of memory, not a descriptor: `/proc/PID/fd` of a recorder that is root is closed to a program
-//! that is not, and a descriptor that is handed down is closed by whoever starts a process as one should. Who lives in another root
-//! does not find it; then, as wherever the object is not in force, uprobes are.
+//! The object is a file in a folder in memory, not a descriptor: `/proc/PID/fd` of a recorder running as root is not accessible to
+//! a program that does not, and an inherited descriptor is closed by programs that start processes properly. A process in another
+//! root does not find it; then, as wherever the object is not active, uprobes are used.
 
 pub mod arenas;
 pub mod asks;
@@ -43,31 +43,32 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// C libraries of a plan at most; they stand at its end.
+/// Maximum number of C libraries in a plan; they are at its end.
 const C_LIBRARIES: usize = 2;
-/// Libraries with SQLite in them at most; behind them stand the files whose functions `--op` names.
+/// Maximum number of libraries with SQLite in them; after them come the files whose functions `--op` names.
 const MOST: usize = ::inside::layout::PLAN_LIBRARIES - C_LIBRARIES - planned::NAMED_FILES;
 
-/// How long is waited at the end for processes that are traced to stop. Those of which none does are let go by this process's end.
+/// Time to wait at the end for traced processes to stop. Those that do not are released when this process ends.
 const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 
 /// What is probed inside.
 pub struct Inside {
-    /// Processes that ran already. Before the folder, which is kept if the object cannot be taken out of one.
+    /// Processes that were already running. Dropped before the folder, which is kept if the object cannot be removed from
+    /// one.
     attached: AttachedTo,
     folder: Folder,
     libraries: Vec<Planned>,
     /// Files whose functions `--op` names.
     named: Vec<Planned>,
     c_libraries: Vec<::inside::plan::Library>,
-    /// What processes ask, while they are answered.
+    /// Questions from processes, while they are being answered.
     asks: Option<Asks>,
-    /// Processes that are traced and are to be let go.
+    /// Traced processes that are to be released.
     lingering: Vec<Lingering>,
     arenas: Arenas,
-    /// Threads that the kernel side knows, with their processes.
+    /// Threads known to the kernel side, with their processes.
     threads: Option<HashMap<MapData, u32, u32>>,
-    /// Which of the plan's libraries are recorded inside in a process, a bit each.
+    /// The plan's libraries that are recorded inside in a process, one bit each.
     hooked: Option<HashMap<MapData, u32, u32>>,
     implants: bool,
     /// The command begins with a program that cannot ask about what it executes.
@@ -75,22 +76,22 @@ pub struct Inside {
     follower: Option<Follower>,
 }
 
-/// All bits of a process that is about to be attached to.
+/// All bits: a process that is about to be attached to.
 const EXPECTED: u32 = u32::MAX;
 
-/// Processes that the object was brought into while they ran. When this is dropped, it is taken out of them.
+/// Running processes into which the object was loaded. When this is dropped, it is removed from them.
 #[derive(Debug, Default)]
 struct AttachedTo {
     all: Vec<Attached>,
     stuck: Stuck,
-    /// Those that are about to be attached to.
+    /// Processes that are about to be attached to.
     expected: BTreeSet<u32>,
 }
 
 impl AttachedTo {
     fn take_out(&mut self, children: &[u32]) {
         for attached in self.all.drain(..) {
-            // First of children, which may have been made with what is taken back there.
+            // Children first: they may have been forked with the changes that are reverted there.
             for child in children.iter().filter(|child| **child != attached.pid()) {
                 attached.in_child(*child).take_out(&mut self.stuck);
             }
@@ -105,22 +106,22 @@ impl Drop for AttachedTo {
     }
 }
 
-/// The size of pages that the object's places and sizes are multiples of.
+/// The page size on which the object's offsets and sizes are based.
 const PAGE_SIZE: i64 = 4096;
 
 fn page_size() -> i64 {
-    // SAFETY: a call on a number.
+    // SAFETY: a call with a number.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) }
 }
 
-/// The C libraries of this machine.
+/// Returns the C libraries of this machine.
 fn c_libraries() -> Vec<::inside::plan::Library> {
     let glibc = sqlite::find::Libraries::system().resolve("libc.so.6", &[]);
     let all = glibc.into_iter().chain([PathBuf::from(format!("/lib/ld-musl-{}.so.1", std::env::consts::ARCH))]);
     all.filter_map(|path| planned::c_library(&path)).collect()
 }
 
-/// Plans the functions that `--op` names, and has them know their places in the plan.
+/// Plans the functions that `--op` names, and stores their places in the plan in them.
 fn named(functions: &mut [request::Function], others: &[::inside::plan::Library]) -> Result<Vec<Planned>, InsideError> {
     let mut files: Vec<PathBuf> = Vec::new();
     let place = |files: &mut Vec<PathBuf>, path: &Path| {
@@ -145,13 +146,14 @@ fn named(functions: &mut [request::Function], others: &[::inside::plan::Library]
     Ok(all)
 }
 
-/// Programs of the kernel side, and the functions of the object that they stand on.
+/// Programs of the kernel side, and the functions of the object to which they are attached.
 const PROBES: [(&str, &str); 3] =
     [("inside_thread", ::inside::THREAD), ("inside_hooked", ::inside::HOOKED), ("inside_lost", ::inside::LOST)];
 
 impl Inside {
-    /// Prepares the folder for these libraries and functions; with them those that cannot be probed inside, and why. What is nested is
-    /// probed one way: with functions, all or nothing. `follows`: what the command executes is to be met by following it.
+    /// Prepares the folder for these libraries and functions; also returns those that cannot be probed inside, and why. Nested
+    /// functions must be probed the same way: with functions, all or nothing. `follows`: programs executed by the command are met by
+    /// following it.
     ///
     /// # Errors
     /// Why nothing can be probed inside on this machine.
@@ -189,7 +191,7 @@ impl Inside {
             if let Some((path, why)) = first {
                 return Err(InsideError::Refused { path, why });
             }
-            // What is executed later is asked about, if the C library's execve can be hooked, or is met.
+            // Programs executed later are asked about, if the C library's execve can be hooked, or are met by following.
             if c_libraries.is_empty() && !follows {
                 return Err(InsideError::NoLibrary);
             }
@@ -218,7 +220,7 @@ impl Inside {
         Ok((inside, refused))
     }
 
-    /// A library's place stays: processes that run have read it.
+    /// Writes the plan. A library keeps its place: running processes have read it.
     fn write_plan(&self) -> Result<(), InsideError> {
         let mut plans: Vec<_> = self.libraries.iter().map(|l| l.library.clone()).collect();
         plans.resize(MOST, ::inside::plan::Library::default());
@@ -228,10 +230,11 @@ impl Inside {
         self.folder.write_plan(plans)
     }
 
-    /// Extends the plan by a library that was found since, if it is not in it. To be done before it is given its uprobes.
+    /// Extends the plan by a library that was found later, if it is not in it. Must be called before the library gets its
+    /// uprobes.
     ///
     /// # Errors
-    /// Why not; then it has uprobes only.
+    /// The reason; it then has uprobes only.
     pub fn add(&mut self, found: &Found) -> Result<(), NotPlanned> {
         if self.library(&found.path).is_some() {
             return Ok(());
@@ -250,24 +253,24 @@ impl Inside {
         })
     }
 
-    /// What becomes readable when a process asks.
+    /// Returns the descriptors that become readable when a process asks.
     pub(crate) fn descriptors(&self) -> Vec<std::os::fd::RawFd> {
         let asks = self.asks.iter().flat_map(Asks::descriptors);
         asks.chain(self.follower.iter().map(Follower::descriptor)).collect()
     }
 
-    /// The processes that were met when they executed a program.
+    /// Returns the processes that were met when they executed a program.
     pub fn met(&mut self) -> Vec<Met> {
         std::iter::from_fn(|| self.follower.as_mut()?.met()).collect()
     }
 
-    /// What is asked.
+    /// Returns the pending questions.
     pub(crate) fn asks(&mut self) -> Vec<Ask> {
         self.let_go();
         self.asks.as_mut().map(Asks::take).unwrap_or_default()
     }
 
-    /// Nobody is answered any more.
+    /// Stops answering.
     pub fn stop_answering(&mut self) {
         let _ = std::fs::remove_file(self.folder.ask());
         self.asks = None;
@@ -284,10 +287,10 @@ impl Inside {
         self.lingering = self.lingering.drain(..).filter_map(Lingering::let_go).collect();
     }
 
-    /// Gives the object to the program that a process asked about, which no loader loads, and has it executed by that.
+    /// Loads the object into the program that a process asked about, which has no loader, at its exec.
     ///
     /// # Errors
-    /// Why not; it is executed either way.
+    /// The reason; it is executed either way.
     pub fn implant_at_exec(&mut self, ask: Ask) -> Result<(), NotImplanted> {
         if ask.tid != ask.pid {
             return Err(NotImplanted::NotStopped("a thread other than its first executed it"));
@@ -299,20 +302,20 @@ impl Inside {
         done
     }
 
-    /// Has uprobes pass over a process that ran already, until it is known whether it is probed inside: nothing of it is recorded twice,
-    /// or begun by one and ended by the other.
+    /// Makes uprobes skip a running process until it is known whether it is probed inside: nothing of it is recorded twice, or begun by
+    /// one and ended by the other.
     pub fn expect(&mut self, pid: u32) {
         if let Some(table) = &mut self.hooked {
-            // A full table would record it twice; it has room for 16,384.
+            // With a full table it would be recorded twice; there is room for 16,384.
             let _ = table.insert(pid, EXPECTED, 0);
             self.attached.expected.insert(pid);
         }
     }
 
-    /// Brings the object into such a process; then its statements are recorded.
+    /// Loads the object into such a process; then its statements are recorded.
     ///
     /// # Errors
-    /// Why not; it has uprobes.
+    /// The reason; it has uprobes.
     pub fn attach_to(&mut self, pid: u32) -> Result<(), NotImplanted> {
         let AttachedTo { all, stuck, expected } = &mut self.attached;
         expected.remove(&pid);
@@ -320,7 +323,7 @@ impl Inside {
         let mut tell = |bits: u32| {
             let Some(table) = table.as_mut() else { return };
             let _ = table.insert(pid, bits, 0);
-            // Children that it had meanwhile have inherited that they are expected, and no jumps.
+            // Children forked meanwhile have inherited the expected state, but no jumps.
             let inherited = |(child, bits): &(u32, u32)| *bits == EXPECTED && !expected.contains(child);
             let children: Vec<u32> = table.iter().flatten().filter(inherited).map(|(child, _)| child).collect();
             for child in children {
@@ -338,13 +341,13 @@ impl Inside {
         Ok(())
     }
 
-    /// Takes the object out of processes that ran already, and of those that they have started (`children`).
+    /// Removes the object from running processes, and from those that they have started (`children`).
     pub fn take_out(&mut self, children: &[u32]) {
         self.arenas.close();
         self.attached.take_out(children);
     }
 
-    /// The value of `LD_PRELOAD` for the command, whose own it may have one already.
+    /// Returns the value of `LD_PRELOAD` for the command; `own` is its previous value.
     pub fn preload(&self, own: Option<OsString>) -> OsString {
         let mut all = self.preloaded().into_os_string();
         if let Some(own) = own.filter(|own| !own.is_empty()) {
@@ -354,12 +357,12 @@ impl Inside {
         all
     }
 
-    /// Whether the command, which has no loader, is to be given the object before its first instruction.
+    /// Whether the command, which has no loader, gets the object before its first instruction.
     pub fn implants(&self) -> bool {
         self.implants
     }
 
-    /// Has the command given the object: it is this program, which no loader loads. Of use only if the plan has it.
+    /// Requests loading the object into the command: this program, which has no loader. Only useful if the plan has it.
     pub fn implant_into(&mut self, program: &Path) {
         self.implants = self.plans(program);
     }
@@ -369,69 +372,69 @@ impl Inside {
         self.follows && !self.implants
     }
 
-    /// Whether it is, or what it started.
+    /// Whether it or one of its descendants is being followed.
     pub fn is_following(&self) -> bool {
         self.follower.as_ref().is_some_and(|follower| !follower.has_ended())
     }
 
-    /// What it executes is met by this one.
+    /// Sets the follower that meets what the command executes.
     pub fn follow(&mut self, follower: Follower) {
         self.follower = Some(follower);
     }
 
-    /// What gives the object to a program, for the thread that traces it.
+    /// Returns a function that loads the object into a program, for the thread that traces it.
     pub fn implanter(&self) -> impl Fn(u32) -> Result<(), NotImplanted> + Send + 'static {
         let object = self.object();
         move |pid| implant::implant(pid, &object)
     }
 
-    /// Gives the object to a program that [`Child::release_stopped`](crate::launch::Child::release_stopped) has stopped.
+    /// Loads the object into a program that [`Child::release_stopped`](crate::launch::Child::release_stopped) has stopped.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason.
     pub fn implant(&self, pid: u32) -> Result<(), NotImplanted> {
         implant::implant(pid, &self.object())
     }
 
-    /// The object's file.
+    /// Returns the object's file.
     pub fn object(&self) -> PathBuf {
         self.folder.object()
     }
 
-    /// What the loader is told to load.
+    /// Returns the path that the loader is told to load.
     pub fn preloaded(&self) -> PathBuf {
         self.folder.preloaded()
     }
 
-    /// The planned libraries.
+    /// Returns the planned libraries.
     pub fn libraries(&self) -> &[Planned] {
         &self.libraries
     }
 
-    /// The files whose functions `--op` names, with their places in the plan.
+    /// Returns the files whose functions `--op` names, with their places in the plan.
     pub fn named(&self) -> impl Iterator<Item = (usize, &Planned)> {
         (MOST..).zip(&self.named)
     }
 
-    /// Whether the plan has anything of that file.
+    /// Whether the plan contains that file.
     pub fn plans(&self, path: &Path) -> bool {
         let identity = planned::identity(path);
         let mut all = self.libraries.iter().chain(&self.named);
         identity.is_some_and(|id| all.any(|l| (l.library.dev, l.library.ino) == id))
     }
 
-    /// The place in the plan of the library in that file.
+    /// Returns the place in the plan of the library in that file.
     pub fn library(&self, path: &Path) -> Option<usize> {
         let identity = planned::identity(path)?;
         self.libraries.iter().position(|l| (l.library.dev, l.library.ino) == identity)
     }
 
-    /// What became of a library in a process.
+    /// Returns the status of a library in a process.
     pub fn status(&mut self, tgid: u32, library: usize) -> Status {
         self.arenas.status(tgid, library)
     }
 
-    /// Puts the uprobes on the object. If that fails, the object is instructed to do nothing.
+    /// Attaches the uprobes to the object. If that fails, the object is instructed to do nothing.
     pub(crate) fn attach(&mut self, ebpf: &mut Ebpf, uprobes: &mut Uprobes) -> Result<(), InsideError> {
         let attached = self.put_probes(ebpf, uprobes);
         if attached.is_err() {
@@ -459,13 +462,13 @@ impl Inside {
         Ok(())
     }
 
-    /// How full the fullest ring is, from 0 to 1. Meets new processes on the way.
+    /// Returns how full the fullest ring is, from 0 to 1. Also opens the arenas of new processes.
     pub(crate) fn fill(&mut self) -> f64 {
         self.arenas.look();
         self.arenas.fill()
     }
 
-    /// What was recorded since, in the order of time, with what was lost.
+    /// Returns what was recorded since, in time order, including losses.
     pub(crate) fn collect(&mut self) -> Vec<Event> {
         let threads = &self.threads;
         let process_of = |tid: u32| threads.as_ref().and_then(|known| known.get(&tid, 0).ok());
@@ -478,18 +481,18 @@ impl Inside {
         self.arenas.any_hooked()
     }
 
-    /// Records that were lost or made no sense so far.
+    /// Returns the number of records so far that were lost or invalid.
     pub(crate) fn lost(&self) -> u64 {
         self.arenas.lost()
     }
 
-    /// What recording takes of a step, and of a statement besides, as the processes measured it.
+    /// Returns the cost of recording a step, and the additional cost of a statement, as measured by the processes.
     pub(crate) fn costs(&mut self) -> Vec<(&'static str, Price)> {
         let prices = self.arenas.prices();
         price::inside(trap::price(&mut prices.step), trap::price(&mut prices.statement))
     }
 
-    /// Nothing more is to be recorded.
+    /// Ends the recording in all processes.
     pub(crate) fn close(&mut self) {
         self.arenas.close();
     }

@@ -1,56 +1,56 @@
-//! How often the rings of processes that are probed inside are polled, and when they are emptied.
+//! Decides how often the rings of processes that are probed inside are polled, and when they are emptied.
 //!
-//! Like a tub under a tap: how soon to look again depends on how fast it filled since the last look. A thread's ring is small. A loop of
-//! short SELECTs fills it within 15 ms, INSERTs that are synced take seconds, and each look wakes the recorder, on a machine of few
+//! Like a tub under a tap: when to check again depends on how fast it filled since the last check. A thread's ring is small. A loop of
+//! short SELECTs fills it within 15 ms, INSERTs that are synced take seconds, and each check wakes the recorder, on a machine with few
 //! CPUs at the recorded program's cost. So a ring that will not overflow soon is left alone until the kernel's rings are read anyway.
 //!
-//! What is not known is the future: a program may fill twice as fast as it did, which is allowed for, or ten times, which is not;
+//! *Uncertainty*: a program may fill its ring twice as fast as before, which is allowed for, or ten times as fast, which is not;
 //! then records are dropped, and counted.
 
 use std::time::Duration;
 
-/// How often they are polled at least, which is how often the recorder polls the kernel's rings.
+/// Longest interval between polls: that at which the recorder polls the kernel's rings.
 const ORDINARY: Duration = Duration::from_millis(20);
-/// How often at most.
+/// Shortest interval.
 const SHORTEST: Duration = Duration::from_millis(5);
-/// How full a ring may become, of 1: the rest is for what a program writes while it is read.
+/// How full a ring may become, out of 1: the rest is for what a program writes while it is read.
 const FULL: f64 = 0.5;
-/// Less than this is not worth a reading.
+/// Less than this is not worth reading.
 const LITTLE: f64 = 0.125;
-/// How much faster than before a program may fill.
+/// How much faster than before a program may fill its ring.
 const ALLOWANCE: f64 = 2.0;
 
-/// What the polls so far showed.
+/// What the polls so far have shown.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Pace {
     looked: Duration,
     fill: f64,
-    /// By which part of a ring they fill in a second. A rush counts at once, a lull by halves.
+    /// The part of a ring that is filled per second. An increase counts at once, a decrease only by half each time.
     per_second: f64,
 }
 
 impl Pace {
-    /// The fullest ring is that full (0 to 1) at this moment, of any clock. Returns whether it is to be emptied now.
+    /// Notes how full the fullest ring is (0 to 1) at this time, on any clock. Returns whether to empty it now.
     pub fn look(&mut self, now: Duration, fill: f64) -> bool {
         let elapsed = now.saturating_sub(self.looked).max(Duration::from_millis(1));
-        // A ring that was emptied in between filled by what is in it, at least.
+        // A ring that was emptied in between filled at least by its present contents.
         let grown = if fill >= self.fill { fill - self.fill } else { fill };
         self.per_second = (grown / elapsed.as_secs_f64()).max(self.per_second / 2.0);
         (self.looked, self.fill) = (now, fill);
         fill >= FULL || (fill >= LITTLE && self.room() < ORDINARY)
     }
 
-    /// They were emptied.
+    /// Notes that the rings were emptied.
     pub fn emptied(&mut self) {
         self.fill = 0.0;
     }
 
-    /// When to look again at the latest.
+    /// Returns when to check again at the latest.
     pub fn rest(&self) -> Duration {
         self.room().clamp(SHORTEST, ORDINARY)
     }
 
-    /// For how long there is room.
+    /// Returns how long there is room.
     fn room(&self) -> Duration {
         let seconds = (FULL - self.fill).max(0.0) / (ALLOWANCE * self.per_second).max(f64::MIN_POSITIVE);
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
@@ -61,8 +61,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Fills at a rate (parts of a ring in a second) for five seconds; returns how often it was polled and emptied in each, and how
-    /// full it was at most, once its rate was seen.
+    /// Fills at a rate (parts of a ring per second) for five seconds; returns how often it was polled and emptied per second, and
+    /// how full it was at most, once its rate was known.
     fn run(per_second: f64) -> (u32, u32, f64) {
         let (mut pace, mut now, mut fill, mut fullest) = (Pace::default(), Duration::ZERO, 0.0f64, 0.0f64);
         let (mut looks, mut readings) = (0, 0);
@@ -85,14 +85,14 @@ mod tests {
 
     #[test]
     fn synced_inserts_wake_recorder_no_more_than_kernel_rings() {
-        // 20,000 a second of 96 bytes.
+        // 20,000 records/s of 96 bytes.
         let (looks, readings, fullest) = run(0.46);
         assert!(looks <= 50 && readings <= 1 && fullest <= FULL + 0.01, "{looks} {readings} {fullest}");
     }
 
     #[test]
     fn short_selects_are_read_before_their_ring_is_full() {
-        // A ring in 15 ms.
+        // Fills a ring in 15 ms.
         let (looks, readings, fullest) = run(66.0);
         assert!(looks >= 190 && readings >= 190 && fullest < 0.4, "{looks} {readings} {fullest}");
     }

@@ -1,4 +1,4 @@
-//! What is planned for one library: how each of its functions is hooked, all or none. A library that has SQLite and functions that
+//! The plan for one library: how each of its functions is hooked, all or none. A library that has both SQLite and functions that
 //! `--op` names is planned twice.
 
 use super::error::NotPlanned;
@@ -18,35 +18,35 @@ use std::path::{Path, PathBuf};
 pub struct Planned {
     /// Its file.
     pub path: PathBuf,
-    /// As in the plan that the object reads.
+    /// Its entry in the plan that the object reads.
     pub library: Library,
-    /// Its functions by name, with the places in the file at which the jumps stand.
+    /// Its functions by name, with the file offsets of the jumps.
     pub functions: Vec<(String, u64)>,
 }
 
-/// Files of which functions are named at most.
+/// Maximum number of files with named functions.
 pub const NAMED_FILES: usize = 8;
 
-/// Functions that look where they are called from, which a hook hides from them.
+/// Functions that depend on their caller, which a hook hides from them.
 const CALLER_MATTERS: [&str; 4] = ["dlopen", "dlmopen", "dlsym", "dlvsym"];
 
-/// A file's device and inode, as stat returns them here and inside the program.
+/// Returns a file's device and inode, as stat returns them here and inside the program.
 pub fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
 }
 
 impl Planned {
-    /// The plan for a file with SQLite in it.
+    /// Creates the plan for a file with SQLite in it.
     ///
     /// # Errors
-    /// Why not all that uprobes see of it can be seen from inside.
+    /// Why the plan does not cover everything that uprobes see of it.
     pub fn new(found: &Found) -> Result<Self, NotPlanned> {
         let symbols = &found.symbols;
         let (dev, ino) = identity(&found.path).ok_or(NotPlanned::NoFile)?;
         let (Some(reset), Some(finalize)) = (symbols.reset, symbols.finalize) else {
             return Err(NotPlanned::NoFunction("sqlite3_reset or sqlite3_finalize".into()));
         };
-        // The local ones have more arguments than registers.
+        // The local ones have more arguments than there are argument registers.
         if symbols.prepares.is_empty() || !symbols.prepares.iter().all(|p| p.name.starts_with("sqlite3_prepare")) {
             return Err(NotPlanned::NoFunction("sqlite3_prepare functions".into()));
         }
@@ -58,7 +58,7 @@ impl Planned {
         all.extend(symbols.prepares.iter().map(|p| (p.name, p.offset, role(p))));
         let (mut functions, mut places) = (Vec::new(), Vec::new());
         for (name, offset, role) in all {
-            // Two names of one function are hooked once.
+            // Two names of one function are hooked only once.
             if functions.iter().any(|(_, o): &(&str, u64)| *o == offset) {
                 continue;
             }
@@ -66,7 +66,7 @@ impl Planned {
             let hooked = hook(&found.path, name, offset, role)?;
             places.push(hooked);
         }
-        // Of a library these are another file's.
+        // For a library, these are in another file.
         if crate::sqlite::loader(&found.path).is_none() {
             for (name, offset, function) in forbidding(&found.path)?.into_iter().chain(executing(&found.path)) {
                 functions.push((name, offset));
@@ -85,7 +85,8 @@ impl Planned {
         Ok(Self { path: found.path.clone(), functions, library })
     }
 
-    /// The plan for functions of one file that `--op` names, each with its number. `others`: what is planned besides.
+    /// Creates the plan for functions of one file that `--op` names, each with its number. `others`: the libraries planned
+    /// besides.
     ///
     /// # Errors
     /// Why not all of them can be hooked.
@@ -98,14 +99,14 @@ impl Planned {
         let refuse = |function: &str, why| NotPlanned::Named { function: function.to_owned(), why };
         let is_static = crate::sqlite::loader(path).is_none() && function(path, "execve").is_some();
         let mine = others.filter(|library| (library.dev, library.ino) == (dev, ino));
-        // Its functions may be called where only those of a C library are: in a child of vfork.
+        // Its functions may be called where only those of a C library may: in a child of vfork.
         let shared = is_static || mine.clone().any(|library| library.functions.iter().any(|f| f.role == Role::Execve));
         let (mut functions, mut places): (Vec<(String, u64)>, Vec<Function>) = (Vec::new(), Vec::new());
         for (key, asked) in named {
             let name = asked.name.as_str();
             let offset = asked.offset.or_else(|| function(path, name));
             let offset = offset.ok_or_else(|| NotPlanned::NoFunction(name.to_owned()))?;
-            // There its return address is in a register, and the object has nothing that would meet the return.
+            // On aarch64 the return address is in a register, and the object cannot intercept the return.
             if Machine::OWN == Some(Machine::Aarch64) {
                 return Err(refuse(name, "functions of --op are probed inside on x86-64 only"));
             }
@@ -142,8 +143,8 @@ impl Planned {
     }
 }
 
-/// The plan for a C library: those of its functions that concern the object itself, `execve` first. `None` if that cannot be hooked;
-/// then the environment stays as it is.
+/// Creates the plan for a C library: those of its functions that concern the object itself, `execve` first. `None` if that cannot be
+/// hooked; then the environment stays unchanged.
 pub fn c_library(path: &Path) -> Option<Library> {
     let (dev, ino) = identity(path)?;
     let all = [("execve", Role::Execve), ("prctl", Role::Prctl), ("syscall", Role::Syscall)];
@@ -154,14 +155,15 @@ pub fn c_library(path: &Path) -> Option<Library> {
     Some(Library { dev, ino, functions, ..Library::default() })
 }
 
-/// Functions, in a program without a C library, that can forbid it system calls: the object must notice.
+/// Returns the functions, in a program without a C library, that can forbid it system calls: the object must notice.
 fn forbidding(path: &Path) -> Result<Vec<(&'static str, u64, Function)>, NotPlanned> {
     let all = [("prctl", Role::Prctl), ("syscall", Role::Syscall)];
     let found = all.into_iter().filter_map(|(name, role)| Some((name, function(path, name)?, role)));
     found.map(|(name, offset, role)| Ok((name, offset, hook(path, name, offset, role)?))).collect()
 }
 
-/// The function of such a program that executes others, which are to be asked about. Without it they are found later.
+/// Returns the function of such a program that executes others, so that these are asked about. Without it they are found
+/// later.
 fn executing(path: &Path) -> Option<(&'static str, u64, Function)> {
     let offset = function(path, "execve")?;
     Some(("execve", offset, hook(path, "execve", offset, Role::Execve).ok()?))
@@ -194,7 +196,7 @@ mod tests {
     use super::*;
     use crate::sqlite::find::Finder;
 
-    /// Ground truth is the system's own library.
+    /// The system's own library is the ground truth.
     #[test]
     fn system_library_can_be_hooked() {
         let found = Finder::new(None).system().found;
@@ -210,7 +212,7 @@ mod tests {
         }
     }
 
-    /// Where there is one of these, its three functions can be hooked.
+    /// If one of these exists, its three functions can be hooked.
     #[test]
     fn c_libraries_can_be_hooked() {
         let arch = std::env::consts::ARCH;

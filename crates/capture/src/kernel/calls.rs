@@ -1,19 +1,19 @@
-//! The numbers of the wanted system calls on this machine, and where their arguments stand.
+//! The numbers of the relevant system calls on this machine, and the positions of their arguments.
 
 use model::{Call, Wait};
 
 /// As in `common.h`: no such argument.
 const NONE: u8 = 0xff;
-/// Numbers that the kernel side looks up; as in `common.h`.
+/// Number of system calls that the kernel side looks up; as in `common.h`.
 pub const CALLS: usize = 512;
 
-/// One line: the number, the call, and which argument is the file, the position and the length.
+/// One line: the number, the call, and the indices of the arguments with the file, the position and the length.
 struct Line(libc::c_long, Call, u8, u8, u8);
 
 const LINES: &[Line] = &[
     Line(libc::SYS_read, Call::Read, 0, NONE, 2),
     Line(libc::SYS_pread64, Call::Pread64, 0, 3, 2),
-    // The length of a vector is known when the call returns: what it did.
+    // The length of a vector is known only when the call returns: as its result.
     Line(libc::SYS_readv, Call::Readv, 0, NONE, NONE),
     Line(libc::SYS_preadv, Call::Preadv, 0, 3, NONE),
     Line(libc::SYS_preadv2, Call::Preadv, 0, 3, NONE),
@@ -22,13 +22,13 @@ const LINES: &[Line] = &[
     Line(libc::SYS_writev, Call::Writev, 0, NONE, NONE),
     Line(libc::SYS_pwritev, Call::Pwritev, 0, 3, NONE),
     Line(libc::SYS_pwritev2, Call::Pwritev, 0, 3, NONE),
-    // lseek is not wanted: the position of a read or write is taken from the file itself.
+    // lseek is not needed: the position of a read or write is taken from the file itself.
     Line(libc::SYS_fsync, Call::Fsync, 0, NONE, NONE),
     Line(libc::SYS_fdatasync, Call::Fdatasync, 0, NONE, NONE),
     Line(libc::SYS_sync_file_range, Call::SyncFileRange, 0, 1, 2),
     Line(libc::SYS_ftruncate, Call::Ftruncate, 0, 1, NONE),
     Line(libc::SYS_fallocate, Call::Fallocate, 0, 2, 3),
-    // For unlink the position is the name.
+    // For unlink the position argument is the name.
     #[cfg(target_arch = "x86_64")]
     Line(libc::SYS_unlink, Call::Unlink, NONE, 0, NONE),
     Line(libc::SYS_unlinkat, Call::Unlink, NONE, 1, NONE),
@@ -45,9 +45,9 @@ const LINES: &[Line] = &[
     Line(libc::SYS_openat2, Call::Open, NONE, NONE, NONE),
     Line(libc::SYS_msync, Call::Msync, NONE, NONE, 1),
     Line(libc::SYS_mmap, Call::Mmap, NONE, NONE, 1),
-    // Counts once it has to do with a file: see syscalls.bpf.c.
+    // Counts once it involves a file: see syscalls.bpf.c.
     Line(libc::SYS_io_uring_enter, Call::IoUringEnter, NONE, NONE, NONE),
-    // Where the bytes go.
+    // The file is the destination.
     Line(libc::SYS_sendfile, Call::CopyRange, 0, NONE, 3),
     Line(libc::SYS_splice, Call::CopyRange, 2, NONE, 4),
     Line(libc::SYS_copy_file_range, Call::CopyRange, 2, NONE, 4),
@@ -55,7 +55,7 @@ const LINES: &[Line] = &[
     Line(libc::SYS_syncfs, Call::Sync, 0, NONE, NONE),
 ];
 
-/// The kernel side's table: four bytes a number ({call, fd, position, bytes}), a call of 0 being unwanted.
+/// Returns the kernel side's table: four bytes per number ({call, fd, position, bytes}); a call of 0 is not recorded.
 pub fn table() -> [u8; CALLS * 4] {
     let mut all = [0; CALLS * 4];
     for Line(number, call, fd, pos, bytes) in LINES {
@@ -68,7 +68,7 @@ pub fn table() -> [u8; CALLS * 4] {
 /// What a thread waits for in a system call, by its number. Calls that are recorded need no entry.
 const WAITS: &[(libc::c_long, Wait)] = &[
     (libc::SYS_futex, Wait::Futex),
-    // futex_waitv and futex_wait, which libc does not name on every machine.
+    // futex_waitv and futex_wait, which libc does not define on every machine.
     (449, Wait::Futex),
     (455, Wait::Futex),
     (libc::SYS_semtimedop, Wait::Futex),
@@ -101,11 +101,11 @@ const WAITS: &[(libc::c_long, Wait)] = &[
     (libc::SYS_flock, Wait::Flock),
 ];
 
-/// Calls that wait for whatever their first argument is; as in `waits.h`.
+/// Calls whose wait depends on their first argument; as in `waits.h`.
 const BY_FILE: u8 = 0xff;
 const WAIT_BY_FILE: [libc::c_long; 4] = [libc::SYS_read, libc::SYS_write, libc::SYS_readv, libc::SYS_writev];
 
-/// The kernel side's table: what is waited for, by number; 0 where that is not known.
+/// Returns the kernel side's table: what is waited for, by number; 0 if unknown.
 pub fn waits() -> [u8; CALLS] {
     let mut all = [0; CALLS];
     let place = |number: libc::c_long| usize::try_from(number).expect("numbers of calls are positive");

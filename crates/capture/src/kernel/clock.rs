@@ -1,6 +1,7 @@
-//! The clocks: records are stamped with CLOCK_BOOTTIME, some of the kernel's own stamps are CLOCK_MONOTONIC.
+//! The clocks: records are stamped with CLOCK_BOOTTIME; some of the kernel's own stamps are CLOCK_MONOTONIC.
 //!
-//! Probes read the kernel's own clocks. A process in a time namespace (time_namespaces(7)) reads them with an offset, which is taken off here.
+//! Probes read the kernel's own clocks. A process in a time namespace (time_namespaces(7)) reads them with an offset, which is subtracted
+//! here.
 
 use std::sync::OnceLock;
 
@@ -12,23 +13,23 @@ fn read(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The kernel's CLOCK_BOOTTIME now, in ns: what probes stamp with.
+/// Returns the kernel's current CLOCK_BOOTTIME, in ns: the clock of the probes' stamps.
 pub fn boot_ns() -> u64 {
     to_kernel_ns(read(libc::CLOCK_BOOTTIME))
 }
 
-/// The kernel's CLOCK_BOOTTIME of a time that a process of this time namespace read from its own.
+/// Converts a time that a process in this time namespace read from its own CLOCK_BOOTTIME to the kernel's.
 pub fn to_kernel_ns(boot_ns: u64) -> u64 {
     boot_ns.saturating_add_signed(-offsets().1)
 }
 
-/// What the time namespace adds to CLOCK_MONOTONIC and to CLOCK_BOOTTIME, in ns.
+/// Returns what the time namespace adds to CLOCK_MONOTONIC and to CLOCK_BOOTTIME, in ns.
 fn offsets() -> (i64, i64) {
     static OFFSETS: OnceLock<(i64, i64)> = OnceLock::new();
     *OFFSETS.get_or_init(|| parse(&std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default()))
 }
 
-/// The offsets in the text of `/proc/PID/timens_offsets`: a line a clock, with seconds and nanoseconds. Kernels before 5.6 have neither the
+/// Parses the text of `/proc/PID/timens_offsets`: one line per clock, with seconds and nanoseconds. Kernels before 5.6 have neither the
 /// file nor the namespaces.
 fn parse(text: &str) -> (i64, i64) {
     let of = |clock: &str, number: &str| {
@@ -40,9 +41,10 @@ fn parse(text: &str) -> (i64, i64) {
     (of("monotonic", "1"), of("boottime", "7"))
 }
 
-/// CLOCK_BOOTTIME less CLOCK_MONOTONIC, in ns: the time the machine was suspended. Right until it is suspended again.
+/// Returns CLOCK_BOOTTIME minus CLOCK_MONOTONIC, in ns: the time the machine was suspended. Valid until it is suspended
+/// again.
 pub fn boot_offset_ns() -> u64 {
-    // The two are read one after the other; of several tries the closest pair is taken.
+    // The clocks are read one after the other; of several tries the closest pair is used.
     (0..8)
         .map(|_| {
             let monotonic = || read(libc::CLOCK_MONOTONIC).saturating_add_signed(-offsets().0);
@@ -52,11 +54,11 @@ pub fn boot_offset_ns() -> u64 {
             (after - before, boot.saturating_sub(before + (after - before) / 2))
         })
         .min()
-        // Less than the resolution of the two readings is no suspension.
+        // A difference below the resolution of the two readings is not a suspension.
         .map_or(0, |(width, offset)| if offset <= width { 0 } else { offset })
 }
 
-/// CPU time that this process has used so far, in ns.
+/// Returns the CPU time that this process has used so far, in ns.
 pub fn process_cpu_ns() -> u64 {
     read(libc::CLOCK_PROCESS_CPUTIME_ID)
 }

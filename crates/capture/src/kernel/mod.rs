@@ -1,4 +1,4 @@
-//! What is read of the running kernel before the probes are loaded.
+//! What is read from the running kernel before the probes are loaded.
 
 pub mod calls;
 pub mod clock;

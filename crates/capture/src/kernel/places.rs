@@ -1,8 +1,8 @@
-//! Where fields of btrfs, f2fs and XFS lie, from the types that the kernel, or the module, describes.
+//! Offsets of fields of btrfs, f2fs and XFS, from the type information of the kernel, or of the module.
 //!
-//! Other fields are found by the loader when the probes are loaded. These file systems may be modules that come later, as
-//! soon as such a disk is mounted, so the places of their fields are looked up then and handed to the probes in a
-//! table.
+//! Other fields are found by the loader when the probes are loaded. These file systems may be modules that are loaded
+//! later, as soon as such a disk is mounted, so the offsets of their fields are looked up then and passed to the probes in
+//! a table.
 
 use bpf::btf::{Structs, VMLINUX};
 use std::fs;
@@ -24,13 +24,13 @@ const FIELDS: [(&str, &str, &str); 13] = [
     ("f2fs", "f2fs_checkpoint", "checkpoint_ver"),
 ];
 
-/// The table's places that belong to this file system, with what stands there: bytes from the struct's begin.
+/// Returns the table's indices for this file system, each with its value: bytes from the struct's start.
 ///
 /// # Errors
-/// In a sentence: the kernel does not describe the file system's types, or they are others.
+/// As a sentence: the kernel lacks the file system's types, or they differ.
 pub fn of(file_system: &str) -> Result<Vec<(u32, u32)>, String> {
     let kernel = fs::read(VMLINUX).map_err(|e| format!("{VMLINUX}: {e}"))?;
-    // Built in, the kernel's own description has them.
+    // If built in, the kernel's own type information has them.
     let module = fs::read(format!("/sys/kernel/btf/{file_system}")).ok();
     let structs = Structs::of(&kernel, module.as_deref()).ok_or("cannot parse the kernel's types (BTF)")?;
     let wanted = FIELDS.iter().enumerate().filter(|(_, (owner, ..))| *owner == file_system);

@@ -1,13 +1,13 @@
-//! Addresses of some functions of the kernel: those called at a bio's end, by which the probes classify the bio, and those
-//! that wait, by which they know what a thread sleeps for.
+//! Addresses of some kernel functions: those called at a bio's end, by which the probes classify the bio, and those that
+//! wait, by which they determine what a thread sleeps for.
 
 use model::{BioEnd, Wait};
 use std::fs;
 
-/// Entries that the kernel side compares; as in `common.h`.
+/// Number of entries that the kernel side compares; as in `common.h`.
 pub const END_FUNCTIONS: usize = 16;
 
-/// By how often they are met, since the kernel side compares one after the other.
+/// Ordered by frequency, since the kernel side compares them one after the other.
 const NAMES: &[(&str, BioEnd)] = &[
     ("end_bio_bh_io_sync", BioEnd::BufferHead),
     ("ext4_end_bio", BioEnd::Ext4),
@@ -25,11 +25,11 @@ const NAMES: &[(&str, BioEnd)] = &[
     ("crypt_endio", BioEnd::Crypt),
 ];
 
-/// Entries that the kernel side compares; as in `waits.h`.
+/// Number of entries that the kernel side compares; as in `waits.h`.
 pub const WAIT_FUNCTIONS: usize = 48;
 
-/// Functions of the kernel that wait for something known, as they stand on the stack of who sleeps in them. Those inside of which
-/// another one of them waits need no place before it: the innermost counts.
+/// Kernel functions that wait for something known, as found on the stack of a thread that sleeps in them. Outer functions need
+/// not come before the inner functions that they call: the innermost counts.
 const WAITS: &[(&str, Wait)] = &[
     ("balance_dirty_pages", Wait::DirtyThrottling),
     ("try_to_free_pages", Wait::Reclaim),
@@ -65,12 +65,12 @@ const WAITS: &[(&str, Wait)] = &[
     ("f2fs_balance_fs", Wait::F2fsCleaning),
 ];
 
-/// Addresses and classes, as the kernel side wants them.
+/// Addresses and classes, in the kernel side's format.
 type Ends = ([u64; END_FUNCTIONS], [u8; END_FUNCTIONS]);
-/// Where functions begin and end, and what each waits for; zeroes behind the last.
+/// Where functions begin and end, and what each waits for; zeroes after the last.
 type Waits = ([u64; WAIT_FUNCTIONS], [u64; WAIT_FUNCTIONS], [u8; WAIT_FUNCTIONS]);
 
-/// The kernel's functions, as the kernel side needs them. Nothing is in it if addresses are hidden from this user.
+/// The kernel's functions, in the form that the kernel side needs. Empty if addresses are hidden from this user.
 pub struct Functions {
     /// Those called at a bio's end.
     pub ends: Ends,
@@ -79,7 +79,7 @@ pub struct Functions {
 }
 
 impl Functions {
-    /// Those of the running kernel.
+    /// Reads those of the running kernel.
     pub fn read() -> Self {
         Self::parse(&fs::read_to_string("/proc/kallsyms").unwrap_or_default())
     }
@@ -105,8 +105,8 @@ impl Functions {
     }
 }
 
-/// A name without what the compiler appended to a part or a variant of the function. Asked for each of 200,000 symbols before every
-/// recording, so the common name, without a dot, is answered first.
+/// Returns a name without the suffixes that the compiler appended for a part or a variant of the function. Called for each of
+/// 200,000 symbols before every recording, so the common case, without a dot, is handled first.
 fn without_suffix(name: &str) -> &str {
     if !name.contains('.') {
         return name;
@@ -115,7 +115,7 @@ fn without_suffix(name: &str) -> &str {
 }
 
 fn table_of_ends(mut found: Vec<(usize, u64)>) -> Ends {
-    // Local functions of one name may exist several times; each has its entry.
+    // Several local functions may have the same name; each has its entry.
     found.sort_unstable();
     let mut addresses = [u64::MAX; END_FUNCTIONS];
     let mut classes = [BioEnd::Unknown as u8; END_FUNCTIONS];
@@ -126,7 +126,7 @@ fn table_of_ends(mut found: Vec<(usize, u64)>) -> Ends {
     (addresses, classes)
 }
 
-/// A function ends where the next symbol begins. `places`: of all symbols, in order.
+/// Builds the table; a function ends where the next symbol begins. `places`: the addresses of all symbols, in order.
 fn table_of_waits(mut found: Vec<(u64, u8)>, places: &[u64]) -> Waits {
     found.sort_unstable();
     found.dedup_by_key(|(address, _)| *address);

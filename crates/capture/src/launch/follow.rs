@@ -1,10 +1,10 @@
-//! Follows the command's processes while they run programs that can neither load the object nor ask about what they execute: a shell that
-//! is linked statically, as busybox is. So what they execute is met before its first instruction.
+//! Follows the command's processes while they run programs that can neither load the object nor ask about what they execute: a statically
+//! linked shell, such as busybox. So the programs that they execute are met before their first instruction.
 //!
-//! By ptrace, of forks and execs alone, in a thread of its own: a process is traced by one thread, and that has to wait for it. Who
-//! executes a program that has a loader, or that was given the object, is let go: that asks for itself. So is who starts a thread, since
-//! no shell does, and since signals, of which programs with threads may have many, stop who is traced. If the recorder dies, the kernel
-//! lets them all go.
+//! Uses ptrace, for forks and execs only, in a separate thread: a process is traced by one thread, and that thread has to wait for it. A
+//! process that executes a program with a loader, or one into which the object was loaded, is released: it asks by itself. So is a
+//! process that starts a thread, since no shell does, and since signals, which programs with threads may receive in large numbers, stop
+//! traced processes. If the recorder dies, the kernel releases them all.
 
 use super::traced::{ask, event_message};
 use crate::inside::error::NotImplanted;
@@ -24,13 +24,13 @@ const OPTIONS: c_int = libc::PTRACE_O_TRACEEXEC
     | libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEEXIT;
 
-/// How long the command's status may wait for its waiter, before it is looked for again.
+/// Interval of polling while the command's status waits for its waiter.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Gives the object to a process that the calling thread traces.
+/// Loads the object into a process that the calling thread traces.
 type Implant = Box<dyn Fn(u32) -> Result<(), NotImplanted> + Send>;
 
-/// Follows a command's processes. When this is dropped, each is let go at its next fork, exec or end.
+/// Follows a command's processes. When this is dropped, each is released at its next fork, exec or end.
 #[derive(Debug)]
 pub struct Follower {
     met: Receiver<Met>,
@@ -38,7 +38,7 @@ pub struct Follower {
     thread: std::thread::JoinHandle<()>,
 }
 
-/// A process that is stopped before the first instruction of a program. Dropped without an answer, it is let go.
+/// A process that is stopped before the first instruction of a program. If dropped without an answer, it is released.
 #[derive(Debug)]
 pub struct Met {
     /// The process.
@@ -54,7 +54,7 @@ enum Verdict {
 }
 
 impl Met {
-    /// Its program: a path by which that can be opened from here, with its device and inode.
+    /// Returns its program: a path by which it can be opened from here, with its device and inode.
     pub fn program(&self) -> Option<(PathBuf, (u64, u64))> {
         let exe = PathBuf::from(format!("/proc/{}/exe", self.pid));
         let of = |path: &PathBuf| fs::metadata(path).ok().map(|about| (about.dev(), about.ino()));
@@ -65,17 +65,17 @@ impl Met {
         Some((path, identity))
     }
 
-    /// Gives the object to the program, and lets it go.
+    /// Loads the object into the program, and releases it.
     ///
     /// # Errors
-    /// Why that could not be done; it runs either way.
+    /// The reason for a failure; it runs either way.
     pub fn implant(self) -> Result<(), NotImplanted> {
         let ended = NotImplanted::NotStopped("it ended before its first instruction");
         let _ = self.verdict.send(Verdict::Implant);
         self.outcome.recv().unwrap_or(Err(ended))
     }
 
-    /// It is a further program that cannot ask.
+    /// Continues following it: it is another program that cannot ask.
     pub fn follow(self) {
         let _ = self.verdict.send(Verdict::Follow);
     }
@@ -103,22 +103,22 @@ impl Follower {
         Ok(Self { met, wake, thread })
     }
 
-    /// What becomes readable when a process is met.
+    /// Returns the descriptor that becomes readable when a process is met.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.wake.as_raw_fd()
     }
 
-    /// Whether nobody is followed any more.
+    /// Whether no process is followed any more.
     pub(crate) fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// The next one; `None`: there is none now.
+    /// Returns the next one; `None`: there is none now.
     pub(crate) fn met(&mut self) -> Option<Met> {
         let met = self.met.try_recv();
         match met {
             Ok(met) => {
-                // A byte for each.
+                // One byte for each.
                 let _ = self.wake.read(&mut [0]);
                 Some(met)
             }
@@ -127,11 +127,11 @@ impl Follower {
     }
 }
 
-/// The thread that traces.
+/// The tracing thread.
 struct Work {
     command: pid_t,
     followed: BTreeSet<pid_t>,
-    /// Threads, which are to be let go when they stop.
+    /// Threads, which are to be released when they stop.
     unwanted: BTreeSet<pid_t>,
     /// Its status waits for its waiter, and would be found again and again.
     command_ended: bool,
@@ -159,7 +159,7 @@ impl Work {
         }
     }
 
-    /// What happened to one of them; `None`: none is left.
+    /// Returns what happened to one of them; `None`: none is left.
     fn next(&mut self) -> Option<Change> {
         while !(self.followed.is_empty() && self.unwanted.is_empty()) {
             let found = if self.command_ended {
@@ -167,10 +167,10 @@ impl Work {
                 let all = self.followed.iter().chain(&self.unwanted);
                 all.copied().find_map(|pid| look(libc::P_PID, pid, EITHER | libc::WNOHANG | libc::WNOWAIT))
             } else {
-                // There is always one, or else none can be waited for.
+                // Since at least one is left, waiting cannot block forever.
                 Some(look(libc::P_ALL, 0, EITHER | libc::WNOWAIT)?)
             };
-            // One may have been killed since: then it is found again. A look for stops alone leaves the command's end to its waiter.
+            // One may have been killed since: then it is found again. Waiting only for stops leaves the command's end to its waiter.
             match found {
                 Some(Change::Ended(pid)) if pid == self.command => {
                     self.command_ended = true;
@@ -195,7 +195,7 @@ impl Work {
     fn stopped(&mut self, pid: pid_t, stop: Stop) {
         let Stop { event, signal } = stop;
         let stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal);
-        // What fails here fails because it was killed, which is met as its end.
+        // A failure here means that it was killed, which is handled as its end.
         let _ = match event {
             libc::PTRACE_EVENT_EXEC => return self.executed(pid),
             libc::PTRACE_EVENT_EXIT => return self.let_go(pid, 0),
@@ -227,7 +227,7 @@ impl Work {
                 return;
             }
             Ok(Verdict::Implant) => {
-                // In the middle of being changed it must not be left alone.
+                // While being changed, it must not be left alone.
                 let killed_with_us = libc::PTRACE_O_EXITKILL | OPTIONS;
                 let _ = ask(libc::PTRACE_SETOPTIONS, pid, killed_with_us as usize);
                 let _ = tell_outcome.send((self.implant)(pid.unsigned_abs()));
@@ -244,7 +244,7 @@ impl Work {
     }
 }
 
-/// A stop of who is traced.
+/// A stop of a traced process.
 #[derive(Debug, Clone, Copy)]
 struct Stop {
     /// `PTRACE_EVENT_…`; 0: a signal is about to be delivered.
@@ -263,17 +263,17 @@ enum Change {
     Ended(pid_t),
 }
 
-/// Who was made by the fork or clone that a process is stopped in.
+/// Returns the process created by the fork or clone in which a process is stopped.
 fn made(pid: pid_t) -> Option<pid_t> {
     event_message(pid).ok().and_then(|number| pid_t::try_from(number).ok())
 }
 
 const EITHER: c_int = libc::WEXITED | libc::WSTOPPED;
 
-/// What happened to that process, or to any, of this thread's.
+/// Returns what happened to that process, or to any, of those that this thread traces.
 fn look(which: libc::idtype_t, pid: pid_t, options: c_int) -> Option<Change> {
     loop {
-        // SAFETY: a structure of numbers, of which zero is one; it lives until the call returns.
+        // SAFETY: a structure of numbers, for which zero is valid; it lives until the call returns.
         let (done, about) = unsafe {
             let mut about: libc::siginfo_t = std::mem::zeroed();
             let options = options | libc::__WALL | libc::__WNOTHREAD;

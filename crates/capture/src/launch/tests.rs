@@ -1,4 +1,4 @@
-//! Real children. What they do is read from files they write, so that no test depends on time.
+//! Real children. Their behaviour is read from files that they write, so that no test depends on time.
 
 use super::*;
 use std::fs;
@@ -11,7 +11,7 @@ fn shell(script: &str) -> Command<'static> {
     Command::new(&words(&["sh", "-c", script])).unwrap()
 }
 
-/// Runs a script that writes to `$OUT`, and returns what it wrote.
+/// Runs a script that writes to `$OUT`, and returns its output.
 fn output(prepare: impl FnOnce(Command<'static>) -> Command<'static>, script: &str) -> String {
     let out = tempfile::NamedTempFile::new().unwrap();
     fs::set_permissions(out.path(), fs::Permissions::from_mode(0o666)).unwrap();
@@ -69,7 +69,7 @@ fn running_command_survives_drop() {
     child.release().unwrap();
     let pid = child.pid;
     drop(child);
-    // It can only answer if it is alive.
+    // It can only answer if it is still running.
     fs::write(&fifo, "alive\n").unwrap();
     let mut status = 0;
     // SAFETY: waits for a child of this process that was not waited for.
@@ -130,7 +130,7 @@ fn child_killed_before_release_is_error() {
     let mut child = shell("exit 0").spawn().unwrap();
     child.signal(libc::SIGKILL).unwrap();
     child.exit = None;
-    // Its end of the gate is closed only when it is gone.
+    // Its end of the gate is closed only when it has ended.
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: waits for a child of this process without taking its status; the structure is valid memory.
     unsafe { libc::waitid(libc::P_PID, child.pid(), info.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) };
@@ -140,7 +140,7 @@ fn child_killed_before_release_is_error() {
     assert_eq!(child.wait().unwrap(), Exit::Signal(libc::SIGKILL));
 }
 
-/// The same descriptors, signals and group as a child of the standard library has; with marks, one descriptor more.
+/// The same descriptors, signals and group as a child of the standard library; with marks, one more descriptor.
 #[test]
 fn command_inherits_only_standard_descriptors() {
     const SCRIPT: &str = "for f in /proc/self/fd/*; do readlink $f; done | grep -v /fd > \"$OUT\"; \
@@ -149,7 +149,7 @@ fn command_inherits_only_standard_descriptors() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut std = std::process::Command::new("sh");
     assert!(std.args(["-c", SCRIPT]).env("OUT", file.path()).status().unwrap().success());
-    // The standard library goes through posix_spawn, in which glibc ignores the two signals (32 and 33) it keeps to itself.
+    // The standard library uses posix_spawn, in which glibc ignores the two signals (32 and 33) that it reserves.
     let signals = |line: &str| match line.split_once(":\t") {
         Some((name, mask)) => format!("{name} {:x}", u64::from_str_radix(mask, 16).unwrap() & !(3 << 31)),
         None => line.to_owned(),
@@ -200,20 +200,20 @@ fn command_runs_as_user() {
     assert_eq!(seen, "64123\n64124\n64124 64125\n/\nCapEff:\t0000000000000000\n");
 }
 
-/// A shell that is linked statically, if there is one.
+/// Returns a statically linked shell, if there is one.
 fn static_shell() -> Option<PathBuf> {
     let busybox = resolve(OsStr::new("busybox"), None).ok()?;
     crate::sqlite::loader(&busybox).is_none().then_some(busybox)
 }
 
-/// Follows a script of that shell's, in which `$B` is that shell. Returns the paths of what was met, and the end.
+/// Follows a script run by that shell, in which `$B` is the shell. Returns the paths of the programs met, and the exit.
 fn followed(shell: &Path, script: &str) -> (Vec<PathBuf>, Exit) {
     let command = Command::new(&[shell.as_os_str().to_owned(), "sh".into(), "-c".into(), script.into()]).unwrap();
     let mut child = command.env("B", shell.as_os_str()).spawn().unwrap();
     let mut follower = child.release_followed(|_| Ok(())).unwrap().unwrap();
     let (mut programs, mut exit) = (Vec::new(), None);
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    // What the command leaves behind ends when its own pipe does.
+    // What the command leaves running ends when its own pipe does.
     while exit.is_none() || !follower.has_ended() {
         assert!(std::time::Instant::now() < until, "{programs:?} {exit:?}");
         while let Some(met) = follower.met() {
@@ -249,10 +249,10 @@ fn followed_shell_is_met_at_each_exec_of_its_processes() {
         names.sort_unstable();
         names.join(" ")
     };
-    // In turn, in the background, in a pipe, in a shell's shell, and instead of itself.
+    // In sequence, in the background, in a pipe, in a nested shell, and as a replacement of itself.
     let script = "/bin/true; /bin/true & wait; /bin/true | /bin/true; \"$B\" sh -c '/bin/true; exit 0'; exec \"$B\" sh -c 'exit 7'";
     assert_eq!(met(script), (all(3, 5), Exit::Code(7)));
-    // Signals that it handles, and one that nobody can, after which its child goes on.
+    // A signal that it handles, and one that cannot be handled, after which its child continues.
     assert_eq!(met("trap 'exit 3' TERM; kill -TERM $$; /bin/true"), (all(1, 0), Exit::Code(3)));
     assert_eq!(
         met("(while kill -0 $$; do :; done; /bin/true) 2>/dev/null & kill -KILL $$"),

@@ -1,29 +1,30 @@
 //! A child that is traced from the gate to its exec, so that its program can be met before its first instruction.
 //!
-//! It is traced by the thread that began it, and by no other. If the recorder dies meanwhile, the child does too: a command never
-//! runs unrecorded behind its user's back. (What the command starts goes on, unless it is in the middle of being changed.) Signals that come before the exec are handed on; a stop by Ctrl-Z lasts until it is ended.
+//! It is traced by the thread that began tracing it, and by no other. If the recorder dies meanwhile, the child does too: a command never
+//! runs unrecorded behind its user's back. (What the command starts continues, unless it is in the middle of being changed.) Signals that
+//! arrive before the exec are passed on; a stop by Ctrl-Z lasts until it is ended.
 
 use libc::{c_int, c_void, pid_t};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long a process may take to its exec, once it was asked to go on.
+/// How long a process may take to its exec, once it was told to continue.
 const EXEC_WITHIN: Duration = Duration::from_secs(5);
-/// How long the kernel may take from closing what an exec closes to the stop.
+/// How long the kernel may take from closing close-on-exec descriptors to the stop.
 const STOPS_WITHIN: Duration = Duration::from_millis(50);
 
-/// As ptrace takes them: C libraries differ.
+/// The type of ptrace requests, which differs between C libraries.
 #[cfg(target_env = "musl")]
 pub(crate) type Request = libc::c_int;
 /// See above.
 #[cfg(not(target_env = "musl"))]
 pub(crate) type Request = libc::c_uint;
 
-/// A process that this thread traces; let go when this is dropped.
+/// A process that this thread traces; released when this is dropped.
 #[derive(Debug)]
 pub(super) struct Traced(pid_t);
 
-/// How far a child came.
+/// How far a child got.
 pub(super) enum Reached {
     /// It is stopped in its new program.
     Exec(Traced),
@@ -33,22 +34,22 @@ pub(super) enum Reached {
     Lost(io::Error),
 }
 
-/// What became of a process that was accompanied.
+/// The outcome for an accompanied process.
 pub(super) enum Met {
-    /// It is stopped in its new program, and ends with this process.
+    /// It is stopped in its new program, and dies with this process.
     Exec(Traced),
-    /// It ended, or is let go.
+    /// It ended, or was released.
     Ended,
-    /// It went on without an exec.
+    /// It continued without an exec.
     Lingers(Lingering),
 }
 
-/// A process that was asked to stop, to be detached then.
+/// A process that was told to stop, to be detached then.
 #[derive(Debug)]
 pub struct Lingering(Traced);
 
 impl Lingering {
-    /// Lets it go if it has stopped; else this is to be called again.
+    /// Releases it if it has stopped; otherwise must be called again.
     pub fn let_go(self) -> Option<Self> {
         match self.0.state() {
             State::Running => return Some(self),
@@ -69,22 +70,22 @@ enum State {
     Ended,
 }
 
-/// Whether a child, or who is traced, has ended. Takes no status away.
+/// Whether a child, or a traced process, has ended. Does not consume its status.
 pub(super) fn has_ended(pid: pid_t) -> bool {
     look(pid, libc::WNOHANG).unwrap_or(false)
 }
 
-/// Waits until a child has ended, and takes no status away.
+/// Waits until a child has ended, without consuming its status.
 pub(super) fn await_end(pid: pid_t) -> io::Result<()> {
     while !look(pid, 0)? {
-        // It is stopped, and another thread, which traces it, is about to take note.
+        // It is stopped, and another thread, which traces it, is about to notice.
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
 }
 
 fn look(pid: pid_t, options: c_int) -> io::Result<bool> {
-    // SAFETY: a structure of numbers, of which zero is one; it lives until the call returns.
+    // SAFETY: a structure of numbers, for which zero is valid; it lives until the call returns.
     let (done, about) = unsafe {
         let mut about: libc::siginfo_t = std::mem::zeroed();
         let options = options | libc::WEXITED | libc::WNOWAIT | libc::__WALL;
@@ -93,19 +94,19 @@ fn look(pid: pid_t, options: c_int) -> io::Result<bool> {
     if done < 0 {
         return Err(io::Error::last_os_error());
     }
-    // Stops of who is traced are reported too.
+    // Stops of traced processes are reported too.
     Ok([libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED].contains(&about.si_code))
 }
 
 impl Traced {
-    /// From now on; it goes on.
+    /// Starts tracing; the process continues.
     pub(super) fn begin(pid: pid_t) -> io::Result<Self> {
         let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC;
         ask(libc::PTRACE_SEIZE, pid, options as usize)?;
         Ok(Self(pid))
     }
 
-    /// As [`Traced::begin`], of a process that is not this one's child, and lives on if this one dies before its exec.
+    /// Like [`Traced::begin`], for a process that is not a child of this one and survives if this one dies before its exec.
     pub(super) fn accompany(pid: pid_t) -> io::Result<Self> {
         ask(libc::PTRACE_SEIZE, pid, libc::PTRACE_O_TRACEEXEC as usize)?;
         Ok(Self(pid))
@@ -113,8 +114,8 @@ impl Traced {
 
     /// Waits for its exec, for a limited time, which is short once it `went_on`.
     ///
-    /// It may have gone on without an exec, and cannot be stopped while it waits for a child of vfork, which may be waiting for this
-    /// process: so this does not wait for it.
+    /// It may have continued without an exec, and cannot be stopped while it waits for a child of vfork, which may be waiting for
+    /// this process: so this does not wait for it.
     pub(super) fn exec_of_accompanied(self, mut went_on: impl FnMut() -> bool) -> Met {
         let mut until = Instant::now() + EXEC_WITHIN;
         let mut asked = false;
@@ -138,7 +139,7 @@ impl Traced {
                 State::Stopped(status) if status >> 16 == 0 => {
                     let _ = ask(libc::PTRACE_CONT, self.0, libc::WSTOPSIG(status) as usize);
                 }
-                // By Ctrl-Z, which lasts.
+                // Stopped by Ctrl-Z, which lasts.
                 State::Stopped(_) => return Met::Ended,
                 State::Ended => {
                     std::mem::forget(self);
@@ -150,12 +151,12 @@ impl Traced {
 
     fn state(&self) -> State {
         let pid = self.0;
-        // The command's own status is its waiter's; of others it goes to the parent when the tracer has it.
+        // The command's own status belongs to its waiter; that of others goes to the parent once the tracer has it.
         if has_ended(pid) && is_child(pid) {
             return State::Ended;
         }
         let mut status = 0;
-        // SAFETY: asks about a process that this thread traces; the status is valid memory.
+        // SAFETY: waits for a process that this thread traces; the status is valid memory.
         match unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL | libc::WNOHANG) } {
             0 => State::Running,
             n if n < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => State::Running,
@@ -164,7 +165,7 @@ impl Traced {
         }
     }
 
-    /// Waits until it has become its program.
+    /// Waits until it has executed its program.
     pub(super) fn reach_exec(self) -> Reached {
         let pid = self.0;
         loop {
@@ -178,13 +179,13 @@ impl Traced {
                 return Reached::Lost(error);
             }
             if !libc::WIFSTOPPED(status) {
-                // Nobody is left to be let go.
+                // There is nothing left to release.
                 std::mem::forget(self);
                 return Reached::Ended(status);
             }
             let signal = libc::WSTOPSIG(status);
             let stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal);
-            // What fails here fails because it was killed, which the next turn sees.
+            // A failure here means that it was killed, which the next iteration sees.
             let _ = match status >> 16 {
                 libc::PTRACE_EVENT_EXEC => return Reached::Exec(self),
                 libc::PTRACE_EVENT_STOP if stops => ask(libc::PTRACE_LISTEN, pid, 0),
@@ -195,7 +196,7 @@ impl Traced {
     }
 }
 
-/// Whether a process is this one's child, and not only traced by it.
+/// Whether a process is a child of this one, and not only traced by it.
 pub(super) fn is_child(pid: pid_t) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
@@ -215,7 +216,7 @@ pub(super) fn ask(request: Request, pid: pid_t, data: usize) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What the kernel says of the event that a process is stopped in.
+/// Returns the kernel's message for the event in which a process is stopped.
 pub(super) fn event_message(pid: pid_t) -> io::Result<u64> {
     let mut number: libc::c_ulong = 0;
     // SAFETY: the number lives until the call returns.

@@ -1,24 +1,24 @@
-//! Where a prepared statement keeps its SQL text and its state, read from the machine code of `sqlite3_sql` and
+//! Determines where a prepared statement keeps its SQL text and its state, from the machine code of `sqlite3_sql` and
 //! `sqlite3_stmt_busy`.
 //!
-//! `sqlite3_stmt` is opaque and its layout differs between versions and build options, but every SQLite has a function
-//! that knows it: `sqlite3_sql` is `return p ? p->zSql : 0`. So the question "at which offset does the text's address
-//! stand?" is the question "what does this function return when its argument is not null?", and that is answered by
-//! running it in the head: values are symbols (the argument, a field of it, a place on the stack, anything else),
-//! branches on the argument go the way a non-null one goes, and branches on anything else (a stack protector's check) are
-//! tried both ways. What returns must be one field of the argument, else there is no answer.
+//! `sqlite3_stmt` is opaque and its layout differs between versions and build options, but every SQLite has a function that
+//! knows it: `sqlite3_sql` is `return p ? p->zSql : 0`. So the question "at which offset is the text's address?" is the
+//! question "what does this function return when its argument is not null?", and that is answered by symbolic execution:
+//! values are symbols (the argument, a field of it, a place on the stack, anything else), branches on the argument are
+//! taken as for a non-null one, and branches on anything else (a stack protector's check) are tried both ways. The return
+//! value must be one field of the argument, else there is no answer.
 //!
-//! Following values rather than matching bytes makes one reading serve every compiler, level of optimisation, frame
-//! pointer and hardening that was examined. An instruction that is not known here ends the attempt; a wrong offset would
-//! need code that loads a field of its argument, returns it, and is called `sqlite3_sql` without being it.
+//! Following values rather than matching bytes makes one implementation work for every compiler, optimisation level, frame
+//! pointer and hardening option that was examined. An unknown instruction ends the attempt; a wrong offset would need code
+//! that loads a field of its argument, returns it, and is called `sqlite3_sql` without being it.
 //!
 //! Likewise `sqlite3_stmt_busy` is `return p && p->eVdbeState == VDBE_RUN_STATE` (in SQLites from before 2022 it compares a
-//! word, which is not read): followed until it compares a byte of its argument with a constant.
+//! word, which is not decoded): followed until it compares a byte of its argument with a constant.
 
 mod aarch64;
 mod x86_64;
 
-/// The instruction sets that can be read.
+/// The supported instruction sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
     /// 64-bit x86.
@@ -28,7 +28,7 @@ pub enum Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// That of this machine.
     pub const OWN: Option<Self> = if cfg!(target_arch = "x86_64") {
         Some(Self::X86_64)
     } else if cfg!(target_arch = "aarch64") {
@@ -38,8 +38,8 @@ impl Machine {
     };
 }
 
-/// Offset in bytes of `zSql` within `sqlite3_stmt`, from the bytes of `sqlite3_sql` (they may run on into the next
-/// function). `None` if the code is not understood.
+/// Returns the offset in bytes of `zSql` within `sqlite3_stmt`, from the bytes of `sqlite3_sql` (they may extend into the
+/// next function). `None` if the code is not understood.
 pub fn text_offset(machine: Machine, code: &[u8]) -> Option<u32> {
     let step: Step = match machine {
         Machine::X86_64 => x86_64::step,
@@ -51,21 +51,21 @@ pub fn text_offset(machine: Machine, code: &[u8]) -> Option<u32> {
     };
     let mut budget = STEPS;
     let offset = follow(step, code, start, &mut budget).ok()??;
-    // A pointer is aligned, and the structure has never come near this size.
+    // A pointer is aligned, and the structure has never been nearly as large as this.
     (offset % 8 == 0 && offset < 4096).then_some(offset)
 }
 
-/// Which byte of a statement says whether it runs: begun, and neither done nor reset.
+/// The byte of a statement that shows whether it is running: begun, and neither done nor reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Running {
     /// Its offset within `sqlite3_stmt`.
     pub offset: u16,
-    /// What it holds then.
+    /// Its value while the statement is running.
     pub value: u8,
 }
 
-/// From the bytes of `sqlite3_stmt_busy`, as in [`text_offset`]. Only x86 is read, and only where the comparison is one
-/// instruction, which it is in optimised code.
+/// Decodes the bytes of `sqlite3_stmt_busy`, as in [`text_offset`]. Only x86 is supported, and only if the comparison is
+/// one instruction, which it is in optimised code.
 pub fn running(machine: Machine, code: &[u8]) -> Option<Running> {
     if machine != Machine::X86_64 {
         return None;
@@ -89,15 +89,15 @@ pub fn running(machine: Machine, code: &[u8]) -> Option<Running> {
     None
 }
 
-/// Instructions followed in all, both sides of every branch counted. The longest version seen has 30.
+/// Maximum number of instructions followed, counting both sides of every branch. The longest version seen has 30.
 const STEPS: u32 = 200;
 
-/// What a register or a place on the stack holds.
+/// The contents of a register or a place on the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Value {
     /// The statement.
     Argument,
-    /// What stands at this offset of the statement.
+    /// The value at this offset of the statement.
     Field(u32),
     /// An address on the stack, relative to the stack pointer at entry.
     Stack(i64),
@@ -105,14 +105,14 @@ enum Value {
     Other,
 }
 
-/// The machine while the function runs.
+/// The state of the machine while the function runs.
 #[derive(Debug, Clone)]
 struct State {
     at: usize,
     registers: [Value; 32],
     result: usize,
     memory: Vec<(i64, Value)>,
-    /// The last comparison was of the argument with null, so that its outcome is known: not equal.
+    /// The last comparison was of the argument with null, so its outcome is known: not equal.
     compared_argument: bool,
 }
 
@@ -135,7 +135,7 @@ impl State {
         }
     }
 
-    /// A store elsewhere than on the stack cannot change what is asked.
+    /// Stores a value; a store outside the stack cannot change the result.
     fn store(&mut self, base: Value, displacement: i64, value: Value) {
         if let Value::Stack(at) = base {
             self.memory.push((at.wrapping_add(displacement), value));
@@ -150,7 +150,7 @@ impl State {
     }
 }
 
-/// What an instruction does to the flow.
+/// The effect of an instruction on control flow.
 enum Flow {
     Next,
     /// To this byte.
@@ -161,17 +161,17 @@ enum Flow {
         if_equal: bool,
     },
     Return,
-    /// A call: the only one in such a function is the stack protector's, which does not come back.
+    /// A call: the only one in such a function is the stack protector's, which does not return.
     Call,
 }
 
-/// Runs one instruction; moves `state.at` behind it. `None` if it is not known.
+/// Executes one instruction; moves `state.at` past it. `None` if it is not known.
 type Step = fn(&mut State, &[u8]) -> Option<Flow>;
 
-/// Not understood, or two ways that return different things.
+/// Not understood, or two paths that return different things.
 struct Unclear;
 
-/// Runs until the function returns: the field that it returned, or nothing if it does not come back.
+/// Runs until the function returns: the field that it returned, or nothing if it does not return.
 fn follow(step: Step, code: &[u8], mut state: State, budget: &mut u32) -> Result<Option<u32>, Unclear> {
     loop {
         *budget = budget.checked_sub(1).ok_or(Unclear)?;
@@ -212,7 +212,7 @@ mod tests {
         hex.split_whitespace().map(|b| u8::from_str_radix(b, 16).unwrap()).collect()
     }
 
-    /// `char *f(void *s) { V *p = s; return p ? p->z : 0; }` with `z` at 0xf8, as compilers make it.
+    /// `char *f(void *s) { V *p = s; return p ? p->z : 0; }` with `z` at 0xf8, as compiled by various compilers.
     const X86: &[(&str, &str)] = &[
         ("Debian 12, SQLite 3.40.1", "48 85 ff 74 0b 48 8b 87 f8 00 00 00 c3 0f 1f 00 31 c0 c3"),
         ("gcc -O1", "48 85 ff 74 08 48 8b 87 f8 00 00 00 c3 48 89 f8 c3"),

@@ -1,8 +1,8 @@
-//! The little of an ELF file that finding functions needs, read in bounded memory.
+//! The parts of an ELF file that are needed to find functions, read in bounded memory.
 //!
-//! A browser or a Java machine has hundreds of megabytes of symbols and constants, so nothing is read whole: string
-//! tables, symbol tables and constants are streamed in blocks, and only what was asked for is kept. The files are others'
-//! and may be damaged: every offset and size is checked against the file's length.
+//! A browser or a Java machine has hundreds of megabytes of symbols and constants, so nothing is read whole: string tables,
+//! symbol tables and constants are streamed in blocks, and only what was requested is kept. The files are untrusted and may
+//! be damaged: every offset and size is checked against the file's length.
 
 use super::decode::Machine;
 use object::Endianness;
@@ -15,7 +15,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-/// What is read at a time.
+/// Number of bytes read at a time.
 const BLOCK: usize = 1 << 20;
 
 /// A part of the file that is loaded to an address.
@@ -43,14 +43,14 @@ pub(super) struct Symbol {
     pub size: u64,
 }
 
-/// Which table a symbol stands in.
+/// The table that contains a symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Table {
     Full,
     Dynamic,
 }
 
-/// Why a file is of no use here.
+/// Why a file is unusable.
 #[derive(Debug)]
 pub(super) enum Refusal {
     NotElf,
@@ -58,7 +58,7 @@ pub(super) enum Refusal {
     Unreadable(io::Error),
 }
 
-/// An ELF file of 64 bits.
+/// A 64-bit ELF file.
 #[derive(Debug)]
 pub(super) struct Elf {
     file: File,
@@ -68,15 +68,15 @@ pub(super) struct Elf {
     sections: Vec<Section>,
     /// Names of the libraries it needs.
     pub needed: Vec<String>,
-    /// Where it wants them searched, as written (`$ORIGIN` and all).
+    /// Where to search for them, as written (`$ORIGIN` and all).
     pub search: Vec<String>,
-    /// The program that loads it.
+    /// The program's loader.
     pub interpreter: Option<String>,
 }
 
 impl Elf {
     pub fn open(path: &Path) -> Result<Self, Refusal> {
-        // What a program names may be a pipe by the time that it is opened: it must not block.
+        // A file named by a program may be a pipe by the time it is opened: the open must not block.
         let mut options = File::options();
         let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(Refusal::Unreadable)?;
         let about = file.metadata().map_err(Refusal::Unreadable)?;
@@ -110,7 +110,7 @@ impl Elf {
         Ok(all)
     }
 
-    /// Whether there is a section of that name.
+    /// Whether there is a section with that name.
     pub fn has_section(&self, name: &str) -> bool {
         self.sections
             .iter()
@@ -125,7 +125,7 @@ impl Elf {
             let (offset, size) = (p.p_offset(endian), p.p_filesz(endian));
             let kind = p.p_type(endian);
             let inside = offset.checked_add(size).is_some_and(|end| end <= self.len);
-            // What lies beyond the end of the file is a lie, and an offset computed from it would be one too.
+            // A segment beyond the end of the file is invalid, and so would be an offset computed from it.
             if kind == elf::PT_LOAD && inside {
                 let code = p.p_flags(endian).0 & elf::PF_X.0 != 0;
                 self.segments.push(Segment { address: p.p_vaddr(endian), offset, size, code });
@@ -138,7 +138,7 @@ impl Elf {
             }
         }
         self.read_dynamic(dynamic, endian);
-        // Section headers may have been cut off (`sstrip`), and debug files have no use for segments: neither is an error.
+        // Section headers may have been stripped (`sstrip`), and debug files have no use for segments: neither is an error.
         if let Ok(sections) = header.sections(endian, cache) {
             for s in sections.iter() {
                 let name = sections.section_name(endian, s).unwrap_or_default();
@@ -154,7 +154,7 @@ impl Elf {
         Ok(())
     }
 
-    /// Libraries needed and where to search for them, from the dynamic section; strings are found by address.
+    /// Reads the needed libraries and where to search for them from the dynamic section; strings are found by address.
     fn read_dynamic(&mut self, entries: &[elf::Dyn64<Endianness>], endian: Endianness) {
         let number = |tag| entries.iter().find(|d| d.d_tag(endian) == tag).map(|d| d.d_val(endian));
         let Some(strings) = number(elf::DT_STRTAB).and_then(|address| self.file_offset(address)) else { return };
@@ -173,7 +173,7 @@ impl Elf {
         }
     }
 
-    /// A text that ends in a zero, at most a path's length.
+    /// Reads a zero-terminated text, at most as long as a path.
     fn text(&self, offset: u64) -> Option<String> {
         let room = self.len.checked_sub(offset)?.min(4096);
         let bytes = self.bytes(offset, room as usize).ok()?;
@@ -181,14 +181,14 @@ impl Elf {
         String::from_utf8(bytes[..end].to_vec()).ok()
     }
 
-    /// Bytes of the file; fewer at its end are an error.
+    /// Reads bytes of the file; too few at its end are an error.
     pub fn bytes(&self, offset: u64, size: usize) -> io::Result<Vec<u8>> {
         let mut all = vec![0; size];
         self.file.read_exact_at(&mut all, offset)?;
         Ok(all)
     }
 
-    /// Where the byte of this address stands in the file.
+    /// Returns the file offset of the byte at this address.
     pub fn file_offset(&self, address: u64) -> Option<u64> {
         self.segments.iter().find_map(|s| {
             let into = address.checked_sub(s.address)?;
@@ -196,31 +196,31 @@ impl Elf {
         })
     }
 
-    /// The same for code: `None` if it is not in a segment that is executed.
+    /// Does the same for code: `None` if it is not in an executable segment.
     pub fn code_offset(&self, address: u64) -> Option<u64> {
         let inside = |s: &&Segment| s.code && address.checked_sub(s.address).is_some_and(|into| into < s.size);
         self.segments.iter().find(inside)?;
         self.file_offset(address)
     }
 
-    /// The address of the code at a file offset.
+    /// Returns the address of the code at a file offset.
     pub fn code_address(&self, offset: u64) -> Option<u64> {
         let inside = |s: &&Segment| s.code && offset.checked_sub(s.offset).is_some_and(|into| into < s.size);
         self.segments.iter().find(inside).map(|s| s.address + (offset - s.offset))
     }
 
-    /// The machine code at a file offset, as much of `size` as there is.
+    /// Returns the machine code at a file offset, up to `size` bytes.
     pub fn code(&self, offset: u64, size: usize) -> Vec<u8> {
         let room = self.len.saturating_sub(offset).min(size as u64);
         self.bytes(offset, room as usize).unwrap_or_default()
     }
 
-    /// The text at an address, if it is data of the file.
+    /// Returns the text at an address, if the file contains it.
     pub fn text_at(&self, address: u64) -> Option<String> {
         self.text(self.file_offset(address)?)
     }
 
-    /// The build id in hexadecimal: what a debug file is found by.
+    /// Returns the build id in hexadecimal, by which a debug file is found.
     pub fn build_id(&self) -> Option<String> {
         let note = self.sections.iter().find(|s| s.name == ".note.gnu.build-id" && s.size < 4096)?;
         let bytes = self.bytes(note.offset, note.size as usize).ok()?;
@@ -230,8 +230,8 @@ impl Elf {
         (id.len() > 2).then(|| id.iter().map(|b| format!("{b:02x}")).collect())
     }
 
-    /// Streams a part of the file through `look`, in blocks that overlap by `overlap` bytes, until it says to stop. `look`
-    /// is given the offset of the block within the part.
+    /// Streams a part of the file through `look`, in blocks that overlap by `overlap` bytes, until it returns `true`.
+    /// `look` receives the offset of the block within the part.
     fn stream(&self, offset: u64, size: u64, overlap: usize, mut look: impl FnMut(u64, &[u8]) -> bool) {
         let size = size.min(self.len.saturating_sub(offset));
         let mut block = vec![0; BLOCK.min(size as usize)];
@@ -248,16 +248,16 @@ impl Elf {
         }
     }
 
-    /// Looks through the constants with `look`, which may keep what it finds and says when it has enough. A text of up to
-    /// `longest` bytes is seen whole.
+    /// Searches the constants with `look`, which may keep what it finds and returns whether it has enough. A text of up to
+    /// `longest` bytes is passed whole.
     pub fn search_constants(&self, longest: usize, mut look: impl FnMut(&[u8]) -> bool) {
         for s in self.sections.iter().filter(|s| s.name.starts_with(".rodata")) {
             self.stream(s.offset, s.size, longest, |_, block| look(block));
         }
     }
 
-    /// The defined symbols among `names` of a table. All of them must begin with `prefix`, for which the names are scanned
-    /// first: a file without a match costs one pass over its names and no memory.
+    /// Returns the defined symbols among `names` in a table. All of them must begin with `prefix`, for which the names are
+    /// scanned first: a file without a match costs one pass over its names and no memory.
     pub fn symbols<'n>(&self, table: Table, prefix: &str, names: &[&'n str]) -> BTreeMap<&'n str, Symbol> {
         self.entries(table, prefix, names, true)
     }
@@ -276,7 +276,7 @@ impl Elf {
             if places.is_empty() {
                 continue;
             }
-            // Blocks overlap by the entry that does not fit into them whole.
+            // Blocks overlap by the entry that does not fit into them entirely.
             self.stream(table.offset, table.size, BLOCK % ENTRY, |_, block| {
                 for entry in block.chunks_exact(ENTRY) {
                     let word = |at: usize| entry[at..].first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
@@ -295,9 +295,9 @@ impl Elf {
         found
     }
 
-    /// Where in a string table the names stand. A linker lets one name share the end of a longer one, so a name need not
-    /// begin behind a zero. Names that link-time optimisation made unique are taken for what they were; other suffixes
-    /// (`.part.0`, `.cold`, `.constprop.0`) are parts or variants of a function, not the function.
+    /// Returns the positions of the names in a string table. A linker may let one name share the end of a longer one, so a
+    /// name need not follow a zero. Names that link-time optimisation made unique are treated as the original ones; other
+    /// suffixes (`.part.0`, `.cold`, `.constprop.0`) denote parts or variants of a function, not the function.
     fn names<'n>(&self, strings: &Section, prefix: &str, names: &[&'n str]) -> BTreeMap<u32, &'n str> {
         let longest = names.iter().map(|n| n.len()).max().unwrap_or(0) + LTO.len() + 1;
         let mut places = BTreeMap::new();
@@ -316,11 +316,11 @@ impl Elf {
     }
 }
 
-/// Bytes of a symbol's entry.
+/// Size of a symbol table entry in bytes.
 const ENTRY: usize = 24;
 const LTO: &str = ".lto_priv";
 
-/// Every place at which `needle` stands.
+/// Returns every position of `needle`.
 pub(super) fn find_all<'a>(hay: &'a [u8], needle: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
     let first = needle[0];
     let mut at = 0;

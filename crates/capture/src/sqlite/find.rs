@@ -1,13 +1,13 @@
-//! Which files to look for SQLite in: those that a command will run, or that a process has mapped.
+//! Determines which files to search for SQLite: those that a command will run, or that a process has mapped.
 //!
-//! Before a command runs, only what can be read off its files is known: its interpreter if it is a script, the libraries
-//! it needs and those need, for Python the modules that bring SQLite, and the system's own libsqlite3, which covers the
-//! children of a shell; and the programs that its words name. What a program loads later (a Java machine unpacks its
-//! SQLite into /tmp, Node loads addons) is found by [`Finder::process`] once it is mapped.
+//! Before a command runs, only what its files reveal is known: its interpreter if it is a script, the libraries it needs
+//! and those that these need, for Python the modules that bring SQLite, and the system's own libsqlite3, which covers the
+//! children of a shell; and the programs that its words name. What a program loads later (a Java machine unpacks its SQLite
+//! into /tmp, Node loads addons) is found by [`Finder::process`] once it is mapped.
 //!
-//! A [`Finder`] names each file once in its life, by device and inode, since a probe on a file is in force for everybody
-//! who maps it. Paths it returns can be opened from here: those of a container lead through `/proc/PID/root`, or, where
-//! the file has been replaced or removed, through `/proc/PID/map_files`.
+//! A [`Finder`] returns each file only once, by device and inode, since a probe on a file applies to every process that
+//! maps it. Returned paths can be opened from here: those in a container go through `/proc/PID/root`, or, if the file has
+//! been replaced or removed, through `/proc/PID/map_files`.
 
 pub use super::libraries::Libraries;
 use super::{Absent, SqliteSymbols, elf::Elf};
@@ -19,25 +19,25 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// How many words of a command and its script are looked up, and how much of a script is read.
+/// Maximum number of words of a command and its script that are looked up, and of bytes of a script that are read.
 const WORDS: usize = 1000;
 const SCRIPT: u64 = 64 << 10;
 
 /// A file with SQLite in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// A path by which it can be opened from here, as long as the process lives through which it leads.
+    /// A path by which it can be opened from here, as long as the process in the path exists.
     pub path: PathBuf,
     /// Its functions.
     pub symbols: SqliteSymbols,
 }
 
-/// What a search brought that was not known before.
+/// The new results of a search.
 #[derive(Debug, Default)]
 pub struct Search {
     /// Files to probe.
     pub found: Vec<Found>,
-    /// Files that may matter and cannot be probed: stripped, foreign or unreadable. Files plainly without SQLite, nearly
+    /// Files that may matter and cannot be probed: stripped, foreign or unreadable. Files that clearly lack SQLite, nearly
     /// all, are not listed.
     pub absent: Vec<(PathBuf, Absent)>,
 }
@@ -49,31 +49,31 @@ impl Search {
     }
 }
 
-/// The processes that a process has started and that are still its children.
+/// Returns the children of a process.
 fn children(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// Looks into files, each once.
+/// Searches files, each once.
 #[derive(Debug)]
 pub struct Finder {
     libraries: Libraries,
     library_path: Vec<PathBuf>,
     seen: BTreeSet<(u64, u64)>,
-    /// (device, inode) as `/proc/PID/maps` has them. They differ from `stat`'s on overlayfs and btrfs.
+    /// (device, inode) as in `/proc/PID/maps`. They differ from `stat`'s on overlayfs and btrfs.
     mapped: BTreeSet<(String, u64)>,
 }
 
 impl Finder {
-    /// A finder for this system. `library_path` is the value of `LD_LIBRARY_PATH` that commands will have.
+    /// Creates a finder for this system. `library_path` is the value of `LD_LIBRARY_PATH` that commands will have.
     pub fn new(library_path: Option<&OsStr>) -> Self {
         let library_path = library_path.map_or_else(Vec::new, |all| std::env::split_paths(all).collect());
         Self { libraries: Libraries::system(), library_path, seen: BTreeSet::new(), mapped: BTreeSet::new() }
     }
 
-    /// Looks into one file.
+    /// Searches one file.
     pub fn file(&mut self, path: &Path) -> Search {
         let mut search = Search::default();
         let Ok(about) = fs::metadata(path) else { return search };
@@ -88,14 +88,14 @@ impl Finder {
         search
     }
 
-    /// Looks into the system's own SQLite libraries.
+    /// Searches the system's own SQLite libraries.
     pub fn system(&mut self) -> Search {
         let all = ["libsqlite3.so", "libsqlite.so", "libsqlcipher.so"];
         let paths: Vec<PathBuf> = all.iter().flat_map(|name| self.libraries.named(name)).collect();
         self.files(paths)
     }
 
-    /// Looks into what a program (by its resolved path) will bring with it.
+    /// Searches what a program (by its resolved path) will load.
     pub fn command(&mut self, program: &Path, path_variable: Option<&OsStr>) -> Search {
         let programs = interpreters(program, path_variable);
         let mut search = Search::default();
@@ -108,9 +108,9 @@ impl Finder {
         search
     }
 
-    /// Looks into the programs that a command names, also inside a word (`sh -c 'make; ./app'`), and that a script of its names, be it the
-    /// command or a word of it (`sh run.sh`): once they run, their first statements are over before they could be searched. A word that is
-    /// no program is one file name tried in vain.
+    /// Searches the programs named by a command, also inside a word (`sh -c 'make; ./app'`), and by its scripts, whether the command
+    /// itself or a word of it (`sh run.sh`): once they run, their first statements are over before they could be searched. A word that is
+    /// not a program costs one lookup of a file name.
     pub fn named(&mut self, command: &[OsString], path_variable: Option<&OsStr>) -> Search {
         let mut text: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let own = command.first().and_then(|first| crate::launch::resolve(first, path_variable).ok());
@@ -132,7 +132,7 @@ impl Finder {
         search
     }
 
-    /// Looks into what a process has mapped as code.
+    /// Searches what a process has mapped as code.
     pub fn process(&mut self, pid: u32) -> Search {
         let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else { return Search::default() };
         let mut paths = Vec::new();
@@ -144,7 +144,7 @@ impl Finder {
         self.files(paths)
     }
 
-    /// Looks into what these processes, and all that they started, have mapped as code.
+    /// Searches what these processes and all their descendants have mapped as code.
     pub fn trees(&mut self, roots: &[u32]) -> Search {
         let (mut search, mut seen, mut left) = (Search::default(), BTreeSet::new(), roots.to_vec());
         while let Some(pid) = left.pop() {
@@ -156,7 +156,7 @@ impl Finder {
         search
     }
 
-    /// Looks into what every process has mapped as code. Processes that may not be read are passed over.
+    /// Searches what every process has mapped as code. Processes that may not be read are skipped.
     pub fn every_process(&mut self) -> Search {
         let mut search = Search::default();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -167,7 +167,8 @@ impl Finder {
         search
     }
 
-    /// Looks into files that the kernel named as a process saw them, each with its inode: another file of that name here is left alone.
+    /// Searches files that the kernel named as a process saw them, each with its inode: a different file with that name here is left
+    /// alone.
     pub fn files_of(&mut self, named: &[(PathBuf, u64)]) -> Search {
         let same = |(path, ino): &&(PathBuf, u64)| fs::metadata(path).is_ok_and(|about| about.ino() == *ino);
         self.files(named.iter().filter(same).map(|(path, _)| path.clone()).collect())
@@ -181,7 +182,7 @@ impl Finder {
         search
     }
 
-    /// A file, the libraries it needs, those they need, and so on.
+    /// Searches a file, the libraries it needs, those that these need, and so on.
     fn with_libraries(&mut self, program: &Path) -> Search {
         let mut search = Search::default();
         let mut known = BTreeSet::from([program.to_owned()]);
@@ -204,22 +205,22 @@ impl Finder {
     }
 }
 
-/// A folder of a search path with the place of the file itself put in.
+/// Expands a folder of a search path with the location of the file itself.
 fn expand(folder: &str, origin: &Path) -> PathBuf {
     let origin = origin.to_string_lossy();
     PathBuf::from(folder.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin))
 }
 
-/// The program that the kernel executes first for a command, by its resolved path: of a script, the interpreter that it names.
+/// Returns the program that the kernel executes first for a command, given its resolved path: for a script, the interpreter
+/// that it names.
 pub fn executed(program: &Path) -> PathBuf {
     let all = interpreters(program, None);
-    // A text without a first line of that kind is a shell's.
+    // A text without such a first line is executed by a shell.
     let is_elf = |path: &&PathBuf| Elf::open(path).is_ok();
     all.iter().find(is_elf).cloned().unwrap_or_else(|| "/bin/sh".into())
 }
 
-/// The program, and if it is a script, what interprets it. `env` is seen through; four steps are as many as the kernel
-/// goes.
+/// Returns the program, and if it is a script, its interpreters. `env` is resolved; four steps are the kernel's limit.
 fn interpreters(program: &Path, path_variable: Option<&OsStr>) -> Vec<PathBuf> {
     let mut all = vec![program.to_owned()];
     for _ in 0..4 {
@@ -238,21 +239,21 @@ fn interpreters(program: &Path, path_variable: Option<&OsStr>) -> Vec<PathBuf> {
     all
 }
 
-/// Whether a shell's word ends here.
+/// Whether a shell word ends here.
 fn ends_word(c: char) -> bool {
     c.is_whitespace() || "\"'`;|&()<>{}=".contains(c)
 }
 
-/// The text of a script; of a long one its beginning.
+/// Returns the text of a script, or its beginning if it is long.
 fn script(program: &Path) -> Option<String> {
     first_line(program)?;
     let mut text = Vec::new();
     fs::File::open(program).ok()?.take(SCRIPT).read_to_end(&mut text).ok()?;
-    // A comment in another encoding hides no program.
+    // A comment in another encoding must not hide a program.
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The words behind `#!`, at least one.
+/// Returns the words after `#!`, at least one.
 fn first_line(path: &Path) -> Option<Vec<String>> {
     let mut start = [0; 256];
     let mut options = fs::File::options();
@@ -262,7 +263,7 @@ fn first_line(path: &Path) -> Option<Vec<String>> {
     (!words.is_empty()).then_some(words)
 }
 
-/// The modules through which a Python has SQLite: its own `_sqlite3`, and the packages that bring another one.
+/// Returns the modules through which a Python uses SQLite: its own `_sqlite3`, and packages with another one.
 fn python_modules(program: &Path) -> Vec<PathBuf> {
     let canonical = program.canonicalize().unwrap_or_else(|_| program.to_owned());
     let is_python = |p: &Path| p.file_name().is_some_and(|name| name.as_bytes().starts_with(b"python"));
@@ -276,7 +277,7 @@ fn python_modules(program: &Path) -> Vec<PathBuf> {
     };
     let starts = |path: &Path, with: &str| path.file_name().is_some_and(|n| n.as_bytes().starts_with(with.as_bytes()));
     let mut found = Vec::new();
-    // Both where it is called (a virtual environment) and where it is.
+    // Both the path by which it is called (a virtual environment) and its real one.
     let prefixes: BTreeSet<&Path> = [program, &canonical].iter().filter_map(|p| p.parent()?.parent()).collect();
     for prefix in prefixes {
         let versions = list(&prefix.join("lib")).into_iter().chain(list(&prefix.join("lib64")));
@@ -296,19 +297,19 @@ fn python_modules(program: &Path) -> Vec<PathBuf> {
 /// A file mapped as code.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mapping<'a> {
-    /// `START-END`, as `/proc/PID/map_files` names it.
+    /// `START-END`, as in `/proc/PID/map_files`.
     pub range: &'a str,
     /// `MAJOR:MINOR`, in hexadecimal.
     pub device: &'a str,
     /// Inode.
     pub inode: u64,
-    /// As the process sees it.
+    /// Path as seen by the process.
     pub path: &'a str,
     /// It has been removed or replaced.
     pub deleted: bool,
 }
 
-/// Reads `/proc/PID/maps` (proc(5)): range, permissions, offset, device, inode, path; the path may hold spaces.
+/// Parses `/proc/PID/maps` (proc(5)): range, permissions, offset, device, inode, path; the path may contain spaces.
 pub fn mappings(maps: &str) -> impl Iterator<Item = Mapping<'_>> {
     maps.lines().filter_map(|line| {
         let mut words = line.splitn(6, ' ');
@@ -322,13 +323,13 @@ pub fn mappings(maps: &str) -> impl Iterator<Item = Mapping<'_>> {
     })
 }
 
-/// A path by which the mapped file can be opened: the shortest that leads to that very inode.
+/// Returns a path by which the mapped file can be opened: the shortest that leads to the same inode.
 fn openable(pid: u32, mapping: &Mapping<'_>) -> PathBuf {
     let same = |path: &PathBuf| fs::metadata(path).is_ok_and(|about| about.ino() == mapping.inode);
     let inside = PathBuf::from(format!("/proc/{pid}/root{}", mapping.path));
     let outside = PathBuf::from(mapping.path);
     if !mapping.deleted && same(&inside) {
-        // The same path from here, unless the process lives in another root.
+        // The same path from here, unless the process has another root.
         let both = (fs::metadata(&inside), fs::metadata(&outside));
         let here = matches!(both, (Ok(a), Ok(b)) if (a.dev(), a.ino()) == (b.dev(), b.ino()));
         return if here { outside } else { inside };
@@ -429,7 +430,7 @@ nonsense
         fs::write(&script, format!("#!/bin/sh\nexec {} --list\n", exe.to_string_lossy())).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
         let line = OsString::from(format!("cd /;X=1 {};true", exe.to_string_lossy()));
-        // A shell executes a script that is no executable file.
+        // A shell also executes a script that is not an executable file.
         let text = folder.path().join("text");
         fs::write(&text, [&fs::read(&script).unwrap(), b"# caf\xe9\n".as_slice()].concat()).unwrap();
         fs::set_permissions(&text, fs::Permissions::from_mode(0o644)).unwrap();
@@ -446,7 +447,7 @@ nonsense
         assert!(none.found.iter().all(|f| f.path != exe));
     }
 
-    /// A file that a process in another root saw by the same name is another one.
+    /// A file that a process in another root saw by the same name is a different one.
     #[test]
     fn files_named_by_kernel_are_told_by_inode() {
         let exe = std::env::current_exe().unwrap();
@@ -463,7 +464,7 @@ nonsense
         let inode = fs::metadata(&program).unwrap().ino();
         let piped = std::process::Stdio::piped;
         let mut child = std::process::Command::new(&program).stdin(piped()).stdout(piped()).spawn().unwrap();
-        // `spawn` returns before the kernel has mapped the program; an answer proves that it runs.
+        // `spawn` returns before the kernel has mapped the program; an answer proves that it is running.
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let maps = format!("/proc/{}/maps", child.id());

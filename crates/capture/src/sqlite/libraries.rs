@@ -1,20 +1,21 @@
-//! Which file a library's name stands for: what the dynamic loader would open.
+//! Determines the file that a library's name denotes: the one that the dynamic loader would open.
 //!
-//! Its order is followed as far as it matters here: the folders the file itself names (RUNPATH, RPATH), `LD_LIBRARY_PATH`,
-//! the loader's cache, the usual folders. A wrong guess costs a probe on a file that is not executed, no more.
+//! Follows the loader's order as far as it matters here: the folders that the file itself names (RUNPATH, RPATH),
+//! `LD_LIBRARY_PATH`, the loader's cache, the usual folders. A wrong guess costs a probe on a file that is not executed, no
+//! more.
 
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Where libraries are.
+/// The libraries of a system.
 #[derive(Debug, Clone, Default)]
 pub struct Libraries {
     cache: Vec<(String, PathBuf)>,
     folders: Vec<PathBuf>,
 }
 
-/// Where libraries are by default: Debian's multiarch, Fedora's and Arch's, musl's, Android's.
+/// The default folders of libraries: Debian's multiarch, Fedora's and Arch's, musl's, Android's.
 const FOLDERS: &[&str] = &[
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -31,12 +32,12 @@ const FOLDERS: &[&str] = &[
 ];
 
 impl Libraries {
-    /// Those of this system.
+    /// Finds those of this system.
     pub fn system() -> Self {
         Self::under(Path::new("/"))
     }
 
-    /// Those of the system below a folder.
+    /// Finds those of the system below a folder.
     pub fn under(root: &Path) -> Self {
         let below = |path: &str| root.join(path.trim_start_matches('/'));
         let cache =
@@ -47,16 +48,16 @@ impl Libraries {
         }
     }
 
-    /// The cache of glibc's loader (`glibc-ld.so.cache1.1`, its `sysdeps/generic/dl-cache.h`): a header of 48 bytes, entries
-    /// of 24, of which the second and third word say where the name and the path stand, counted from the header. An older
-    /// format may stand before it. (name, path) of every entry that is sound.
+    /// Parses the cache of glibc's loader (`glibc-ld.so.cache1.1`, its `sysdeps/generic/dl-cache.h`): a header of 48 bytes,
+    /// entries of 24, whose second and third words are the positions of the name and the path, counted from the header. An
+    /// older format may precede it. Returns (name, path) of every valid entry.
     pub fn parse_cache(bytes: &[u8]) -> Vec<(String, String)> {
         const LONGEST: usize = 4096;
         const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
         let Some(start) = bytes.windows(MAGIC.len()).position(|w| w == MAGIC) else { return Vec::new() };
         let bytes = &bytes[start..];
         let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk::<4>()?) as usize);
-        // Every entry may name the same long text.
+        // Every entry may refer to the same long text.
         let text = |at: usize| {
             let rest = bytes.get(at..)?;
             let end = rest.iter().take(LONGEST).position(|b| *b == 0)?;
@@ -66,7 +67,7 @@ impl Libraries {
         (0..count).filter_map(|i| Some((text(word(48 + i * 24 + 4)?)?, text(word(48 + i * 24 + 8)?)?))).collect()
     }
 
-    /// The file of a library, looked for in `first` before all else.
+    /// Returns the file of a library, searching `first` before everything else.
     pub fn resolve(&self, name: &str, first: &[PathBuf]) -> Option<PathBuf> {
         if name.contains('/') {
             return Some(PathBuf::from(name));
@@ -77,7 +78,7 @@ impl Libraries {
         in_first.or_else(in_cache).or_else(in_folders)
     }
 
-    /// Every file whose name begins so, such as `libsqlite3.so`. One file may come under several names.
+    /// Returns every file whose name has this prefix, such as `libsqlite3.so`. A file may appear under several names.
     pub fn named(&self, prefix: &str) -> impl Iterator<Item = PathBuf> {
         let in_cache = self.cache.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, path)| path.clone());
         let in_folders = self.folders.iter().filter_map(|f| std::fs::read_dir(f).ok()).flatten().flatten();
@@ -87,8 +88,8 @@ impl Libraries {
     }
 }
 
-/// Whether a program of 64 bits would load a file: the loader passes over those of 32 bits, which are beside them where programs of
-/// both run.
+/// Whether a 64-bit program would load a file: the loader skips 32-bit files, which are next to them where programs of both kinds
+/// run.
 fn is_loaded(path: &Path) -> bool {
     let mut options = std::fs::File::options();
     let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path);

@@ -1,16 +1,15 @@
-//! Where SQLite's functions are in a file, so that they can be probed without its co-operation.
+//! Locates SQLite's functions in a file, so that they can be probed without its co-operation.
 //!
 //! SQLite has no static probes, but every program that uses it calls `sqlite3_prepare…`, `sqlite3_step`, `sqlite3_reset`
-//! and `sqlite3_finalize`, and these stand in a symbol table of the library, or of the program that has SQLite built in:
-//! the full table of symbols first (it has the local ones too), the dynamic one (a library keeps it when stripped), then
-//! the debug file that the build id names. What is found are offsets within the file, which is what a uprobe takes.
+//! and `sqlite3_finalize`, and these are in a symbol table of the library, or of the program that has SQLite built in:
+//! first the full symbol table (it has the local ones too), then the dynamic one (a library keeps it when stripped), then
+//! the debug file with the same build id. The results are offsets within the file, which is what a uprobe takes.
 //!
-//! The text of a statement stands at an offset of `sqlite3_stmt` that `sqlite3_sql` knows, and its state at one that
-//! `sqlite3_stmt_busy` knows; see [`decode`].
+//! The text of a statement is at an offset of `sqlite3_stmt` that the code of `sqlite3_sql` contains, and its state at one
+//! that `sqlite3_stmt_busy` contains; see [`decode`].
 //!
-//! Not looked into: `.gnu_debugdata` (an xz stream), files without section headers, programs of 32 bits, and SQLites
-//! whose functions were renamed (Chromium's). They are reported as [`Absent`] with what is known, and the layers below
-//! see them all the same.
+//! Not searched: `.gnu_debugdata` (an xz stream), files without section headers, 32-bit programs, and SQLites with renamed
+//! functions (Chromium's). They are reported as [`Absent`] with what is known, and the layers below see them all the same.
 
 pub mod decode;
 mod elf;
@@ -29,7 +28,7 @@ pub enum Source {
     Symtab,
     /// `.dynsym` of the file itself.
     Dynsym,
-    /// `.symtab` of the debug file that the build id names.
+    /// `.symtab` of the debug file with the same build id.
     DebugFile,
 }
 
@@ -43,24 +42,24 @@ impl fmt::Display for Source {
     }
 }
 
-/// A function that turns SQL into a statement.
+/// A function that compiles SQL into a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prepare {
     /// Its name.
     pub name: &'static str,
     /// Offset in the file.
     pub offset: u64,
-    /// Number of the argument, from 0, that is the address at which it leaves the statement (`ppStmt`).
+    /// Index of the argument, from 0, with the address at which it stores the statement (`ppStmt`).
     pub stmt_arg: u32,
-    /// Number of the argument that is the SQL; [`Self::length_arg`] counts its bytes, negative: up to its zero.
+    /// Index of the argument with the SQL; [`Self::length_arg`] counts its bytes, negative: up to its zero.
     pub sql_arg: u32,
-    /// Number of the argument that is the length of the SQL.
+    /// Index of the argument with the length of the SQL.
     pub length_arg: u32,
-    /// Whether that SQL is UTF-16; the statement's own copy is UTF-8 always.
+    /// Whether that SQL is UTF-16; the statement's own copy is always UTF-8.
     pub utf16: bool,
 }
 
-/// SQLite's functions in one file. All offsets are of the file, in bytes.
+/// SQLite's functions in one file. All offsets are file offsets, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqliteSymbols {
     /// `sqlite3_step(stmt)`.
@@ -69,22 +68,22 @@ pub struct SqliteSymbols {
     pub reset: Option<u64>,
     /// `sqlite3_finalize(stmt)`.
     pub finalize: Option<u64>,
-    /// The ways to prepare; none calls another one of them.
+    /// The functions that prepare statements; none calls another one of them.
     pub prepares: Vec<Prepare>,
-    /// Where `sqlite3_stmt` keeps the address of its text (UTF-8, zero-terminated), in bytes from its start.
+    /// Offset of the address of its text (UTF-8, zero-terminated) in `sqlite3_stmt`, in bytes.
     pub sql_offset: Option<u32>,
-    /// Where it says whether it runs.
+    /// Where it stores whether it is running.
     pub running: Option<decode::Running>,
     /// Version, such as `3.40.1`.
     pub version: Option<String>,
-    /// What `sqlite3_sourceid` returns: date, time and hash of the source.
+    /// The result of `sqlite3_sourceid`: date, time and hash of the source.
     pub source_id: Option<String>,
     /// Where `sqlite3_step` was found.
     pub source: Source,
 }
 
 impl SqliteSymbols {
-    /// What cannot be seen of this SQLite, in words for the coverage; empty if nothing.
+    /// Returns what cannot be seen of this SQLite, in words for the coverage; empty if nothing is missing.
     pub fn blind_to(&self) -> Vec<&'static str> {
         let mut all = Vec::new();
         if self.sql_offset.is_none() {
@@ -103,7 +102,7 @@ impl SqliteSymbols {
     }
 }
 
-/// Why a file offers nothing to probe.
+/// Why a file has nothing to probe.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Absent {
     /// It is a script or data.
@@ -118,7 +117,7 @@ pub enum Absent {
     /// There is no SQLite in it.
     #[error("contains no SQLite")]
     NoSqlite,
-    /// SQLite is in it, without a name to find it by.
+    /// It contains SQLite, without a name to find it by.
     #[error("contains SQLite ({source_id}) without symbols (stripped): transactions are inferred from its files")]
     Stripped {
         /// Date, time and hash of its source.
@@ -144,10 +143,10 @@ const NAMES: &[&str] = &[
     "sqlite3Prepare",
 ];
 const PREFIX: &str = "sqlite3";
-/// Where debug files are, by their build id.
+/// Location of debug files, by build id.
 const DEBUG_FILES: &str = "/usr/lib/debug/.build-id";
 
-/// Public functions first: (name, number of `ppStmt`, UTF-16).
+/// Public functions first: (name, index of `ppStmt`, UTF-16).
 const PUBLIC: &[(&str, u32, bool)] = &[
     ("sqlite3_prepare", 3, false),
     ("sqlite3_prepare_v2", 3, false),
@@ -156,19 +155,20 @@ const PUBLIC: &[(&str, u32, bool)] = &[
     ("sqlite3_prepare16_v2", 3, true),
     ("sqlite3_prepare16_v3", 4, true),
 ];
-/// What they all call. Of use when link-time optimisation has dissolved the public ones; the first that is there, since
-/// one calls the other. `ppStmt` is the sixth argument: (db, zSql, nBytes, prepFlags, pReprepare, ppStmt, pzTail).
+/// Internal functions called by all of them. Useful when link-time optimisation has removed the public ones; the first
+/// existing one is used, since one calls the other. `ppStmt` is the sixth argument: (db, zSql, nBytes, prepFlags,
+/// pReprepare, ppStmt, pzTail).
 const LOCAL: &[(&str, u32, bool)] = &[("sqlite3LockAndPrepare", 5, false), ("sqlite3Prepare", 5, false)];
 
 /// Finds SQLite's functions in a file.
 ///
 /// # Errors
-/// [`Absent`] says why there is nothing to probe.
+/// [`Absent`] with the reason why there is nothing to probe.
 pub fn find(path: &Path) -> Result<SqliteSymbols, Absent> {
     find_with_debug_files(path, Path::new(DEBUG_FILES))
 }
 
-/// Where in a file the function of this name begins, in bytes; `None` if there is no symbol.
+/// Returns the offset in a file, in bytes, of the function with this name; `None` if there is no symbol.
 pub(crate) fn function(path: &Path, name: &str) -> Option<u64> {
     if name.is_empty() {
         return None;
@@ -185,16 +185,16 @@ pub(crate) fn is_go(path: &Path) -> bool {
     Elf::open(path).is_ok_and(|elf| elf.has_section(".gopclntab"))
 }
 
-/// As [`find`], with the folder in which debug files are looked for by their build id.
+/// Does the same as [`find`], with the folder in which debug files are searched by build id.
 ///
 /// # Errors
-/// [`Absent`] says why there is nothing to probe.
+/// [`Absent`] with the reason why there is nothing to probe.
 pub fn find_with_debug_files(path: &Path, debug_files: &Path) -> Result<SqliteSymbols, Absent> {
     let elf = Elf::open(path)?;
     let tables = [(Source::Symtab, Table::Full), (Source::Dynsym, Table::Dynamic)];
     let mut tables: Vec<_> = tables.into_iter().map(|(s, t)| (s, elf.symbols(t, PREFIX, NAMES))).collect();
     if tables.iter().all(|(_, symbols)| !symbols.contains_key("sqlite3_step")) {
-        // The `sqlite3` shell has the source's stamp in it too, but takes SQLite from the library.
+        // The `sqlite3` shell contains the source's stamp too, but uses SQLite from the library.
         let source_id = source_id(&elf).filter(|_| !elf.imports("sqlite3_step"));
         let debug = debug_file(&elf, debug_files).filter(|_| source_id.is_some());
         match (debug.and_then(|path| Elf::open(&path).ok()), source_id) {
@@ -206,13 +206,13 @@ pub fn find_with_debug_files(path: &Path, debug_files: &Path) -> Result<SqliteSy
     collect(&elf, &tables)
 }
 
-/// The processor of a file, and of what stands at an offset in it the address and the machine code, as much of `size` as there is.
+/// Returns the processor of a file, and for an offset in it the address and the machine code, up to `size` bytes.
 pub(crate) fn code_at(path: &Path, offset: u64, size: usize) -> Option<(decode::Machine, u64, Vec<u8>)> {
     let elf = Elf::open(path).ok()?;
     Some((elf.machine, elf.code_address(offset)?, elf.code(offset, size)))
 }
 
-/// The loader that a program asks for; `None` if it needs none, or is no program.
+/// Returns the loader that a program requests; `None` if it needs none, or is not a program.
 pub fn loader(path: &Path) -> Option<String> {
     Elf::open(path).ok()?.interpreter
 }
@@ -258,8 +258,8 @@ fn debug_file(elf: &Elf, debug_files: &Path) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// `2022-12-28 14:03:47 df5c253c…`, from the constants. Other programs stamp themselves like this too, so it counts only
-/// where the first bytes of every SQLite database stand as well.
+/// Returns `2022-12-28 14:03:47 df5c253c…`, from the constants. Other programs contain such stamps too, so it counts only
+/// together with the first bytes of every SQLite database.
 fn source_id(elf: &Elf) -> Option<String> {
     let (mut id, mut magic) = (None, false);
     elf.search_constants(128, |block| {
@@ -279,7 +279,7 @@ fn source_id_at(bytes: &[u8]) -> Option<String> {
     if !date.iter().zip(SHAPE).all(fits) {
         return None;
     }
-    // A hash of 40 (before 2017) or 64 digits. Who changes the source marks it: Debian's ends in `alt1`.
+    // A hash of 40 (before 2017) or 64 digits. Modified sources are marked: Debian's ends in `alt1`.
     let hash = &bytes[SHAPE.len()..];
     let length = hash.iter().take_while(|b| b.is_ascii_alphanumeric()).count();
     let hexadecimal = hash.iter().take_while(|b| b.is_ascii_hexdigit()).count();

@@ -1,4 +1,4 @@
-//! The functions found are held against the functions that run: where the loader put them, and what they leave in memory.
+//! The functions found are compared with the running ones: where the loader put them, and what they leave in memory.
 
 use super::*;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -23,7 +23,7 @@ fn files_without_sqlite_have_reason() {
     assert_eq!(find(Path::new("/")), Err(Absent::NotElf));
 }
 
-/// The address at which this process has mapped the byte of a file as code.
+/// Returns the address at which this process has mapped the byte of a file as code.
 fn mapped(file: &str, offset: u64) -> Option<u64> {
     std::fs::read_to_string("/proc/self/maps").unwrap().lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -40,13 +40,13 @@ fn mapped(file: &str, offset: u64) -> Option<u64> {
 /// # Safety
 /// `stmt` must be a live `sqlite3_stmt` of the SQLite that `offset` was found for.
 unsafe fn text_of(stmt: *const c_void, offset: u32) -> String {
-    // SAFETY: the caller's promise; a wrong offset is what the test would find, at worst by a fault of this process.
+    // SAFETY: the caller's promise; a wrong offset is what the test would detect, at worst by a fault of this process.
     unsafe { CStr::from_ptr(*stmt.byte_add(offset as usize).cast::<*const c_char>()) }.to_str().unwrap().to_owned()
 }
 
 const SQL: &str = "SELECT 'where does my text stand?'";
 
-/// SQLite built into this very program (without optimisation in a debug build).
+/// SQLite built into this program (without optimisation in a debug build).
 #[test]
 fn built_in_sqlite_is_found_and_its_sql_read() {
     let exe = std::env::current_exe().unwrap();
@@ -86,8 +86,8 @@ fn system_sqlite_is_found_and_its_sql_read() {
     assert!(found.source_id.as_ref().is_some_and(|id| id.starts_with("20")), "{found:?}");
 
     let name = CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: plain calls of the loader and of SQLite's documented interface, with zero-terminated texts; each function
-    // is given the type its manual gives it. RTLD_LOCAL keeps this SQLite apart from the built-in one.
+    // SAFETY: plain calls of the loader and of SQLite's documented interface, with zero-terminated texts; each function has
+    // the type given in its manual. RTLD_LOCAL separates this SQLite from the built-in one.
     unsafe {
         let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
         assert!(!library.is_null());
@@ -125,7 +125,7 @@ fn compile(folder: &Path, source: &str, options: &[&str]) -> PathBuf {
     program
 }
 
-/// The `sqlite3` command carries SQLite's stamp, since it was built with it, but takes the functions from the library.
+/// The `sqlite3` command contains SQLite's stamp, since it was built with it, but takes the functions from the library.
 #[test]
 fn program_linked_to_library_is_not_stripped_sqlite() {
     const USER: &str = r#"
@@ -152,14 +152,14 @@ int sqlite3Prepare(void *db) { return sqlite3LockAndPrepare(db); }
 int main(void) { return id[0] + magic[0] + sqlite3_step(0) + sqlite3Prepare(0) + !sqlite3_sql(0); }
 "#;
 
-/// A stripped program has only the source id; the debug file of its build id has all symbols.
+/// A stripped program has only the source id; the debug file with its build id has all symbols.
 #[test]
 fn stripped_program_is_resolved_by_debug_file() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile(folder.path(), STAND_IN, &["-O1", "-Wl,--build-id=sha1"]);
     let whole = find(&program).unwrap();
     assert_eq!((whole.source, whole.sql_offset), (Source::Symtab, Some(0x88)));
-    // With the public functions gone, the one local function that the other calls is probed, and no more.
+    // Without the public functions, only the local function that the other one calls is probed.
     let prepares: Vec<_> = whole.prepares.iter().map(|p| (p.name, p.stmt_arg)).collect();
     assert_eq!(prepares, [("sqlite3LockAndPrepare", 5)]);
     assert_eq!(whole.blind_to().len(), 2, "reset and finalize are missing: {:?}", whole.blind_to());
@@ -180,7 +180,7 @@ fn stripped_program_is_resolved_by_debug_file() {
     assert_eq!(found, SqliteSymbols { source: Source::DebugFile, ..whole });
 }
 
-/// A damaged library must be refused or read without panic: every header byte is set to extremes in turn.
+/// A damaged library must be refused or read without a panic: every header byte is set to extreme values in turn.
 #[test]
 fn damaged_elf_headers_do_not_panic() {
     let whole = std::fs::read("/bin/true").unwrap();

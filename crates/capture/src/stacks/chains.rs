@@ -1,4 +1,4 @@
-//! Chains of functions as records: each once, and by its number afterwards.
+//! Chains of functions as records: each is reported once, and referred to by its number afterwards.
 
 use super::program::Place;
 use super::raw::Asleep;
@@ -7,12 +7,12 @@ use model::event::{ANY_CPU, Chain, Header, Stack};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// Chains that are known at once; then all are reported anew.
+/// Maximum number of known chains; beyond it all are reported again.
 const MOST: usize = 1 << 16;
-/// Bytes of a record's text.
+/// Maximum size of a record's text in bytes.
 const LONGEST: usize = 60_000;
 
-/// Those reported so far.
+/// The chains reported so far.
 #[derive(Debug, Default)]
 pub struct Chains {
     numbers: HashMap<(String, u16), u32>,
@@ -20,7 +20,7 @@ pub struct Chains {
 }
 
 impl Chains {
-    /// The number of a chain; tells it first if it is new.
+    /// Returns the number of a chain; reports it first if it is new.
     pub fn number(&mut self, places: &[Place], ended: u16, time_ns: u64, tell: &mut Vec<Event>) -> u32 {
         let key = (text(places), ended);
         if let Some(number) = self.numbers.get(&key) {
@@ -38,7 +38,7 @@ impl Chains {
     }
 }
 
-/// A line a function.
+/// Returns the text, one line per function.
 fn text(places: &[Place]) -> String {
     let mut text = String::new();
     for place in places {
@@ -59,7 +59,7 @@ fn text(places: &[Place]) -> String {
     text
 }
 
-/// The record of a sleep.
+/// Returns the record of a sleep.
 pub fn stack(asleep: &Asleep, kernel: u32, program: u32) -> Event {
     let (start_ns, time_ns) = asleep.slept_ns;
     let (tgid, tid) = asleep.thread;

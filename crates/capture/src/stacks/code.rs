@@ -1,6 +1,7 @@
-//! What unwinding and naming need of a file that is mapped as code: its functions' names, its unwind information, its build ID.
+//! What unwinding and naming need from a file that is mapped as code: its functions' names, its unwind information, its build
+//! ID.
 //!
-//! The files are anybody's: sizes are bounded, and what is damaged is as if it were not there.
+//! The files are untrusted: sizes are bounded, and damaged parts are treated as missing.
 
 use super::endless::Frames;
 use super::names;
@@ -17,20 +18,21 @@ use std::sync::Arc;
 
 /// Larger unwind sections are not read; a browser's has 20 MiB.
 const LONGEST_SECTION: u64 = 64 << 20;
-/// Functions of a file that are kept.
+/// Maximum number of functions kept per file.
 const MOST_FUNCTIONS: usize = 2_000_000;
-/// Bytes that are read in one piece: a browser's table of symbols has 100 MiB. A file may have holes, and say that it is a million times as large.
+/// Maximum number of bytes read in one piece: a browser's symbol table has 100 MiB. A file may have holes, and claim to be a million
+/// times as large.
 const LONGEST_PIECE: u64 = 256 << 20;
-/// Bytes of the names of a file's functions: many symbols may share the end of one long name.
+/// Maximum size of the names of a file's functions: many symbols may share the end of one long name.
 const LONGEST_NAMES: usize = 256 << 20;
-/// A function of unknown length ends after so many bytes.
+/// Assumed maximum length of a function of unknown size.
 const LONGEST_UNSIZED: u64 = 64 << 10;
-/// Symbols at and before an address that are tried: of functions that lie within others.
+/// Number of symbols at and before an address that are tried, for functions inside others.
 const TRIED: usize = 16;
-/// Bytes of the longest call of x86-64 (`call *disp32(base,index)` with a prefix).
+/// Length of the longest call on x86-64 (`call *disp32(base,index)` with a prefix).
 const LONGEST_CALL: usize = 8;
 
-/// A file of which no piece is read that is too long for memory.
+/// A file from which no piece is read that is too long for memory.
 #[derive(Clone, Copy)]
 struct Bounded<'a>(&'a ReadCache<File>);
 
@@ -58,7 +60,7 @@ struct Segment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Function {
     address: u64,
-    /// So that the plainest of several names stands last.
+    /// Makes the plainest of several names come last.
     underscores: std::cmp::Reverse<u8>,
     size: u64,
     name: (u32, u32),
@@ -71,7 +73,7 @@ pub struct Code {
     segments: Vec<Segment>,
     functions: Vec<Function>,
     text: String,
-    /// In hexadecimal; empty: it has none.
+    /// In hexadecimal; empty if it has none.
     pub build_id: String,
     /// `.eh_frame`.
     pub eh_frame: Option<Section>,
@@ -80,7 +82,7 @@ pub struct Code {
 }
 
 impl Code {
-    /// Reads a file; `None` if it is no ELF file of 64 bits.
+    /// Reads a file; `None` if it is not a 64-bit ELF file.
     pub fn read(file: File) -> Option<Self> {
         let mut code = Self::parse(file.try_clone().ok()?)?;
         if let Some(debug) = debug_file(&code.build_id).and_then(|path| open(&path)).and_then(Self::parse)
@@ -121,7 +123,7 @@ impl Code {
             eh_frame: section(".eh_frame"),
             eh_frame_hdr: section(".eh_frame_hdr"),
         };
-        // Without the header the unwinder makes a table of its own of them.
+        // Without the header the unwinder builds a table from them.
         if let (Some(frame), None) = (&code.eh_frame, &code.eh_frame_hdr)
             && !Frames::new(frame, None).all_end()
         {
@@ -134,7 +136,7 @@ impl Code {
                 continue;
             }
             let Ok(whole) = symbol.name() else { continue };
-            // A version follows the name of a shared library's own symbols.
+            // In a shared library, the name of its own symbols is followed by a version.
             let name = whole.split_once('@').map_or(whole, |(name, _)| name);
             if is_of_code || name == "_start" {
                 code.add(symbol.address(), symbol.size(), name);
@@ -178,14 +180,14 @@ impl Code {
         self.text.get(from..from + function.name.1 as usize).unwrap_or_default()
     }
 
-    /// The address, as linked, of a place in the file.
+    /// Returns the address, as linked, of an offset in the file.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let within = |s: &&Segment| offset >= s.offset && offset - s.offset < s.size;
         let segment = self.segments.iter().find(within)?;
         segment.address.checked_add(offset - segment.offset)
     }
 
-    /// The function that an address, as linked, lies in, and how far.
+    /// Returns the function that contains an address, as linked, and the offset in it.
     pub fn function(&self, address: u64) -> Option<(String, u64)> {
         let at = self.functions.partition_point(|f| f.address <= address);
         let next = self.functions.get(at).map_or(u64::MAX, |f| f.address);
@@ -197,8 +199,8 @@ impl Code {
         Some((names::demangled(self.name_of(found)), address - found.address))
     }
 
-    /// Whether a call stands before this place in the file. What unwinding finds elsewhere is no return address; without unwind
-    /// information it follows registers, which may hold anything.
+    /// Whether a call precedes this file offset. Otherwise an address found by unwinding is no return address; without unwind
+    /// information the unwinder follows registers, which may hold anything.
     pub fn follows_call(&self, offset: u64) -> bool {
         let Some(file) = &self.file else { return true };
         let mut bytes = [0; LONGEST_CALL];
@@ -206,20 +208,21 @@ impl Code {
         file.read_exact_at(&mut bytes, from).is_ok() && ends_with_call(&bytes)
     }
 
-    /// Of a call that stands before this place in the file and says where it leads, by how many bytes from here.
+    /// Returns the target of a direct call before this file offset, relative to the offset.
     pub fn called_before(&self, offset: u64) -> Option<i64> {
         let mut bytes = [0; LONGEST_CALL];
         self.file.as_ref()?.read_exact_at(&mut bytes, offset.checked_sub(LONGEST_CALL as u64)?).ok()?;
         called(&bytes)
     }
 
-    /// Whether there is unwind information about an address, as linked.
+    /// Whether there is unwind information for an address, as linked.
     pub fn is_described(&self, address: u64) -> bool {
         let both = self.eh_frame.as_ref().zip(self.eh_frame_hdr.as_ref());
         both.is_some_and(|(frame, header)| Frames::new(frame, Some(header)).at(header, address, |_, _| ()).is_some())
     }
 
-    /// Whether the unwind information says that nothing called the function at an address, as linked: `None` if it does not know it.
+    /// Whether the function at an address, as linked, has no caller according to the unwind information; `None` if it does not cover
+    /// the address.
     pub fn is_outermost(&self, address: u64) -> Option<bool> {
         let (frame, header) = (self.eh_frame.as_ref()?, self.eh_frame_hdr.as_ref()?);
         Frames::new(frame, Some(header)).at(header, address, |fde, row| {
@@ -228,7 +231,7 @@ impl Code {
         })
     }
 
-    /// Whether the unwind information about an address, as linked, can be followed to its end.
+    /// Whether the unwind information for an address, as linked, can be evaluated safely.
     pub fn is_followed(&self, address: u64) -> bool {
         let both = self.eh_frame.as_ref().zip(self.eh_frame_hdr.as_ref());
         both.is_none_or(|(frame, header)| Frames::new(frame, Some(header)).end_at(header, address))
@@ -236,7 +239,7 @@ impl Code {
 }
 
 /// On x86-64 every description has a rule for the return address; on arm64 it stays in its register until it is saved, and only an
-/// explicit rule says that there is none.
+/// explicit rule means that there is none.
 fn explicitly<T: gimli::ReaderOffset, S: gimli::UnwindContextStorage<T>>(
     row: &gimli::UnwindTableRow<T, S>,
     register: gimli::Register,
@@ -248,11 +251,11 @@ fn explicitly<T: gimli::ReaderOffset, S: gimli::UnwindContextStorage<T>>(
 #[cfg(target_arch = "x86_64")]
 fn ends_with_call(code: &[u8; LONGEST_CALL]) -> bool {
     let end = code.len();
-    // `call rel32`; `call *…`: FF, whose next byte has 2 in its middle.
+    // `call rel32`; `call *…`: FF, followed by a byte with 2 in its middle bits.
     code[end - 5] == 0xe8 || (2..=7).any(|n| code[end - n] == 0xff && code[end - n + 1] >> 3 & 7 == 2)
 }
 
-/// Where a call leads that these bytes end with, from behind them, if it says so and they can be no other call.
+/// Returns the target of the direct call that ends these bytes, relative to their end, if they cannot be another call.
 #[cfg(target_arch = "x86_64")]
 fn called(code: &[u8; LONGEST_CALL]) -> Option<i64> {
     let [.., a, b, c, d] = *code;
@@ -260,16 +263,16 @@ fn called(code: &[u8; LONGEST_CALL]) -> Option<i64> {
     (code[LONGEST_CALL - 5] == 0xe8 && !other).then_some(i64::from(i32::from_le_bytes([a, b, c, d])))
 }
 
-/// Where a call leads that these bytes end with, from behind them, if it says so.
+/// Returns the target of the direct call that ends these bytes, relative to their end.
 #[cfg(target_arch = "aarch64")]
 fn called(code: &[u8; LONGEST_CALL]) -> Option<i64> {
     let [.., a, b, c, d] = *code;
     let word = u32::from_le_bytes([a, b, c, d]);
-    // Words, from the call itself, in 26 bits with a sign.
+    // A signed 26-bit number of words, relative to the call itself.
     (word & 0xfc00_0000 == 0x9400_0000).then_some(i64::from((word << 6) as i32 >> 4) - 4)
 }
 
-/// Whether bytes of code end with a call: BL, or BLR and those that check a signed address.
+/// Whether bytes of code end with a call: BL, BLR, or a BLR variant that checks a signed address.
 #[cfg(target_arch = "aarch64")]
 fn ends_with_call(code: &[u8; LONGEST_CALL]) -> bool {
     let [.., a, b, c, d] = *code;
@@ -277,28 +280,28 @@ fn ends_with_call(code: &[u8; LONGEST_CALL]) -> bool {
     word & 0xfc00_0000 == 0x9400_0000 || word & 0xffff_fc1f == 0xd63f_0000 || word & 0xfeff_f800 == 0xd63f_0800
 }
 
-/// Where a distribution puts the symbols that it took out of a file.
+/// Returns where a distribution puts the symbols stripped from a file.
 fn debug_file(build_id: &str) -> Option<PathBuf> {
     let (first, rest) = build_id.split_at_checked(2).filter(|(_, rest)| !rest.is_empty())?;
     Some(PathBuf::from(format!("/usr/lib/debug/.build-id/{first}/{rest}.debug")))
 }
 
-/// Opens a file that a process names, which may be anything.
+/// Opens a file named by a process, which may be anything.
 pub fn open(path: &Path) -> Option<File> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
     file.metadata().ok()?.is_file().then_some(file)
 }
 
-/// The files of code of all processes.
+/// The code files of all processes.
 #[derive(Debug, Default)]
 pub struct Files(HashMap<(String, u64, String), Option<Arc<Code>>>);
 
-/// Files that are kept at once.
+/// Maximum number of files kept.
 const MOST_FILES: usize = 512;
 
 impl Files {
-    /// That of a mapping of a process of `/proc`: by the mapping itself, as long as the process is there.
+    /// Returns the file of a mapping of a process in `/proc`: through the mapping itself, as long as the process exists.
     pub fn of(&mut self, pid: u32, mapping: &super::maps::Mapping) -> Option<Arc<Code>> {
         if !mapping.is_file() {
             return None;
@@ -313,12 +316,12 @@ impl Files {
         let (from, to) = (mapping.from, mapping.to);
         let same = |file: &File| file.metadata().is_ok_and(|about| about.ino() == mapping.file.1);
         let itself = open(Path::new(&format!("/proc/{pid}/map_files/{from:x}-{to:x}")));
-        // Of a process that has ended only the path is left, which may name another file by now.
+        // For a process that has ended only the path is left, which may name another file by now.
         let named = || {
             let there = open(Path::new(&format!("/proc/{pid}/root{}", mapping.name))).filter(same);
             there.or_else(|| open(Path::new(&mapping.name)).filter(same))
         };
-        // Where it is not there any more, another process may have it yet.
+        // If it does not exist any more, another process may still have it.
         let code = Code::read(itself.or_else(named)?).map(Arc::new);
         self.0.insert(key, code.clone());
         code
@@ -348,7 +351,7 @@ mod tests {
     fn file_of_process_that_has_ended_is_read_in_another() {
         let maps = crate::stacks::maps::Maps::read(std::process::id()).unwrap();
         let own = maps.iter().find(|m| m.is_file() && !m.name.is_empty()).unwrap();
-        // As if it were only to be had in the process: its path names nothing.
+        // As if it were only available in the process: its path names nothing.
         let hidden = crate::stacks::maps::Mapping { name: "/nowhere".into(), ..own.clone() };
         let (gone, mut files) = (i32::MAX as u32, Files::default());
         assert!(files.of(gone, &hidden).is_none());
@@ -376,7 +379,7 @@ mod tests {
         assert_eq!(called(&[0, 0, 0, 0xe8, 1, 2, 0xff, 0xd0]), None, "call *%rax, or a call far away");
     }
 
-    /// A file with holes takes no room on the disk, whatever it says that its table of symbols takes in memory.
+    /// A file with holes takes no room on the disk, whatever size its symbol table claims to need in memory.
     #[test]
     fn piece_too_long_for_memory_is_not_read() {
         let symbols = |size: u64| {

@@ -1,8 +1,8 @@
-//! Unwind information that never ends.
+//! Unwind information whose evaluation may never end.
 //!
-//! A rule of `.eh_frame` may be an expression, a small program (DWARF 5, 2.5), which the unwinder evaluates without counting its steps. One that
-//! jumps back may run for ever, and the files are anybody's. No compiler writes rules that jump, so that those are not evaluated; nor is an
-//! entry that is so long that reading it for each stack would take seconds.
+//! A rule in `.eh_frame` may be an expression, a small program (DWARF 5, 2.5), which the unwinder evaluates without counting its steps.
+//! One that jumps back may run forever, and the files are untrusted. No compiler emits rules with jumps, so those are not evaluated; nor
+//! are entries so long that reading them for each stack would take seconds.
 
 use super::section::Section;
 use gimli::{
@@ -11,7 +11,7 @@ use gimli::{
     UnwindTableRow,
 };
 
-/// Bytes of an entry that is read. Those of compilers have some hundred.
+/// Maximum size of an entry that is read. Those of compilers have some hundred bytes.
 const LONGEST_ENTRY: usize = 256 << 10;
 
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
@@ -23,14 +23,14 @@ pub struct Frames<'a> {
 }
 
 impl<'a> Frames<'a> {
-    /// Of these sections.
+    /// Creates it from these sections.
     pub fn new(frame: &'a Section, header: Option<&'a Section>) -> Self {
         let bases = BaseAddresses::default().set_eh_frame(frame.addresses.start).set_text(0).set_got(0);
         let bases = header.map_or(bases.clone(), |header| bases.set_eh_frame_hdr(header.addresses.start));
         Self { frame: EhFrame::new(&frame.bytes, LittleEndian), bases }
     }
 
-    /// The entry that the header's table names for an address, as linked.
+    /// Returns the entry for an address, as linked, from the header's table.
     fn entry(&self, header: &'a Section, address: u64) -> Option<FrameDescriptionEntry<Reader<'a>>> {
         let parsed = EhFrameHdr::new(&header.bytes, LittleEndian).parse(&self.bases, 8).ok()?;
         let table = parsed.table()?;
@@ -38,7 +38,7 @@ impl<'a> Frames<'a> {
         self.frame.fde_from_offset(&self.bases, offset, EhFrame::cie_from_offset).ok()
     }
 
-    /// What the rules at an address, as linked, are asked; `None` if there are none, or they are not read.
+    /// Calls `ask` with the rules at an address, as linked; `None` if there are none, or they are not read.
     pub fn at<T>(
         &self,
         header: &'a Section,
@@ -51,7 +51,7 @@ impl<'a> Frames<'a> {
         Some(ask(&fde, row))
     }
 
-    /// Whether the rules at an address, as linked, can be followed.
+    /// Whether the rules at an address, as linked, can be evaluated safely.
     pub fn end_at(&self, header: &'a Section, address: u64) -> bool {
         let Some(fde) = self.entry(header, address) else { return true };
         is_short(&fde) && self.at(header, address, |fde, row| self.ends(fde.cie().encoding(), row)).unwrap_or(true)
@@ -70,7 +70,7 @@ impl<'a> Frames<'a> {
         })
     }
 
-    /// Whether all rules can be followed: for sections that no header leads into.
+    /// Whether all rules can be evaluated safely: for sections without a header.
     pub fn all_end(&self) -> bool {
         let mut entries = self.frame.entries(&self.bases);
         // What cannot be read is not evaluated either.
@@ -110,7 +110,7 @@ impl<'a> Frames<'a> {
         true
     }
 
-    /// Whether an expression jumps nowhere. Where it jumps forward it could land within an operation, and jump back from there.
+    /// Whether an expression has no jumps. A forward jump could land within an operation, and jump back from there.
     fn goes_on(&self, encoding: Encoding, expression: &UnwindExpression<usize>) -> bool {
         let Ok(expression) = expression.get(&self.frame) else { return true };
         let mut operations = expression.operations(encoding);
@@ -141,7 +141,7 @@ mod tests {
         Section { addresses: address..address + bytes.len() as u64, bytes: Bytes::from(&*bytes) }
     }
 
-    /// A function of 64 bytes whose caller's frame is what an expression says, and so much padding.
+    /// Creates a function of 64 bytes whose caller's frame is given by an expression, with padding.
     fn sections(expression: &[u8], padding: usize) -> (Section, Section) {
         let entry = |body: Vec<u8>| [(body.len() as u32).to_le_bytes().to_vec(), body].concat();
         // Identifier, version, no augmentation, alignment of code and data, the register of the return address.
@@ -154,7 +154,7 @@ mod tests {
         body.extend(vec![0; padding]);
         frame.extend(entry(body));
         frame.extend([0; 4]);
-        // Version, encodings; where the section is, how many, and the one: relative to the header.
+        // Version, encodings; the section's place, the number of entries, and the only one: relative to the header.
         let word = |value: i64| (value as i32).to_le_bytes().to_vec();
         let header = [
             vec![1, 0x03, 0x03, 0x3b],

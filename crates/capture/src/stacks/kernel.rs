@@ -1,9 +1,9 @@
-//! The kernel's functions by address, out of `/proc/kallsyms`. Read once the first stack is there: it has some 200,000 lines.
+//! The kernel's functions by address, from `/proc/kallsyms`. Read when the first stack arrives: it has some 200,000 lines.
 
 use std::collections::HashMap;
 use std::fs;
 
-/// Where one begins: its name's place in the text, and the module's.
+/// The start of a function: positions of its name and its module's in the text.
 #[derive(Debug)]
 struct Symbol {
     address: u64,
@@ -11,7 +11,7 @@ struct Symbol {
     module: (u32, u32),
 }
 
-/// Those of the running kernel.
+/// The functions of the running kernel.
 #[derive(Debug, Default)]
 pub struct KernelNames {
     text: String,
@@ -24,21 +24,21 @@ pub struct KernelNames {
 pub struct InKernel<'a> {
     /// Its name.
     pub name: &'a str,
-    /// How far in it.
+    /// Offset in the function.
     pub offset: u64,
-    /// The module; `kernel` if it is of none.
+    /// The module; `kernel` if it is in none.
     pub module: &'a str,
 }
 
 impl KernelNames {
-    /// Reads them; none where addresses are hidden from this user.
+    /// Reads them; empty if addresses are hidden from this user.
     pub fn read() -> Self {
         Self::parse(
             fs::read("/proc/kallsyms").map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default(),
         )
     }
 
-    /// `ADDRESS TYPE NAME [MODULE]` a line.
+    /// Parses lines of the form `ADDRESS TYPE NAME [MODULE]`.
     pub fn parse(text: String) -> Self {
         let mut symbols = Vec::new();
         let place = |part: &str| {
@@ -60,14 +60,14 @@ impl KernelNames {
         Self { text, symbols, known: HashMap::new() }
     }
 
-    /// The function that a return address lies in.
+    /// Returns the function that contains a return address.
     pub fn find(&mut self, address: u64) -> Option<InKernel<'_>> {
         // A call may be a function's last instruction.
         let within = address.wrapping_sub(1);
         let symbols = &self.symbols;
         let at = *self.known.entry(address).or_insert_with(|| {
             let last = symbols.partition_point(|symbol| symbol.address <= within).checked_sub(1)?;
-            // Of several at one place the first one listed.
+            // Among several at one address, the first one listed.
             Some(symbols.partition_point(|symbol| symbol.address < symbols[last].address))
         });
         let symbol = self.symbols.get(at?)?;
@@ -89,7 +89,7 @@ mod tests {
         let mut find = |address| names.find(address).map(|f| (f.name.to_string(), f.offset, f.module.to_string()));
         let found = |name: &str, offset, module: &str| Some((name.to_string(), offset, module.to_string()));
         assert_eq!(find(0xffff_ffff_8100_0110), found("schedule", 0x10, "kernel"));
-        // What returns to a function's first byte was called by the one before it.
+        // A return address at a function's first byte belongs to a call in the function before it.
         assert_eq!(find(0xffff_ffff_8100_0100), found("_stext", 0x100, "kernel"));
         assert_eq!(find(0xffff_ffff_c000_0004), found("ext4_sync_file", 4, "ext4"));
         assert_eq!(find(0x1000), None);

@@ -1,4 +1,4 @@
-//! Where a process has code: its executable mappings, out of `/proc/PID/maps`.
+//! Where a process has code: its executable mappings, from `/proc/PID/maps`.
 
 use std::fs;
 
@@ -7,18 +7,18 @@ use std::fs;
 pub struct Mapping {
     /// First address.
     pub from: u64,
-    /// The one behind the last.
+    /// End address, exclusive.
     pub to: u64,
-    /// Where it begins in the file.
+    /// Offset of its start in the file.
     pub offset: u64,
-    /// The file's device and inode, as they are written there; zeroes: no file.
+    /// The file's device and inode, as written there; zeroes: no file.
     pub file: (String, u64),
     /// The file's path, or a name in brackets; empty: none.
     pub name: String,
 }
 
 impl Mapping {
-    /// Whether it is of a file.
+    /// Whether it maps a file.
     pub fn is_file(&self) -> bool {
         self.file.1 != 0
     }
@@ -29,15 +29,15 @@ impl Mapping {
 pub struct Maps(Vec<Mapping>);
 
 impl Maps {
-    /// Those of a process of `/proc`; `None` if it has ended.
+    /// Reads those of a process in `/proc`; `None` if it has ended.
     pub fn read(pid: u32) -> Option<Self> {
         let text = fs::read(format!("/proc/{pid}/maps")).ok()?;
         let maps = Self::parse(&String::from_utf8_lossy(&text));
-        // A zombie's are empty.
+        // Those of a zombie are empty.
         (!maps.0.is_empty()).then_some(maps)
     }
 
-    /// Reads the text: `FROM-TO PERMISSIONS OFFSET MAJOR:MINOR INODE  NAME` a line. Lines that are none are left out.
+    /// Parses lines of the form `FROM-TO PERMISSIONS OFFSET MAJOR:MINOR INODE  NAME`. Invalid lines are skipped.
     pub fn parse(text: &str) -> Self {
         let mut all: Vec<Mapping> = text.lines().filter_map(mapping).collect();
         all.sort_by_key(|m| m.from);
@@ -45,13 +45,13 @@ impl Maps {
         Self(all)
     }
 
-    /// The one that an address lies in.
+    /// Returns the mapping that contains an address.
     pub fn find(&self, address: u64) -> Option<&Mapping> {
         let at = self.0.partition_point(|m| m.to <= address);
         self.0.get(at).filter(|m| m.from <= address)
     }
 
-    /// All.
+    /// Returns all mappings.
     pub fn iter(&self) -> impl Iterator<Item = &Mapping> {
         self.0.iter()
     }

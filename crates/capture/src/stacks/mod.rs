@@ -1,17 +1,17 @@
-//! Where threads stood that slept for long: the functions of the kernel and of the program.
+//! Where threads with long sleeps were: the functions of the kernel and of the program.
 //!
-//! The kernel side (`bpf/stacks.h`) chooses the longest sleeps under a budget and leaves the kernel's functions and a copy of the program's
-//! stack. Here a thread of its own makes names of them while the program is still there, so that an archive needs neither its files nor
-//! this kernel. The copies are dropped.
+//! The kernel side (`bpf/stacks.h`) selects the longest sleeps under a budget and provides the kernel's functions and a copy of the
+//! program's stack. Here a separate thread resolves them to names while the program still exists, so that an archive needs neither its
+//! files nor this kernel. The copies are dropped.
 //!
-//! | file | what |
+//! | file | purpose |
 //! |---|---|
 //! | this one | the ring, the budget, the thread |
-//! | `raw` | what lies in the ring |
+//! | `raw` | the contents of the ring |
 //! | `maps` | where a process has code |
 //! | `code` | a file's functions and unwind information |
 //! | `section` | a piece of such a file |
-//! | `endless` | unwind information that is not followed |
+//! | `endless` | unwind information that is not evaluated |
 //! | `program` | from the copy of a stack to functions |
 //! | `kernel` | the kernel's functions |
 //! | `names` | names as in the source |
@@ -42,34 +42,34 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 
-/// Stacks in a window of 100 ms (`STACK_WINDOW` of `stacks.h`), and so a second.
+/// Number of stacks in a window of 100 ms (`STACK_WINDOW` in `stacks.h`).
 pub const A_WINDOW: u32 = 10;
 /// Windows in a second.
 const WINDOWS: u32 = 10;
-/// Shorter sleeps are never looked at: a stack costs its thread a few microseconds.
+/// Shorter sleeps are never considered: a stack costs its thread a few microseconds.
 pub const FROM_NS: u64 = 100_000;
-/// Bytes of the ring: what the budget allows in two seconds.
+/// Size of the ring in bytes: what the budget allows in two seconds.
 pub const RING: u32 = 4 << 20;
-/// Sleeps of a thread that is still in its call, and for how long they wait for it.
+/// Maximum number of sleeps of a thread that is still in its call, and how long they wait for its end.
 const MOST_WAITING: usize = 64;
 const LONGEST_WAIT_NS: u64 = 10_000_000_000;
 
-/// How often the ring is looked at when nobody asks, in ms.
+/// How often the ring is checked without a wake-up, in ms.
 const LOOK_EVERY_MS: libc::c_int = 500;
 
-/// Words of the kernel side's state; as in `stacks.h`.
+/// Number of words of the kernel side's state; as in `stacks.h`.
 const STATE: usize = 8;
 
 /// How the budget was kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Stacks a second at most.
+    /// Maximum number of stacks per second.
     pub a_second: u64,
-    /// Sleeps shorter than this were not looked at.
+    /// Shorter sleeps were not considered.
     pub from_ns: u64,
     /// Stacks that were taken.
     pub taken: u64,
-    /// Longer sleeps of which none was.
+    /// Longer sleeps for which no stack was taken.
     pub skipped: u64,
     /// The longest of those.
     pub longest_skipped_ns: u64,
@@ -77,22 +77,22 @@ pub struct Budget {
     pub no_room: u64,
 }
 
-/// What stacks are called in the coverage.
+/// The name of stacks in the coverage.
 const PROBE: &str = "stacks";
 
-/// The coverage where none are taken.
+/// Returns the coverage if none are taken.
 pub fn absent(why: &str) -> Coverage {
     Coverage::absent(Layer::RunQueue, PROBE, Absence::Failed, why)
 }
 
-/// The coverage where they are.
+/// Returns the coverage if stacks are taken.
 pub fn attached() -> Coverage {
     let how =
         format!("of sleeps from {} us, at most {} a second, the longest first", FROM_NS / 1000, A_WINDOW * WINDOWS);
     Coverage::attached(Layer::RunQueue, PROBE, how)
 }
 
-/// Stacks on their way.
+/// Stacks being processed.
 pub struct Stacks {
     state: Array<MapData, [u64; STATE]>,
     from: Receiver<Event>,
@@ -102,11 +102,11 @@ pub struct Stacks {
 }
 
 impl Stacks {
-    /// Takes them off the kernel side's ring from now on, in a thread of its own: a process that has slept may have ended a moment later, and
-    /// whoever drains the other rings may be busy.
+    /// Starts taking them from the kernel side's ring, in a separate thread: a process that has slept may end a moment later, and the
+    /// thread that drains the other rings may be busy.
     pub fn new(mut ring: RingBuf<MapData>, state: Array<MapData, [u64; STATE]>) -> Self {
         let (outgoing, from) = channel();
-        // Without it the thread would not hear of the end.
+        // Without it the thread would not be notified of the end.
         let (end, open) = io::pipe().ok().unzip();
         let work = move || {
             let (mut naming, mut told) = (Naming::default(), Vec::new());
@@ -132,12 +132,12 @@ impl Stacks {
         Self { state, from, open, worker }
     }
 
-    /// What has names by now.
+    /// Returns the stacks that have names by now.
     pub fn collect(&mut self) -> Vec<Event> {
         self.from.try_iter().collect()
     }
 
-    /// All that is left, and how the budget was kept.
+    /// Returns all that is left, and how the budget was kept.
     pub fn finish(&mut self) -> (Vec<Event>, Budget) {
         self.open = None;
         if let Some(worker) = self.worker.take() {
@@ -149,10 +149,11 @@ impl Stacks {
     }
 }
 
-/// Until the kernel side asks for attention, it is time to look, or no more will come; returns whether that is so.
+/// Waits until the kernel side requests attention, it is time to check, or no more will come; returns whether the latter is
+/// true.
 fn wait_for(ring: RawFd, end: Option<&PipeReader>) -> bool {
     let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // A number below zero is left out.
+    // Negative descriptors are ignored.
     let mut polls = [poll(ring), poll(end.map_or(-1, AsRawFd::as_raw_fd))];
     // SAFETY: they live until the call returns.
     unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, LOOK_EVERY_MS) };
@@ -165,8 +166,8 @@ impl std::fmt::Debug for Stacks {
     }
 }
 
-/// The kernel's names: reading its 200,000 lines takes a tenth of a second, in which a program that slept may end. So a thread of its own reads
-/// them, and what needs them waits for it.
+/// The kernel's names: reading its 200,000 lines takes a tenth of a second, during which a program that slept may end. So a separate
+/// thread reads them, and stacks that need them wait for it.
 #[derive(Default)]
 enum Kernel {
     #[default]
@@ -176,7 +177,7 @@ enum Kernel {
 }
 
 impl Kernel {
-    /// The names, if they are there by now; `wait`: in any case.
+    /// Returns the names, if they are available by now; `wait`: waits for them.
     fn names(&mut self, wait: bool) -> Option<&mut KernelNames> {
         *self = match std::mem::take(self) {
             Self::Unread if !wait => {
@@ -194,11 +195,11 @@ impl Kernel {
 /// Sleeps of one call, with the program's functions and why they end.
 type Unnamed = (Vec<Asleep>, Vec<Place>, u16);
 
-/// Makes names of addresses.
+/// Resolves addresses to names.
 #[derive(Default)]
 struct Naming {
     kernel: Kernel,
-    /// What waits for the kernel's names.
+    /// Stacks that wait for the kernel's names.
     unnamed: Vec<Unnamed>,
     programs: Programs,
     chains: Chains,
@@ -259,7 +260,7 @@ impl Naming {
         if waiting.is_empty() {
             return;
         }
-        // Files, registers and stacks are anybody's, and the unwinder is another's.
+        // Files, registers and stacks are untrusted, and the unwinder is third-party code.
         let unwound = catch_unwind(AssertUnwindSafe(|| self.programs.unwind(call)));
         let (places, ended) = unwound.unwrap_or((Vec::new(), chain_end::NO_CALLER));
         self.tell_all(&waiting, &places, ended, tell);
@@ -272,7 +273,7 @@ impl Naming {
         }
     }
 
-    /// Tells what has waited for the kernel's names, if they are there; `wait`: in any case.
+    /// Reports what has waited for the kernel's names, if these are available; `wait`: waits for them.
     fn tell_named(&mut self, wait: bool, tell: &mut Vec<Event>) {
         if self.unnamed.is_empty() {
             return;
@@ -292,7 +293,7 @@ impl Naming {
         }
     }
 
-    /// Tells sleeps that ended before a moment and whose program's part did not come.
+    /// Reports sleeps that ended before a time and whose program's part did not arrive.
     fn give_up(&mut self, before_ns: u64, tell: &mut Vec<Event>) {
         let old = |asleep: &[Asleep]| asleep.last().is_none_or(|last| last.slept_ns.1 < before_ns);
         let mut tids: Vec<u32> = self.waiting.iter().filter(|(_, all)| old(all)).map(|(tid, _)| *tid).collect();
@@ -316,12 +317,12 @@ fn place_in_kernel(names: &mut KernelNames, address: u64) -> Place {
     }
 }
 
-/// What reads of others' bytes, for fuzzing: it takes this process for the one that slept.
+/// The code that parses untrusted bytes, for fuzzing: it treats this process as the one that slept.
 #[derive(Default)]
 pub struct Trial(Naming);
 
 impl Trial {
-    /// Reads these bytes as what may lie in the ring, as `/proc/PID/maps`, as `/proc/kallsyms` and as a symbol.
+    /// Parses these bytes as contents of the ring, as `/proc/PID/maps`, as `/proc/kallsyms` and as a symbol.
     pub fn read(&mut self, bytes: &[u8]) {
         let text = String::from_utf8_lossy(bytes);
         maps::Maps::parse(&text);

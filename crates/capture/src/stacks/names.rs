@@ -1,21 +1,21 @@
-//! Names of functions as people write them in their source.
+//! Names of functions as written in the source.
 
 use std::borrow::Cow;
 
-/// Longer symbols are not demangled, and longer names are cut: some of C++'s have thousands of letters.
+/// Longer symbols are not demangled, and longer names are cut: some C++ names have thousands of letters.
 const LONGEST_SYMBOL: usize = 4096;
 const LONGEST_NAME: usize = 300;
-/// How deep the demangler may follow a name, which is anybody's.
+/// Maximum recursion depth of the demangler; names are untrusted.
 const DEPTH: u32 = 96;
 
-/// A function's name, out of its symbol.
+/// Returns a function's name from its symbol.
 pub fn demangled(symbol: &str) -> String {
     let name = if symbol.len() > LONGEST_SYMBOL { Cow::Borrowed(symbol) } else { readable(symbol) };
     clean(&name)
 }
 
 fn readable(symbol: &str) -> Cow<'_, str> {
-    // Rust's older symbols look like those of C++, so it is asked first.
+    // Rust's older symbols look like those of C++, so Rust is tried first.
     if let Ok(name) = rustc_demangle::try_demangle(symbol) {
         return format!("{name:#}").into();
     }
@@ -28,7 +28,7 @@ fn readable(symbol: &str) -> Cow<'_, str> {
     name.and_then(|name| name.demangle_with_options(&options).ok()).map_or(symbol.into(), Cow::Owned)
 }
 
-/// On one line, without what a terminal takes for a command, and not too long.
+/// Returns the text on one line, without control characters for terminals, and not too long.
 pub fn clean(text: &str) -> String {
     let shown = text.chars().map(|c| if c.is_control() { '?' } else { c });
     let mut short: String = shown.take(LONGEST_NAME).collect();

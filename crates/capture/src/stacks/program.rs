@@ -1,10 +1,10 @@
-//! From the copy of a program's stack to its functions.
+//! Converts the copy of a program's stack to its functions.
 //!
-//! By the files' unwind information (`.eh_frame`), where a function has any, else by its frame pointer. What is found so counts as a
-//! function only where a call stands before it: a register that holds something else leads astray otherwise.
+//! Uses the files' unwind information (`.eh_frame`), if a function has any, else its frame pointer. An address found this way counts
+//! as a function only if a call precedes it: otherwise a register that holds something else would mislead.
 //!
-//! *Uncertainty*: code that a program makes itself has no file: its frames are followed by frame pointers, and have no name. A function that was
-//! inlined, or that ended with a jump to another one, does not stand on the stack.
+//! *Uncertainty*: code that a program generates itself has no file: its frames are followed by frame pointers, and have no name.
+//! Functions that were inlined, or that ended with a jump to another one, are not on the stack.
 
 use super::code::{Code, Files};
 use super::maps::Maps;
@@ -20,11 +20,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-/// Functions of a chain that are kept.
+/// Maximum number of functions kept per chain.
 const LONGEST: usize = 64;
-/// Bytes of the stubs that stand for return addresses, and of the table of those behind them (`named.h` of the room `inside`).
+/// Size of the stubs that replace return addresses, and of the table of the originals behind them (`named.h` of the crate
+/// `inside`).
 const STUBS: u64 = 0x4000;
-/// Functions that ended with a jump to one another, of each of which the return address was replaced.
+/// Maximum number of functions that ended with a jump to one another, each with a replaced return address.
 const STUBS_IN_A_ROW: usize = 8;
 
 type Unwinding = UnwinderNative<Bytes, MayAllocateDuringUnwind>;
@@ -33,18 +34,18 @@ type Cache = CacheNative<MayAllocateDuringUnwind>;
 /// A function on a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Its name, and how far in it.
+    /// Its name, and the offset in it.
     pub function: Option<(String, u64)>,
-    /// The file, or what else is mapped there.
+    /// The file, or the name of another mapping.
     pub file: String,
-    /// How far in it.
+    /// Offset in the file.
     pub offset: u64,
     /// Its build ID.
     pub build_id: String,
 }
 
 impl Place {
-    /// Of functions that must be there and are not known.
+    /// Returns the placeholder for functions that must exist and are not known.
     fn unknown() -> Self {
         Self { function: Some(("?".into(), 0)), file: String::new(), offset: 0, build_id: String::new() }
     }
@@ -55,17 +56,17 @@ struct Chain {
     places: Vec<Place>,
     /// Why they end there.
     ended: u16,
-    /// Whether it is where no code was as the process was looked at.
+    /// Whether it leads to an address without code at the time the process was read.
     unseen: bool,
 }
 
-/// What a chain is made of.
+/// An element of a chain.
 enum Step {
     Found(FrameAddress),
     Unknown,
 }
 
-/// Where a process has its code, and what is made of that once a stack of its comes: most processes have none.
+/// Where a process has its code, and what is derived from that when one of its stacks arrives: most processes have none.
 struct Process {
     pid: u32,
     maps: Maps,
@@ -90,11 +91,11 @@ pub struct Programs {
     processes: HashMap<u32, Process>,
 }
 
-/// Processes whose code is kept in mind.
+/// Maximum number of processes whose code is kept.
 const MOST_PROCESSES: usize = 256;
 
 impl Programs {
-    /// Reads where a process has its code now, if it is there.
+    /// Reads where a process has its code now, if it exists.
     pub fn look_at(&mut self, tgid: u32) {
         let Some(pid) = crate::in_proc(tgid) else { return };
         let Some(maps) = Maps::read(pid) else { return };
@@ -105,7 +106,7 @@ impl Programs {
         self.keep(tgid, Process { pid, maps, code: None, memory });
     }
 
-    /// A process was made by another one, and has its code where that has.
+    /// Records that a process was forked from another one, and has its code in the same places.
     pub fn forked(&mut self, tgid: u32, parent: u32) {
         if let Some(Process { maps, .. }) = self.processes.get(&parent) {
             let (pid, maps) = (crate::in_proc(tgid).unwrap_or(tgid), maps.clone());
@@ -120,18 +121,18 @@ impl Programs {
         self.processes.insert(tgid, process);
     }
 
-    /// Whether a process was looked at itself, and not only the one that made it. Each new mapping of code is reported in its turn, between the
-    /// stacks before and after it, so that what was read is true for the stacks until then: another look meets what came later, such as a
+    /// Whether a process was read itself, and not only its parent. Each new code mapping is reported in order, between the stacks before
+    /// and after it, so that what was read is valid for the stacks until then: reading it again would include later changes, such as a
     /// library at the place of one that was closed since.
     pub fn knows(&self, tgid: u32) -> bool {
         self.processes.get(&tgid).is_some_and(|known| known.memory.is_some())
     }
 
-    /// The functions of a copied stack, the innermost first, and why they end there ([`chain_end`]).
+    /// Returns the functions of a copied stack, the innermost first, and why they end there ([`chain_end`]).
     pub fn unwind(&mut self, call: &OfCall) -> (Vec<Place>, u16) {
         let Some(mut chain) = self.unwind_once(call) else { return (Vec::new(), chain_end::GONE) };
         if chain.unseen {
-            // Memory that was made code since (mprotect) is not reported.
+            // Memory that became executable later (mprotect) is not reported.
             let known = |programs: &Self| programs.processes.get(&call.thread.0).map(|process| process.maps.clone());
             let before = known(self);
             self.look_at(call.thread.0);
@@ -150,7 +151,7 @@ impl Programs {
         Some(loaded.unwind(call, memory, cache.get_or_insert_with(|| Box::new(Cache::new()))))
     }
 
-    /// The one function that a thread stood in.
+    /// Returns the single function that a thread was in.
     pub fn place(&mut self, tgid: u32, ip: u64) -> Option<Place> {
         let (loaded, _) = self.processes.get_mut(&tgid)?.loaded(&mut self.files);
         loaded.place(FrameAddress::from_instruction_pointer(ip))
@@ -171,7 +172,7 @@ impl Loaded {
         for mapping in maps.iter() {
             let Some(code) = files.of(pid, mapping) else { continue };
             let Some(linked) = code.address_of(mapping.offset) else { continue };
-            // Where the file's address 0 is.
+            // The address at which the file's address 0 is mapped.
             let Some(base) = mapping.from.checked_sub(linked) else { continue };
             let (frame, header) = (code.eh_frame.clone(), code.eh_frame_hdr.clone());
             let sections = ExplicitModuleSectionInfo {
@@ -273,7 +274,7 @@ fn registers(call: &OfCall) -> UnwindRegsNative {
 #[cfg(target_arch = "aarch64")]
 fn registers(call: &OfCall) -> UnwindRegsNative {
     use framehop::aarch64::PtrAuthMask;
-    // Bits above those of an address may sign it.
+    // Bits above those of an address may be its signature.
     UnwindRegsNative::new_with_ptr_auth_mask(PtrAuthMask::new_24_40(), call.at.lr, call.at.sp, call.at.fp)
 }
 
@@ -282,15 +283,15 @@ fn is_there(pid: u32) -> bool {
     std::fs::metadata(format!("/proc/{pid}/exe")).is_ok()
 }
 
-/// Whether a place can be returned to.
+/// Whether a place is a valid return address.
 fn returns_to(maps: &Maps, code: &HashMap<u64, Arc<Code>>, address: u64) -> bool {
     let Some(mapping) = maps.find(address.wrapping_sub(1)) else { return false };
     code.get(&mapping.from).is_none_or(|code| code.follows_call(address - mapping.from + mapping.offset))
 }
 
-/// The function that a caller called, by its call, if it is another than the one it was found from. Where that has no unwind information its
-/// frame pointer was followed, which is its caller's, or that one's, if it has none itself: those between are missing. Or the function that was
-/// called ended with a jump to another one, and none is.
+/// Returns the function that a caller called, according to its call, if it is not the one from which the caller was found. Without unwind
+/// information for that one, its frame pointer was followed, which is its caller's, or that one's, if it has none itself: those between
+/// are missing. Alternatively the called function ended with a jump to another one, and none is missing.
 fn passed_over(maps: &Maps, code: &HashMap<u64, Arc<Code>>, from: FrameAddress, caller: u64) -> Option<u64> {
     let at = |address: u64| {
         let mapping = maps.find(address)?;
@@ -308,13 +309,14 @@ fn passed_over(maps: &Maps, code: &HashMap<u64, Arc<Code>>, from: FrameAddress, 
     }
     let (calling, offset) = at(caller.wrapping_sub(1))?;
     let entered = caller.checked_add_signed(calling.called_before(offset + 1)?)?;
-    // A stub that leads into another file has no name. Parts of one function have its name and a suffix.
+    // A stub that leads to another file has no name. Parts of one function have its name and a suffix.
     let (entered_name, from_name) = (function(entered)?, function(from)?);
     let base = |name: &str| name.split('.').next().unwrap_or_default().to_string();
     (base(&entered_name) != base(&from_name)).then_some(entered)
 }
 
-/// Whether the unwind information about a place ends: the unwinder, which counts on it, takes the address from where the mapping begins.
+/// Whether the unwind information for an address can be evaluated safely; the unwinder, which relies on it, counts from the start of the
+/// mapping.
 fn is_followed(maps: &Maps, code: &HashMap<u64, Arc<Code>>, address: FrameAddress) -> bool {
     let within = address.address_for_lookup();
     let find = || {
@@ -326,7 +328,7 @@ fn is_followed(maps: &Maps, code: &HashMap<u64, Arc<Code>>, address: FrameAddres
     find().unwrap_or(true)
 }
 
-/// Whether nothing called the function: as its unwind information says, or by its name if there is none.
+/// Whether the function has no caller: according to its unwind information, or by its name if there is none.
 fn is_outermost(maps: &Maps, code: &HashMap<u64, Arc<Code>>, address: FrameAddress) -> bool {
     let within = address.address_for_lookup();
     let find = || {
@@ -345,10 +347,10 @@ fn is_outermost(maps: &Maps, code: &HashMap<u64, Arc<Code>>, address: FrameAddre
     find().unwrap_or(false)
 }
 
-/// What stood at a place of the stack before a probe replaced it. Of a uretprobe the kernel notes where the stack ended when the function was
-/// entered, which is where the return address stands on x86-64; on arm64 the function saves it below. The object inside the program notes the
-/// place. A note may be of a function that was left otherwise, so what stands there must be a probe's: a stub, or the trampoline, which
-/// the kernel maps once it needs it, at a place where nothing was.
+/// Returns the word of the stack before a probe replaced it. For a uretprobe the kernel records where the stack ended when the function
+/// was entered, which is the place of the return address on x86-64; on arm64 the function saves it below. The object inside the program
+/// records the place. Such a record may belong to a function that was left some other way, so the word there must be a probe's: a stub,
+/// or the trampoline, which the kernel maps when needed, at an unused address.
 fn before_probes(maps: &Maps, call: &OfCall, at: u64, word: u64) -> Option<u64> {
     let stub = call.stubs != 0 && word.wrapping_sub(call.stubs) < STUBS;
     if !stub && maps.find(word).is_some_and(|mapping| mapping.name != "[uprobes]") {
@@ -371,7 +373,8 @@ fn saved_below(maps: &Maps, call: &OfCall, at: u64, word: u64) -> Option<u64> {
     above.min_by_key(|(place, _)| *place).map(|(_, original)| *original)
 }
 
-/// What a return address stands for that functions probed inside have; the same word if it is none of those.
+/// Returns the original of a return address that functions probed inside have replaced; the same word if it was not
+/// replaced.
 fn behind_stubs(memory: Option<&File>, known: &mut HashMap<u64, u64>, stubs: u64, mut word: u64) -> u64 {
     for _ in 0..STUBS_IN_A_ROW {
         if stubs == 0 || word.wrapping_sub(stubs) >= STUBS {

@@ -1,8 +1,9 @@
-//! What the kernel side leaves of a stack (`bpf/stacks.h`): registers, the kernel's functions, a copy of the program's stack.
+//! What the kernel side provides for a stack (`bpf/stacks.h`): registers, the kernel's functions, a copy of the program's
+//! stack.
 //!
-//! The copy holds whatever the program keeps there. It is unwound at once and never stored.
+//! The copy contains whatever the program keeps there. It is unwound at once and never stored.
 
-/// Bytes that are copied in one piece, and pieces; as in `stacks.h`.
+/// Size of a copied piece, and maximum number of pieces; as in `stacks.h`.
 const PIECE: usize = 1024;
 const PIECES: usize = 17;
 const FRAMES: usize = 64;
@@ -18,26 +19,26 @@ const MOVED: u32 = 3;
 pub enum Comes {
     /// When the thread leaves its system call.
     Later,
-    /// It was a page fault, behind which nothing is taken.
+    /// It was a page fault, after which nothing is taken.
     PageFault,
-    /// A 32-bit program's is not read.
+    /// The stack of a 32-bit program is not read.
     Foreign,
 }
 
-/// Where a thread stood.
+/// The registers of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registers {
     /// The next instruction.
     pub ip: u64,
-    /// The stack's end.
+    /// The stack pointer.
     pub sp: u64,
     /// The frame pointer, if the code has any.
     pub fp: u64,
-    /// The return address, where a register has it (arm64).
+    /// The return address, if a register holds it (arm64).
     pub lr: u64,
 }
 
-/// A thread slept.
+/// A sleep of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asleep {
     /// Process and thread.
@@ -46,9 +47,9 @@ pub struct Asleep {
     pub slept_ns: (u64, u64),
     /// Bit set of `model::event::flags`.
     pub ctx: u16,
-    /// Whether its program's part comes.
+    /// Whether its program's part follows.
     pub comes: Comes,
-    /// Where the program entered the kernel.
+    /// The registers with which the program entered the kernel.
     pub at: Registers,
     /// The kernel's functions, the innermost first: return addresses.
     pub kernel: Vec<u64>,
@@ -59,15 +60,15 @@ pub struct Asleep {
 pub struct OfCall {
     /// Process and thread.
     pub thread: (u32, u32),
-    /// When.
+    /// When the copy was made.
     pub time_ns: u64,
-    /// Where it stood.
+    /// The registers.
     pub at: Registers,
-    /// Return addresses that lie there (0: none) stand for others, which the program's memory tells.
+    /// Start of the stubs (0: none): return addresses there stand for others, which the program's memory contains.
     pub stubs: u64,
-    /// Return addresses that a probe replaced: where each stood, and what it was.
+    /// Return addresses that a probe replaced: their place and original value.
     pub returns: Vec<(u64, u64)>,
-    /// Where the copy was taken, and whether the stack goes on behind it.
+    /// Start address of the copy.
     pub from: u64,
     /// Whether more may follow.
     pub cut: bool,
@@ -76,31 +77,31 @@ pub struct OfCall {
 }
 
 impl OfCall {
-    /// A word of the copy.
+    /// Returns a word of the copy.
     pub fn word(&self, at: u64) -> Option<u64> {
         let place = usize::try_from(at.checked_sub(self.from)?).ok()?;
         let word = self.bytes.get(place..place.checked_add(8)?)?;
         Some(u64::from_le_bytes(word.try_into().ok()?))
     }
 
-    /// Whether a place lies behind what was copied of a longer stack.
+    /// Whether a place lies beyond the copied part of a longer stack.
     pub fn is_beyond(&self, at: u64) -> bool {
         self.cut && at.saturating_add(8) > self.from + self.bytes.len() as u64
     }
 }
 
-/// One or the other.
+/// An item in the ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Raw {
     /// A sleep.
     Asleep(Asleep),
-    /// What it and the thread's other sleeps in that call belong to.
+    /// The stack to which it and the thread's other sleeps in that call belong.
     OfCall(OfCall),
     /// A process has code elsewhere now.
     Moved {
         /// The process.
         tgid: u32,
-        /// By which other one it was made, if it was.
+        /// Its parent, if it was forked.
         parent: Option<u32>,
     },
 }
@@ -114,7 +115,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 impl Raw {
-    /// Reads one as it lies in the ring; `None` if it is none.
+    /// Parses an item of the ring; `None` if it is invalid.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let head = |at: usize| half(bytes, at);
         let (what, thread, count) = (head(0)?, (head(4)?, head(8)?), head(12)? as usize);
@@ -139,7 +140,7 @@ impl Raw {
                 let count = count.min(PIECES);
                 let copied = memory.get(..count * PIECE)?.to_vec();
                 let from = at.sp & !(PIECE as u64 - 1);
-                // A copy that would reach around the end of all addresses is none.
+                // A copy that would wrap around the end of the address space is invalid.
                 from.checked_add((PIECES * PIECE) as u64)?;
                 let cut = count == PIECES;
                 Some(Self::OfCall(OfCall { thread, time_ns, at, stubs, returns, from, cut, bytes: copied }))
@@ -186,7 +187,7 @@ mod tests {
         assert_eq!((call.word(0x7ffc_0458), call.word(0x7ffc_0bf8)), (Some(11), Some(255)));
         assert_eq!((call.word(0x7ffc_0bf9), call.word(0x7ffc_03f8)), (None, None));
         assert!(!call.is_beyond(0x7ffc_0c00), "the stack ends there");
-        // A copy shorter than it says it is.
+        // A copy that is shorter than it claims.
         assert_eq!(Raw::parse(&bytes[..bytes.len() - 1]), None);
     }
 }

@@ -1,9 +1,9 @@
-//! A piece of a file of code in memory: unwinding keeps it for as long as a process is known, and several processes share it.
+//! A piece of a code file in memory: kept for unwinding as long as a process is known, and shared by several processes.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// Bytes that several share.
+/// Shared bytes.
 #[derive(Debug, Clone)]
 pub struct Bytes(Arc<[u8]>);
 
@@ -25,6 +25,6 @@ impl Deref for Bytes {
 pub struct Section {
     /// As the file is linked.
     pub addresses: Range<u64>,
-    /// What it holds.
+    /// Its contents.
     pub bytes: Bytes,
 }

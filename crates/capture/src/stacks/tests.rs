@@ -26,7 +26,7 @@ fn naming() -> Naming {
     Naming { kernel: Kernel::Read(KernelNames::parse(kallsyms.into())), ..Naming::default() }
 }
 
-/// Of each reported sleep: when it began, and why its program's chain ended.
+/// Returns for each reported sleep: when it began, and why its program's chain ended.
 fn told(events: &[Event]) -> Vec<(u64, u16)> {
     let ends: HashMap<u32, u16> = events
         .iter()
@@ -82,13 +82,13 @@ fn old_sleeps_do_not_wait_for_ever() {
     assert_eq!(naming.waiting.len(), 1);
 }
 
-/// A made-up stack of frame pointers through this process's code: only what follows a call is a function.
+/// A fabricated stack of frame pointers through this process's code: only an address after a call is a function.
 #[test]
 fn garbage_on_stack_is_no_function() {
     let (mut naming, own) = (naming(), std::process::id());
     naming.programs.look_at(own);
     let here = garbage_on_stack_is_no_function as *const () as u64;
-    // Each frame's caller is the first byte of a function, where nothing returns to.
+    // Each frame's caller is the first byte of a function, which is not a return address.
     let bytes: Vec<u8> =
         (0..256_u64).map(|i| if i % 2 == 0 { AT.sp + 8 * (i + 2) } else { here }).flat_map(u64::to_le_bytes).collect();
     let made_up = |ip, fp| OfCall { at: Registers { ip, fp, ..AT }, bytes: bytes.clone(), ..call((own, 1), 5) };

@@ -1,6 +1,6 @@
-//! What the tests on a live kernel share: a private disk, and a recording in memory.
+//! Shared by the tests on a live kernel: a private disk, and a recording in memory.
 //!
-//! Everything made is removed when the guard is dropped, after a panic too, and when the test is killed.
+//! Everything created is removed when the guard is dropped, after a panic too, and when the test is killed.
 
 #![allow(dead_code, reason = "every test binary compiles this file and uses a part of it")]
 
@@ -13,12 +13,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Says that the test of this thread was skipped, and why, in the words that the lanes' runner counts.
+/// Prints that the test of this thread was skipped, and why, in the format that the lanes' runner counts.
 pub fn skip(why: &str) {
     println!("SKIP {}: {why}", std::thread::current().name().unwrap_or("a test"));
 }
 
-/// Ends the test as skipped where a live kernel cannot be used.
+/// Ends the test as skipped if a live kernel cannot be used.
 #[macro_export]
 macro_rules! needs_live_kernel {
     () => {
@@ -28,7 +28,7 @@ macro_rules! needs_live_kernel {
     };
 }
 
-/// Whether a program is installed that makes such a file system, and the kernel has it without a module to be loaded.
+/// Whether a program that creates such a file system is installed, and the kernel supports it without loading a module.
 pub fn has_file_system(kind: FileSystem) -> bool {
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     known.lines().any(|l| l.trim() == kind.name()) && lab::loopdisk::LoopDisk::available(kind).is_ok()
@@ -38,33 +38,33 @@ pub fn has_file_system(kind: FileSystem) -> bool {
 pub struct LoopDisk(lab::loopdisk::LoopDisk);
 
 impl LoopDisk {
-    /// Makes and mounts one with ext4.
+    /// Creates and mounts one with ext4.
     pub fn ext4() -> Self {
         Self::with(FileSystem::Ext4, 256 << 20)
     }
 
-    /// One with another file system.
+    /// Creates one with another file system.
     pub fn with(kind: FileSystem, size: u64) -> Self {
         let disk = lab::loopdisk::LoopDisk::create(size, kind, &Backing::Ram, &Options::default());
         Self(disk.unwrap_or_else(|e| panic!("{e}")))
     }
 
-    /// Where it is mounted.
+    /// Returns its mount point.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// What is on it.
+    /// Returns its contents.
     pub fn image(&self) -> fs::File {
         fs::File::open(fs::read_to_string(self.0.sysfs("loop/backing_file")).unwrap().trim_end()).unwrap()
     }
 
-    /// The disk's number, as records have it.
+    /// Returns the disk's number, as in records.
     pub fn dev(&self) -> u32 {
         self.0.dev().unwrap().0
     }
 
-    /// The numbers of the disk's `stat` file (Documentation/block/stat.rst).
+    /// Returns the numbers in the disk's `stat` file (Documentation/block/stat.rst).
     pub fn stat(&self) -> Vec<u64> {
         self.0.stat().unwrap()
     }
@@ -86,7 +86,7 @@ impl Recorder {
         session.drain(&mut |bytes| events.push(decode(bytes)));
     }
 
-    /// Lets a gated child go and drains until it has ended.
+    /// Releases a gated child and drains until it has ended.
     pub fn release(&mut self, mut child: Child) {
         self.session.track(child.id()).unwrap();
         child.stdin.take().unwrap().write_all(b"go\n").unwrap();
@@ -100,7 +100,7 @@ impl Recorder {
         }
     }
 
-    /// Drains until no request of the disk is in flight and its counts rest.
+    /// Drains until no request of the disk is in flight and its counts are stable.
     pub fn until_quiet(&mut self, disk: &LoopDisk) {
         let mut before = disk.stat();
         let deadline = Instant::now() + Duration::from_secs(120);
@@ -117,7 +117,7 @@ impl Recorder {
         }
     }
 
-    /// Ends it; the events are in order of time.
+    /// Ends it; the events are in time order.
     pub fn finish(self) -> (Vec<Event>, Finished) {
         let Self { session, mut events } = self;
         let finished = session.finish(&mut |bytes| events.push(decode(bytes)));
@@ -140,7 +140,7 @@ pub fn gated(script: &str) -> Child {
         .unwrap()
 }
 
-/// The records of one kind, with their events.
+/// Returns the records of one kind, with their events.
 pub fn of<'a, T: 'a>(
     events: &'a [Event],
     pick: impl Fn(&'a Record) -> Option<&'a T> + 'a,
@@ -148,7 +148,7 @@ pub fn of<'a, T: 'a>(
     events.iter().filter_map(move |e| pick(&e.record).map(|r| (e, r)))
 }
 
-/// `of` for a variant: `records!(events, RqDone)`.
+/// Calls `of` for a variant: `records!(events, RqDone)`.
 #[macro_export]
 macro_rules! records {
     ($events:expr, $Kind:ident) => {

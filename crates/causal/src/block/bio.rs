@@ -1,4 +1,4 @@
-//! A bio, and the words for what it does.
+//! A bio, and the words for its operation and flags.
 
 use crate::activity::Flight;
 use crate::actor::{Charge, TxnKey};
@@ -7,7 +7,7 @@ use model::{DiskOp, SpanFlag};
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-/// A bio on its way.
+/// A bio in flight.
 #[derive(Debug, Clone)]
 pub(crate) struct Bio {
     pub span: u64,
@@ -32,21 +32,21 @@ pub(crate) struct Bio {
     pub pages_of: (u32, u64),
     /// Made from another bio and not seen to be queued itself.
     pub derived: bool,
-    /// Where in that one's bytes it begins.
+    /// Its start within the bytes of that bio.
     pub at_parent: u64,
-    /// Its row is written.
+    /// Its row has been written.
     pub written: bool,
     /// The request that took it.
     pub carrier: u64,
 }
 
 impl Bio {
-    /// Whether it carries blocks of the disk itself, and pages of no file.
+    /// Whether it carries blocks of the disk itself rather than pages of a file.
     pub(crate) fn is_block(&self) -> bool {
         self.pages_of.1 != 0 && self.pages_of.1 == u64::from(self.pages_of.0)
     }
 
-    /// Whether it waits, or will, for a flush of the disk's cache.
+    /// Whether it waits, or will wait, for a flush of the disk's cache.
     pub(crate) fn is_barrier(&self) -> bool {
         self.op == DiskOp::Flush || self.flags & (bio_flags::PREFLUSH | bio_flags::FUA) != 0
     }
@@ -70,7 +70,7 @@ static FLAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     DiskOp::ALL.iter().flat_map(|op| (0..256).map(move |bits| text(op, bits))).collect()
 });
 
-/// What a bio or request does, and how: `write sync meta`.
+/// Returns a bio's or request's operation and flags in words: `write sync meta`.
 pub(crate) fn flag_words(op: DiskOp, bits: u16) -> Cow<'static, str> {
     Cow::Borrowed(&FLAGS[op as usize * 256 + usize::from(bits & 0xff)])
 }

@@ -1,11 +1,11 @@
 //! Bios, from their queueing until a request takes them.
 //!
-//! When a bio is queued, everything that decides whom it is charged to is known (who wrote its pages, the commit that
-//! its thread is in, the system call that sent it). So its charges are determined then (`bill`) and kept with it
+//! When a bio is queued, everything that decides whom it is charged to is known (who wrote its pages, the commit that its
+//! thread is in, the system call that sent it). So its charges are determined at that time (`bill`) and kept with it
 //! through splits and remaps.
 //!
-//! *Uncertainty*: a bio's address is used again within a millisecond. A bio is the one queued last at its address; if
-//! the end of an earlier one was lost, that one simply has no end.
+//! *Uncertainty*: a bio's address is reused within a millisecond. A bio is the one queued last at its address; if the end
+//! of an earlier one was lost, that one simply has no end.
 
 use super::bio::{Bio, disk_op, flag_words, flight};
 use super::charging::Charging;
@@ -20,20 +20,20 @@ use model::event::{BioDone, BioPages, BioQueue, BioRemap, BioSplit, Header, bio_
 use model::table::Span;
 use model::{Confidence, DiskOp, Layer, Relation};
 
-/// Bios of stacked disks that are remembered until their clones show up, which is at once.
+/// Number of bios of stacked disks that are kept until their clones appear, which happens at once.
 const ABOVE: usize = 256;
 
 impl BlockIo {
     /// A bio entered the block layer.
     pub(crate) fn on_bio_queue(&mut self, header: &Header, r: &BioQueue, env: &mut Env<'_, '_>) {
         if let Some(bio) = self.bios.get_mut(&r.bio).filter(|b| b.derived && !b.written) {
-            // The device mapper announced it, with what it was made from, just before it sent it on.
+            // The device mapper announced it, with its parent, just before it sent it on.
             (bio.derived, bio.disk, bio.sector) = (false, r.disk, r.sector);
             let part = (bio.at_parent, u64::from(r.bytes));
             bio.charges = cut_out(&bio.charges, part, bio.bytes);
             bio.offset = bio.offset.map(|o| o.saturating_add(bio.at_parent)).filter(|_| r.bytes > 0);
             bio.bytes = r.bytes.into();
-            // A mapper sends the flush of a write before its data, without any.
+            // A mapper sends the flush of a write before its data, in a bio without data.
             let bare = r.bytes == 0 && r.flags & bio_flags::PREFLUSH != 0;
             (bio.op, bio.flags) = (if bare { DiskOp::Flush } else { disk_op(r.op) }, r.flags);
             if bio.is_barrier() && !self.barriers.contains(&r.bio) {
@@ -131,12 +131,12 @@ impl BlockIo {
         self.derive(header, r.parent, parent, r.bio, child, (Relation::Splits, Confidence::Exact), env);
     }
 
-    /// A bio was sent on: to another disk (device mapper), or from a partition to its disk.
+    /// A bio was remapped: to another disk (device mapper), or from a partition to its disk.
     pub(crate) fn on_bio_remap(&mut self, header: &Header, r: &BioRemap, env: &mut Env<'_, '_>) {
         let (of, sure) = if r.parent != 0 || self.bios.contains_key(&r.bio) {
             (if r.parent == 0 { r.bio } else { r.parent }, Confidence::Exact)
         } else {
-            // The device mapper's clone, without a word of what it was made from but the place it held there.
+            // A clone by the device mapper; the only hint of its parent is its place there.
             let Some(of) = self.mapped_from(header.tid, r, env.cx.config) else { return };
             (of, Confidence::Address)
         };
@@ -158,14 +158,14 @@ impl BlockIo {
             ..parent.clone()
         };
         self.put_bio(&mut parent, Some(header.time_ns), None, env.tasks, env.cx);
-        // From here on the child is what is waited for.
+        // From here on the child is waited for.
         env.objects.activity.left(parent.flight, header.time_ns);
         child.charges.iter_mut().for_each(|c| c.confidence = c.confidence.min(sure));
         self.derive(header, of, parent, r.bio, child, (Relation::Remaps, sure), env);
     }
 
-    /// The bio on a disk above that a clone must come from: it holds the clone's former sector, and the thread that maps
-    /// it is the one that sent it (dm maps inside submit_bio) or, failing that, any.
+    /// The bio on a disk above that a clone must come from: it holds the clone's former sector, and was preferably sent by
+    /// the thread that maps it (dm maps inside submit_bio).
     fn mapped_from(&self, tid: u32, r: &BioRemap, config: &Config) -> Option<u64> {
         let from = config.disk_of(r.from_disk);
         let mut holders = self.above.iter().rev().filter(|at| {
@@ -203,7 +203,7 @@ impl BlockIo {
         self.bios.insert(child_at, child);
     }
 
-    /// A bio without data ended.
+    /// A bio without data completed.
     pub(crate) fn on_bio_done(&mut self, header: &Header, r: &BioDone, env: &mut Env<'_, '_>) {
         let Some(mut bio) = self.bios.remove(&r.bio) else { return };
         env.objects.activity.left(bio.flight, header.time_ns);
@@ -236,11 +236,11 @@ impl BlockIo {
             flags: flag_words(bio.op, bio.flags),
             ..span(bio.span, Layer::Block, "bio", bio.queue_ns, bio.tgid, bio.tid)
         };
-        // Whose thread it was made on behalf of may still hold rows back.
+        // The thread on whose behalf it was made may still hold rows back.
         tasks.threads.put_span(if bio.ring != 0 { bio.ring } else { bio.tid }, row, cx);
     }
 
-    /// The address is used again, or the bio's command ended.
+    /// The address is reused, or the bio's command ended.
     pub(crate) fn drop_bio(&mut self, at: u64, env: &mut Env<'_, '_>) {
         let Some(mut bio) = self.bios.remove(&at) else { return };
         // A flight that a request took over ends with its command.
@@ -250,7 +250,7 @@ impl BlockIo {
         self.put_bio(&mut bio, None, None, env.tasks, env.cx);
     }
 
-    /// Ends of bios may be lost; what is left of them must not grow with the trace.
+    /// Ends of bios may be lost; bios left behind must not accumulate over the trace.
     fn prune_bios(&mut self, env: &mut Env<'_, '_>) {
         while self.barriers.len() > 64 && self.barriers.front().is_some_and(|b| !self.bios.contains_key(b)) {
             self.barriers.pop_front();

@@ -1,7 +1,7 @@
 //! Attribution of a bio at queue time.
 //!
-//! *Uncertainty*: what the journal's thread writes to the disk's metadata outside a commit (its superblock) is charged
-//! to the newest transaction, which is a guess.
+//! *Uncertainty*: metadata that the journal's thread writes outside a commit (its superblock) is charged to the newest
+//! transaction, which is a guess.
 
 use super::bio::Bio;
 use crate::actor::{Actor, Charge, Source, TxnKey};
@@ -15,7 +15,8 @@ use crate::tasks::Issuer;
 use model::event::{BioQueue, Header, bio_flags, flags, header_flags};
 use model::{BioEnd, Call, Confidence, DiskOp, Origin, Relation};
 
-/// Inodes below are a file system's own: the nodes (1) and the checkpoint area (2) of f2fs, the trees of btrfs (1). 0 is none.
+/// Lower inodes are internal to a file system: the nodes (1) and the checkpoint area (2) of f2fs, the trees of btrfs (1). 0 is
+/// none.
 const FILES_FROM: u64 = 3;
 
 /// Determines the charges of one bio.
@@ -25,7 +26,7 @@ pub(super) struct Charging<'a, 'c> {
     pub issuer: Issuer,
     pub objects: &'a mut Objects,
     pub cx: &'a mut Context<'c>,
-    /// Kept for its memory.
+    /// Kept to reuse its memory.
     pub taken: &'a mut Vec<Taken>,
 }
 
@@ -52,7 +53,7 @@ impl Charging<'_, '_> {
             return;
         }
         if let Some(key) = bio.commit {
-            // What the journal's thread sends for the commit itself: its flushes are for those who wait.
+            // Sent by the journal's thread for the commit itself: its flushes are charged to those that wait.
             let barrier = bio.op == DiskOp::Flush || r.bytes == 0;
             let (source, via) =
                 if barrier { (Source::Waiters(key), "flush") } else { (Source::Joiners(key), "transaction") };
@@ -80,8 +81,8 @@ impl Charging<'_, '_> {
             }
         }
         if kernel && bio.op == DiskOp::Read && self.issuer.actor == Actor::UNATTRIBUTED {
-            // Reads are never deferred, so a kernel thread that reads for no disk above reads for itself (ext4lazyinit
-            // and its bitmaps): it is named.
+            // Reads are never deferred, so a kernel thread that reads for no disk above reads for itself (ext4lazyinit and
+            // its bitmaps): it is charged itself.
             self.issuer.actor = Actor::process(Origin::OtherProcess, header.tgid);
             return self.thread(bio, weight, "thread", self.issuer.confidence);
         }
@@ -92,8 +93,8 @@ impl Charging<'_, '_> {
         self.thread(bio, weight, "thread", self.issuer.confidence);
     }
 
-    /// Pages without a known writer. If they are metadata, the file system itself wrote them: btrfs and f2fs keep theirs in
-    /// separate inodes, xfs in none. Charged is the thread that writes them within a call, else whoever waits.
+    /// Charges pages without a known writer. If they are metadata, the file system itself wrote them: btrfs and f2fs keep
+    /// theirs in separate inodes, xfs in none. The thread that writes them within a call is charged, else the waiters.
     fn orphan(&mut self, dev: u32, bio: &mut Bio, weight: f64) {
         let own = bio.flags & bio_flags::META != 0 || bio.op != DiskOp::Write || bio.pages_of.1 < FILES_FROM;
         let metadata = own || bio.is_block() || self.objects.logs.is_folder(bio.pages_of);
@@ -131,7 +132,7 @@ impl Charging<'_, '_> {
         self.cx.link(commit, bio.span, relation, sure, window)
     }
 
-    /// Metadata: the journal's own copy, or a checkpoint of what a transaction logged before.
+    /// Charges metadata: the journal's own copy, or a checkpoint of what a transaction logged before.
     fn metadata(&mut self, r: &BioQueue, bio: &mut Bio, weight: f64) {
         let known = match bio.commit {
             Some(key) => {
@@ -151,7 +152,7 @@ impl Charging<'_, '_> {
         } else if let Some(key) =
             self.objects.journal.newest(r.dev).filter(|_| self.objects.names.is_journal_thread(bio.tgid))
         {
-            // Before the first commit after a pause the journal's thread writes its superblock, saying that the log is no
+            // Before the first commit after a pause, the journal's thread writes its superblock to mark the log as no
             // longer empty (jbd2_journal_update_sb_log_tail, called before jbd2_start_commit).
             bio.charges.push(Charge {
                 source: Source::Joiners(key),
@@ -161,19 +162,19 @@ impl Charging<'_, '_> {
                 span: 0,
             });
         } else if self.issuer.actor == Actor::UNATTRIBUTED && !self.objects.journal.is_journal(r.dev) {
-            // A block of the disk itself may be anything, ext4's before its first transaction too, unless a file system
-            // is on the disk that is known to have no transactions.
+            // A block of the disk itself may be anything, including ext4's before its first transaction, unless the disk
+            // holds a file system known to have no transactions.
             self.orphan(r.dev, bio, weight);
         } else if self.objects.journal.is_journal(r.dev) {
-            // Logged before the trace began. Whoever writes it home now (a checkpoint may run in any call that needs
-            // room in the journal) is not its cause.
+            // Logged before the trace began. The thread that writes it home now (a checkpoint may run in any call that
+            // needs room in the journal) is not its cause.
             bio.charges.push(Charge::unattributed(weight, "unknown"));
         } else {
             self.thread(bio, weight, "thread", Confidence::Interval);
         }
     }
 
-    /// Data: charges the writers of each page.
+    /// Charges data to the writers of each page.
     pub(super) fn pages(&mut self, file: (u32, u64), index: u64, pages: u64, bio: &mut Bio) {
         let mut taken = std::mem::take(self.taken);
         taken.clear();
@@ -229,7 +230,7 @@ impl Charging<'_, '_> {
         self.settle_join(&bio.charges);
     }
 
-    /// A writeback thread joined a transaction for the pages it now sends: the handles are their writers'.
+    /// A writeback thread joined a transaction for the pages it now sends: the handles belong to the pages' writers.
     fn settle_join(&mut self, charges: &[Charge]) {
         let Some((key, place)) = self.objects.journal.take_proxy(self.tid) else { return };
         let Some(joiner) = self.objects.journal.get(key).and_then(|t| t.joiners.get(place)).copied() else { return };
@@ -250,15 +251,15 @@ impl Charging<'_, '_> {
         let disk = self.cx.config.disk_of(bio.disk);
         let config = self.cx.config;
         let journal = &self.objects.journal;
-        // Blocks that are in no file system's inode: those of a disk that holds one without a disk's number (btrfs) are
-        // its own; any other's may be ext4's, whose transactions are the better evidence.
+        // Blocks outside any file system's inode: on a disk that holds a file system without a disk's number (btrfs) they
+        // are its own; on any other they may be ext4's, whose transactions are better evidence.
         let block = dev != 0 && config.disk_of(dev) == disk && dev >> 20 != 0 && bio.is_block();
         let here = |d: u32| {
             let mine = if block { d >> 20 == 0 } else { true };
             mine && (d == dev || config.disk_of(d) == disk) && !journal.is_journal(d)
         };
         let mut waiting = journal.waiting(bio.queue_ns, here);
-        // Where it is known who asked the file system for its log, the others wait for their data alone.
+        // If it is known who asked the file system for its log, the others wait for their data only.
         if waiting.iter().any(|w| w.asked) {
             waiting.retain(|w| w.asked);
         }

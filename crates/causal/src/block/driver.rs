@@ -1,13 +1,12 @@
-//! What drivers send to their devices for requests: commands of the device's protocol.
+//! Commands of the device's protocol that drivers send to their devices for requests.
 //!
-//! A command belongs to the request that it names, by the request's address, while that request is on its way. One that
-//! NVMe's is made just before its request is issued, and found by it then. One that
-//! names none that was recorded (a disk's own housekeeping before the recording, a request whose issue was lost, all that
-//! MMC's core sends without a request, such as CMD13 until a card is ready) is kept all the same.
+//! A command belongs to the request that it names, by the request's address, while that request is in flight. An NVMe
+//! command is made just before its request is issued, and is matched when that happens. A command that names no recorded
+//! request (a disk's own housekeeping before the recording, a request whose issue was lost, everything that MMC's core
+//! sends without a request, such as CMD13 until a card is ready) is kept all the same.
 //!
-//! *Uncertainty*: a command whose end was not seen ended at the latest when its memory was used for another, which
-//! does not date its end; so it has none. A command that timed out may still complete, or be aborted, for which there is
-//! no tracepoint.
+//! *Uncertainty*: a command whose end was not seen ended at the latest when its memory was reused, which does not date its
+//! end; so it has none. A command that timed out may still complete, or be aborted, for which there is no tracepoint.
 
 use super::requests::MOST;
 use super::{BlockIo, mmc, nvme, scsi};
@@ -17,13 +16,13 @@ use model::event::{DriverBegin, DriverEnd, Header, RqIssue, driver_what};
 use model::table::DriverCommand;
 use model::{Confidence, Protocol, Relation};
 
-/// A command on its way, as far as its row is known.
+/// A command in flight, as far as its row is known.
 #[derive(Debug)]
 pub(crate) struct Sent {
     row: DriverCommand,
-    /// Its request is issued only after it.
+    /// It is sent before its request is issued.
     early: bool,
-    /// As the record has it.
+    /// The code from the record.
     code: u16,
     cpu: u16,
 }
@@ -58,7 +57,7 @@ impl BlockIo {
         let confidence = request.map(|request| {
             let (start_ns, end_ns) = (request.issue_ns.min(header.time_ns), header.time_ns);
             let window = Window { start_ns, end_ns, cpus: [request.cpu, header.cpu] };
-            // No link, since what it leads to is no span; but as sure as one.
+            // Not a link, since it does not lead to a span; but with the confidence of one.
             cx.link(0, 0, Relation::Carries, Confidence::Exact, window)
         });
         let row = DriverCommand {
@@ -78,7 +77,7 @@ impl BlockIo {
         self.sent.insert(r.command, Sent { row, early, code: r.code, cpu: header.cpu });
     }
 
-    /// A request was issued whose command may have been made just before.
+    /// A request was issued; its command may have been made just before.
     pub(crate) fn on_issue_of_sent(&mut self, header: &Header, r: &RqIssue, cx: &mut Context<'_>) {
         let Some(sent) = self.sent.get_mut(&r.rq).filter(|sent| sent.early && sent.row.command.is_none()) else {
             return;
@@ -111,7 +110,7 @@ impl BlockIo {
         }
     }
 
-    /// Writes those that have no end.
+    /// Writes the commands that have no end.
     pub(crate) fn put_sent(&mut self, cx: &mut Context<'_>) {
         let mut all: Vec<DriverCommand> = self.sent.drain().map(|(_, sent)| sent.row).collect();
         all.sort_by_key(|row| (row.start_ns, row.command, row.lba));

@@ -5,8 +5,8 @@
 //! waiters. A waiter is a bio: a bare flush of the call that sent it, or a write with PREFLUSH or FUA, which the journal
 //! sends with a commit record and which therefore represents all waiters of that commit.
 //!
-//! *Uncertainty*: a waiter may be listed without its bio (the list was cut at four, or the bio is unknown); then the
-//! disk's oldest waiting barriers are taken for it, and the link's confidence is `address`.
+//! *Uncertainty*: a waiter may be listed without its bio (the list was cut at four, or the bio is unknown); then the disk's
+//! oldest waiting barriers are used instead, and the link's confidence is `address`.
 
 use super::requests::Request;
 use super::{BlockIo, Env};
@@ -17,16 +17,16 @@ use crate::loss::Window;
 use model::event::{FlushIssue, Header};
 use model::{Confidence, DiskOp, Relation};
 
-/// The step of a waiter that wants nothing but the flush.
+/// The step of a waiter that needs nothing but the flush.
 const BARE: u8 = 7;
 
 /// A bio that waits for a flush.
 struct Waiter {
     /// Its address.
     at: u64,
-    /// It wants nothing else.
+    /// It needs nothing else.
     bare: bool,
-    /// How sure that is.
+    /// The confidence of that.
     sure: Confidence,
     /// The time of the flush's record.
     time_ns: u64,
@@ -57,7 +57,7 @@ impl BlockIo {
         self.requests.insert(r.rq, request);
     }
 
-    /// A flush of which no list of waiters was seen: all barriers that waited on its disk when it was issued.
+    /// A flush without a recorded list of waiters: takes all barriers that waited on its disk when it was issued.
     pub(crate) fn guess_waiters(&mut self, request: &mut Request, env: &mut Env<'_, '_>) {
         let listed: Vec<u64> = request.bios.iter().copied().filter(|at| self.bios.contains_key(at)).collect();
         let (all, sure) = if listed.is_empty() {
@@ -90,7 +90,7 @@ impl BlockIo {
         all.into_iter().map(|(_, at)| at).collect()
     }
 
-    /// One waiter: an equal part of the flush, charged to whoever it waits for.
+    /// Adds a waiter: an equal part of the flush, charged to whoever the waiter is charged to.
     fn wait(&mut self, request: &mut Request, Waiter { at, bare, sure, time_ns }: Waiter, env: &mut Env<'_, '_>) {
         let Some(mut bio) = self.bios.remove(&at) else { return };
         let window = Window { start_ns: bio.queue_ns, end_ns: time_ns, cpus: [bio.cpu, request.cpu] };
@@ -124,7 +124,7 @@ impl BlockIo {
             request.flights.push(env.objects.activity.add(flight));
         }
         if bare && bio.op == DiskOp::Flush {
-            // From here on the flush is what is waited for.
+            // From here on the flush is waited for.
             env.objects.activity.left(bio.flight, request.issue_ns);
             bio.carrier = request.command;
             self.put_bio(&mut bio, Some(time_ns), None, env.tasks, env.cx);

@@ -1,12 +1,12 @@
-//! MMC's commands and answers in words, by the SD Physical Layer and JEDEC's eMMC specifications.
+//! Names for MMC's commands and responses, by the SD Physical Layer and JEDEC's eMMC specifications.
 //!
 //! A command's index alone distinguishes neither SD from eMMC nor an application command (after CMD55) from a plain one; its
 //! data and argument do, where both forms exist.
 //!
-//! An error is one that the host saw or, where it saw none, one that the card reports in its status: a medium that cannot be read or is
-//! worn out is reported by the command itself or by CMD13 after it.
+//! An error is one that the host detected or, failing that, one that the card reports in its status: a medium that is unreadable or
+//! worn out is reported by the command itself or by a CMD13 after it.
 //!
-//! *Uncertainty*: a discard (CMD38) names its blocks in the commands before it. Bits of the status about the command before
+//! *Uncertainty*: a discard (CMD38) names its blocks in the commands before it. Status bits about the previous command
 //! (COM_CRC_ERROR, ILLEGAL_COMMAND) are left out: that command has its error from the host.
 
 use model::event::{DriverEnd, mmc_answer, mmc_is, mmc_part};
@@ -71,7 +71,7 @@ pub(super) struct Command {
 }
 
 impl Command {
-    /// By its index, and by what the record has of it.
+    /// Decodes a command from its index and the fields of the record.
     pub(super) fn of(code: u16, raw: &[u8; 16]) -> Self {
         let word = |at: usize| u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
         let [arg, sector, blocks, is] = [0, 4, 8, 12].map(word);
@@ -107,7 +107,7 @@ fn named(code: u16, arg: u32, data: bool) -> Cow<'static, str> {
     }
 }
 
-/// Errors of hosts (their meaning is in include/linux/mmc/core.h).
+/// Errors of hosts (documented in include/linux/mmc/core.h).
 const ERRORS: [(u32, &str); 5] = [
     (5, "EIO"),
     (22, "EINVAL: cannot be done"),
@@ -116,7 +116,7 @@ const ERRORS: [(u32, &str); 5] = [
     (123, "ENOMEDIUM: no card"),
 ];
 
-/// Errors of the card's status (R1), as both specifications name them; those of the command that it answers.
+/// Errors in the card's status (R1), named as in both specifications; only those about the command that it answers.
 const STATUS: [(u32, &str); 11] = [
     (mmc_answer::OUT_OF_RANGE, "OUT_OF_RANGE"),
     (1 << 30, "ADDRESS_ERROR"),
@@ -131,16 +131,16 @@ const STATUS: [(u32, &str); 11] = [
     (1 << 16, "CSD_OVERWRITE"),
 ];
 
-/// eMMC's, where the command asks for no data.
+/// eMMC only, for commands without data.
 const SWITCH_ERROR: u32 = 1 << 7;
 
-/// Whether the answer to a command is the card's status: that of CMD6, 7, 12, 13 and of all that read, write and erase. Others answer with
+/// Whether the response to a command is the card's status: true for CMD6, 7, 12, 13 and all that read, write and erase. Others return
 /// registers, addresses or voltages (R2 to R7).
 fn answers_with_status(code: u16) -> bool {
     matches!(code, 6 | 7 | 12 | 13 | 16..=38 | 42 | 44..=49 | 55 | 56)
 }
 
-/// What went wrong with a command: the host's error with the part that failed, else what the card reports.
+/// Returns what went wrong with a command: the host's error with the part that failed, else what the card reports.
 pub(super) fn error(code: u16, end: &DriverEnd) -> Option<String> {
     of_host(end.result, end.sense).or_else(|| of_card(code, end.answer))
 }
@@ -181,7 +181,7 @@ mod tests {
         for (code, words, name, range) in [
             (25, [2048, 2048, 8, write], "CMD25 WRITE_MULTIPLE_BLOCK", Some((2048, 8))),
             (24, [2048 << 9, 2048, 1, write], "CMD24 WRITE_BLOCK", Some((2048, 1))),
-            // An ioctl's: the sector is the block driver's alone.
+            // From an ioctl: only the block driver has a sector.
             (18, [77, 0, 8, data], "CMD18 READ_MULTIPLE_BLOCK", None),
             (3, [0, 4096, 16, write | task], "CQE write", Some((4096, 16))),
             (4, [0, 4096, 16, data | task], "CQE read", Some((4096, 16))),
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn card_status_is_error_of_its_own_command() {
-        // Ready, in state `tran`; the command before was unknown to it.
+        // Ready, in state `tran`; the card did not know the previous command.
         const WELL: u32 = 1 << 8 | 4 << 9 | 1 << 22;
         let of = |code: u16, answer: u32| error(code, &DriverEnd { answer, ..DriverEnd::default() });
         assert_eq!(of(17, WELL), None);

@@ -1,6 +1,6 @@
 //! Block I/O: bios, the requests that carry them to a disk, and the flushes of its cache that they wait for.
 //!
-//! What is completed is handed on (see `attribution`), with the charges that were determined when the bio was queued.
+//! Completed commands are handed on (see `attribution`), with the charges that were determined when the bio was queued.
 
 mod bio;
 mod bios;
@@ -23,20 +23,20 @@ use driver::Sent;
 use requests::Request;
 use std::collections::VecDeque;
 
-/// What block I/O asks and changes beside its own tracker: who was doing what, and what they did it to.
+/// What block I/O queries and changes besides its own tracker: who was doing what, and to which objects.
 pub(crate) struct Env<'a, 'c> {
     pub tasks: &'a mut Tasks,
     pub objects: &'a mut Objects,
     pub cx: &'a mut Context<'c>,
 }
 
-/// All that is on its way to a disk.
+/// Everything in flight to a disk.
 #[derive(Default)]
 pub(crate) struct BlockIo {
     bios: FastMap<u64, Bio>,
-    /// Bios that want a flush, by age.
+    /// Bios that need a flush, by age.
     barriers: VecDeque<u64>,
-    /// Bios on disks that stand on other disks, by age.
+    /// Bios on disks that are backed by other disks, by age.
     above: VecDeque<u64>,
     /// When requests entered the I/O scheduler.
     inserts: FastMap<u64, u64>,
@@ -45,9 +45,9 @@ pub(crate) struct BlockIo {
     sequences: FastMap<u64, Vec<u64>>,
     /// Commands that drivers sent and that have not ended, by address.
     sent: FastMap<u64, Sent>,
-    /// Commands that are over, and not handed on yet.
+    /// Commands that ended and have not been handed on yet.
     completed: Vec<Pending>,
-    /// Kept for its memory.
+    /// Kept to reuse its memory.
     taken: Vec<Taken>,
 }
 
@@ -57,12 +57,12 @@ impl BlockIo {
         !self.completed.is_empty()
     }
 
-    /// Hands on the commands that are over since the last call.
+    /// Hands on the commands that ended since the last call.
     pub(crate) fn completed(&mut self) -> impl Iterator<Item = Pending> {
         self.completed.drain(..)
     }
 
-    /// The end of the trace: what is still on its way has no end.
+    /// Ends the trace: what is still in flight has no end.
     pub(crate) fn finish(&mut self, env: &mut Env<'_, '_>) {
         let mut bios: Vec<(u64, u64)> = self.bios.iter().map(|(at, b)| (b.span, *at)).collect();
         bios.sort_unstable();

@@ -1,4 +1,4 @@
-//! NVMe's commands and answers in words, by the NVM Command Set and Base specifications.
+//! Names for NVMe's commands and responses, by the NVM Command Set and Base specifications.
 //!
 //! *Uncertainty*: Dataset Management (a discard) names its blocks in data that is not recorded.
 
@@ -22,7 +22,7 @@ const IO: [(u16, &str); 14] = [
     (0x7d, "Zone Append"),
 ];
 
-/// Of the admin queue.
+/// Names of commands of the admin queue.
 const ADMIN: [(u16, &str); 15] = [
     (0x00, "Delete I/O Submission Queue"),
     (0x01, "Create I/O Submission Queue"),
@@ -41,7 +41,7 @@ const ADMIN: [(u16, &str); 15] = [
     (0x80, "Format NVM"),
 ];
 
-/// Bytes of a range of Dataset Management.
+/// Size of a range of Dataset Management, in bytes.
 const RANGE: u64 = 16;
 
 /// A command.
@@ -56,7 +56,7 @@ pub(super) struct Command {
 }
 
 impl Command {
-    /// By its operation code, queue and dwords 10 to 13; its request is of so many bytes.
+    /// Decodes a command from its operation code, queue and dwords 10 to 13; `bytes` is the size of its request.
     pub(super) fn of(code: u16, queue: u16, raw: &[u8; 16], bytes: u64) -> Self {
         let names = if queue == 0 { &ADMIN[..] } else { &IO[..] };
         let known = names.iter().find(|(own, _)| *own == code);
@@ -76,7 +76,7 @@ impl Command {
     }
 }
 
-/// Answers by status code type << 8 | status code, for those that disks give.
+/// Statuses that disks return, by status code type << 8 | status code.
 const STATUS: [(u32, &str); 21] = [
     (0x001, "Invalid Command Opcode"),
     (0x002, "Invalid Field in Command"),
@@ -101,7 +101,7 @@ const STATUS: [(u32, &str); 21] = [
     (0x371, "Command Aborted By Host"),
 ];
 
-/// The text of a status other than success.
+/// Returns the text of a status other than success.
 pub(super) fn error(result: u32) -> Option<String> {
     let status = result & 0x7ff;
     let name = STATUS.iter().find(|(own, _)| *own == status).map_or("status", |(_, name)| name);

@@ -1,12 +1,14 @@
 //! Requests and the device commands they become.
 //!
-//! A request is made, takes one or more bios, is issued to the driver and completes. What it carries is read when it is
-//! issued, since at its completion the list is gone. A request that is issued twice without having completed is the same
-//! one tried again if its allocation is the same; else its completion was missed, and its memory is another request now.
+//! A request is made, takes one or more bios, is issued to the driver and completes. The list of its bios is read when it
+//! is issued, since the list is gone at its completion. A request that is issued twice without having completed is the same
+//! request retried if its allocation time is the same; otherwise its completion was missed, and its memory is another
+//! request now.
 //!
-//! *Uncertainty*: a command counts as completed when its completion was seen; one whose completion is missing is charged all the
-//! same, and the loss is reported. An earlier try of the same request (the driver had no room for it) has neither end nor causes. A completion whose issue was not seen is a command of unknown origin. A write with
-//! PREFLUSH or FUA completes twice (its data, then the whole sequence); the second time is no command.
+//! *Uncertainty*: a command counts as completed when its completion was seen; one whose completion is missing is charged all the same,
+//! and the loss is reported. An earlier try of the same request (the driver had no room for it) has neither end nor causes. A completion
+//! whose issue was not seen is a command of unknown origin. A write with PREFLUSH or FUA completes twice (its data, then the whole
+//! sequence); the second completion is not a command.
 
 use super::bio::{disk_op, flag_words};
 use super::{BlockIo, Env};
@@ -23,10 +25,10 @@ use model::table::Span;
 use model::{Confidence, DiskOp, Layer, Relation};
 use std::borrow::Cow;
 
-/// Entries of maps whose ends may be lost.
+/// Maximum number of entries in maps whose ends may be lost.
 pub(super) const MOST: usize = 1 << 16;
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub command: u64,
@@ -41,18 +43,18 @@ pub(crate) struct Request {
     pub bytes: u64,
     pub op: DiskOp,
     pub flags: u16,
-    /// Bios in all, listed or not.
+    /// Total number of bios, listed or not.
     pub total: u32,
     pub bios: Vec<u64>,
     pub charges: Vec<Charge>,
-    /// Waiters in all, of a flush.
+    /// Total number of waiters of a flush.
     pub waiters: u32,
     pub flights: Vec<u64>,
     pub done_bytes: u64,
 }
 
 impl Pending {
-    /// The charges of a command that was over at `done_ns`.
+    /// The charges of a command that ended at `done_ns`.
     fn of(request: Request, due_ns: u64, done_ns: u64, above: bool) -> Self {
         let flush = request.op == DiskOp::Flush;
         Self {
@@ -85,11 +87,11 @@ impl BlockIo {
         let op = disk_op(r.op);
         if let Some(mut old) = self.requests.remove(&r.rq) {
             let first = if r.listed > 0 { r.bios.first() } else { None };
-            // A flush, or a page written over and over, looks like the one before; but the time of its allocation is set
-            // anew for each request, and stays when one is tried again.
+            // A flush, or a page written over and over, looks like the one before; but each request gets a new allocation
+            // time, and a retried one keeps its own.
             let same = old.alloc_ns == 0 || r.alloc_ns == 0 || old.alloc_ns == r.alloc_ns;
             let again = same && (old.disk, old.sector, old.op) == (r.disk, r.sector, op) && old.bios.first() == first;
-            // If it is not tried again, it was over when its memory became another request.
+            // If it was not retried, it ended when its memory became another request.
             let by_ns = if again || r.alloc_ns == 0 { header.time_ns } else { r.alloc_ns.min(header.time_ns) };
             let by_ns = by_ns.max(old.issue_ns);
             if again {
@@ -155,7 +157,7 @@ impl BlockIo {
             all.sort_unstable();
             for (_, at) in &all[..MOST / 2] {
                 let Some(old) = self.requests.remove(at) else { continue };
-                // When it was over is not known at all, so it explains nothing after its issue.
+                // Its end is entirely unknown, so it explains nothing after its issue.
                 let issue_ns = old.issue_ns;
                 self.land(&old, issue_ns, false, env.objects);
                 self.miss(old, issue_ns, env);
@@ -163,7 +165,7 @@ impl BlockIo {
         }
     }
 
-    /// If the disk stands on a file, whoever serves this command acts for it.
+    /// If the disk is backed by a file, whoever serves this command acts for it.
     fn issue_above(&mut self, request: &Request, objects: &mut Objects, cx: &Context<'_>) {
         let Some(file) = objects.stacked.file_below(request.disk) else { return };
         let pos = request.sector.saturating_mul(512);
@@ -210,7 +212,7 @@ impl BlockIo {
         }
     }
 
-    /// Puts a bio on a request that goes to the driver now.
+    /// Adds a bio to a request that is being issued to the driver.
     fn load(&mut self, request: &mut Request, at: u64, env: &mut Env<'_, '_>) {
         request.bios.push(at);
         let Some(mut bio) = self.bios.remove(&at) else { return };
@@ -242,7 +244,7 @@ impl BlockIo {
     pub(crate) fn on_rq_bios(&mut self, r: &RqBios, env: &mut Env<'_, '_>) {
         let Some(mut request) = self.requests.remove(&r.rq) else { return };
         for &at in r.bios.iter().take(usize::try_from(r.listed).unwrap_or(usize::MAX)) {
-            // A request that is tried again lists its bios again.
+            // A retried request lists its bios again.
             if !request.bios.contains(&at) || self.bios.get(&at).is_some_and(|b| b.carrier != request.command) {
                 self.load(&mut request, at, env);
             }
@@ -286,14 +288,15 @@ impl BlockIo {
         self.completed.push(Pending::of(request, due_ns, end_ns, above.is_some()));
     }
 
-    /// Whoever waited for this command waits no more. `seen`: else it is only known that it was over by then.
+    /// Ends the waits for this command. `seen`: the end was recorded; if not, the command is only known to have ended by
+    /// then.
     fn land(&mut self, request: &Request, end_ns: u64, seen: bool, objects: &mut Objects) {
         for flight in &request.flights {
             objects.activity.completed(*flight, end_ns, seen);
         }
     }
 
-    /// A command that is over, and whose completion is missing in the recording.
+    /// Handles a command that ended but whose completion was not recorded.
     fn miss(&mut self, request: Request, by_ns: u64, env: &mut Env<'_, '_>) {
         if env.cx.config.completions && env.cx.config.full_since_ns.is_none_or(|since_ns| by_ns < since_ns) {
             env.cx.losses.unseen(request.issue_ns, by_ns, env.cx.sink);
@@ -301,7 +304,7 @@ impl BlockIo {
         self.charge_open(request, by_ns, env);
     }
 
-    /// Charges a command without an end, which was over by then if it ever was: who caused it is known from its issue.
+    /// Charges a command without an end, which ended by then if at all: its causes are known from its issue.
     pub(crate) fn charge_open(&mut self, mut request: Request, by_ns: u64, env: &mut Env<'_, '_>) {
         if request.op == DiskOp::Flush && request.waiters == 0 {
             self.guess_waiters(&mut request, env);
@@ -311,7 +314,7 @@ impl BlockIo {
         self.completed.push(Pending::of(request, env.cx.now_ns.saturating_add(env.cx.config.horizon_ns), by_ns, above));
     }
 
-    /// A command whose end was not seen, and will not be.
+    /// Writes a command whose end was not seen, and will not be.
     fn put_lost(&mut self, request: &Request, by_ns: u64, objects: &mut Objects, cx: &mut Context<'_>) {
         self.put_command(request, None, None, cx);
         if let Some(file) = objects.stacked.file_below(request.disk) {
@@ -320,7 +323,7 @@ impl BlockIo {
         objects.stacked.done(request.command);
     }
 
-    /// A bio's command is over.
+    /// Drops a bio whose command ended.
     fn leave(&mut self, at: u64, command: u64, env: &mut Env<'_, '_>) {
         if self.bios.get(&at).is_some_and(|b| b.carrier == command) {
             self.drop_bio(at, env);

@@ -1,4 +1,4 @@
-//! SCSI's commands and answers in words: the command block by SPC and SBC, the result by the kernel's
+//! Names for SCSI's commands and responses: the command block by SPC and SBC, the result by the kernel's
 //! `include/scsi/scsi_status.h`, the sense data by SPC.
 //!
 //! *Uncertainty*: of a command block of more than 16 bytes (`variable length`) only the operation code is read, and UNMAP
@@ -7,7 +7,7 @@
 use model::scsi::HOST_STATUS;
 use std::borrow::Cow;
 
-/// Names by operation code, for those that disks get.
+/// Names of the commands that disks receive, by operation code.
 const NAMES: [(u8, &str); 47] = [
     (0x00, "TEST UNIT READY"),
     (0x03, "REQUEST SENSE"),
@@ -68,19 +68,19 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Of the first bytes of a block of that many.
+    /// Decodes the first bytes of a block of `size` bytes.
     pub(super) fn of(raw: &[u8; 16], size: u16) -> Self {
         let code = raw[0];
         let known = NAMES.iter().find(|(own, _)| *own == code);
         let name = known.map_or_else(|| format!("{code:#04x}").into(), |(_, name)| Cow::Borrowed(*name));
         let (lba, blocks) = if (1..=16).contains(&size) { range(raw).unzip() } else { (None, None) };
-        // "All blocks", to those that may name some.
+        // "All blocks", for commands with an optional range.
         let all = matches!(code, 0x35 | 0x91) && (lba, blocks) == (Some(0), Some(0));
         if all { Self { name, lba: None, blocks: None } } else { Self { name, lba, blocks } }
     }
 }
 
-/// The blocks that a command is about, if it names them: where they stand follows from its length.
+/// Returns the blocks that a command names, if any; their place in the block follows from its length.
 fn range(raw: &[u8; 16]) -> Option<(u64, u64)> {
     let number = |bytes: &[u8]| bytes.iter().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
     match raw[0] {
@@ -115,7 +115,7 @@ const SENSE_KEYS: [&str; 16] = [
     "COMPLETED",
 ];
 
-/// The text of a result other than success.
+/// Returns the text of a result other than success.
 pub(super) fn error(result: u32, sense: [u8; 4]) -> Option<String> {
     let (host, status) = (result >> 16 & 0xff, result & 0xff);
     let mut parts = Vec::new();

@@ -1,16 +1,16 @@
-//! System calls that are operations, in programs without statements, marks or functions.
+//! System calls that are operations themselves, in programs without statements, marks or functions.
 //!
-//! Where a program has no statements, marks or `--op` functions, each call that waits for the device is an operation,
-//! since that is what its user waits for: fsync and its variants, writes to files opened with O_SYNC or O_DSYNC or with
-//! RWF_SYNC or RWF_DSYNC (pwritev2), and reads and direct writes that slept until the device had completed them. Its
-//! shape is the call with its file's name, digits normalised, so that the segments of a log share one shape.
+//! Where a program has no statements, marks or `--op` functions, each call that waits for the device is an operation, since
+//! that is what its user waits for: fsync and its variants, writes to files opened with O_SYNC or O_DSYNC or with RWF_SYNC
+//! or RWF_DSYNC (pwritev2), and reads and direct writes that slept until the device had completed them. Its shape is the
+//! call with its file's name, digits normalised, so that the segments of a log share one shape.
 //!
 //! Nothing is counted twice: a process with a recorded statement or a mark has none of them, nor has a recording with functions,
-//! and within an inferred transaction they stay the transaction's. Whether a read slept for the device is known when it has
-//! ended; until then it is undecided, as a mark is.
+//! and calls within an inferred transaction remain part of it. Whether a read slept for the device is known only when it has
+//! ended; until then it is undecided, like a mark.
 //!
-//! *Uncertainty*: what was submitted through a ring (io_uring) is no call and no operation. A long call of unknown kind, known
-//! because a bio names it before its record is there, is undecided too.
+//! *Uncertainty*: what was submitted through a ring (io_uring) is neither a call nor an operation. A long call of unknown
+//! kind, known because a bio names it before its record arrives, is undecided too.
 
 use super::operations::End;
 use super::stack::{Call, Frame, Kind};
@@ -23,11 +23,11 @@ use model::event::{Header, flags};
 use model::table::Span;
 use model::{Call as CallName, Reason, ShapeKind};
 
-/// What is known of a call when it is asked whether it is an operation.
+/// What is known about a call when it is decided whether it is an operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     pub start_ns: u64,
-    /// `u64::MAX`: not yet.
+    /// `u64::MAX`: has not ended.
     pub end_ns: u64,
     pub ctx: u16,
     pub call: Option<CallName>,
@@ -36,7 +36,7 @@ pub(crate) struct Asked {
     pub result: Option<i64>,
 }
 
-/// Whether a call of this kind waits for the medium by what it is (`Some(true)`), or if it slept (`Some(false)`).
+/// Whether a call of this kind always waits for the medium (`Some(true)`), or only if it slept (`Some(false)`).
 fn waits(asked: &Asked) -> Option<bool> {
     let is = |flag| asked.ctx & flag != 0;
     match asked.call {
@@ -50,7 +50,7 @@ fn waits(asked: &Asked) -> Option<bool> {
 }
 
 impl Threads {
-    /// Puts a call on its thread's stack, if it is an operation; returns its number.
+    /// Pushes a call on its thread's stack, if it is an operation; returns its number.
     pub(super) fn begin_alone(
         &mut self,
         header: &Header,
@@ -72,7 +72,7 @@ impl Threads {
         let known = thread.frames.iter().find(|f| f.kind == Kind::Call && f.span == call.span).map(|f| f.id);
         let name = || name(header.tid, asked, (call.dev, call.ino), &objects.names);
         match (known, decided) {
-            // It was taken for one before its record arrived.
+            // It was taken for an operation before its record arrived.
             (Some(_), None) => {
                 self.drop_undecided(header.tid, call.span, objects, cx);
                 return None;
@@ -91,7 +91,7 @@ impl Threads {
             (None, Some(_)) => {}
         }
         let decided = decided == Some(true);
-        // What its thread did since it began is not remembered.
+        // What its thread did since it began was not kept.
         let late = asked.start_ns < cx.now_ns && asked.call.is_some();
         if late || !thread.frames.is_empty() || !self.keeps(header.tid, call.span) {
             return None;
@@ -115,7 +115,8 @@ impl Threads {
         Some(id)
     }
 
-    /// A call that a bio names before its record is there: it lasts longer than the horizon, and is perhaps an operation.
+    /// Handles a call that a bio names before its record arrives: it lasts longer than the horizon, and may be an
+    /// operation.
     pub(crate) fn long_call(
         &mut self,
         header: &Header,
@@ -134,7 +135,7 @@ impl Threads {
         call
     }
 
-    /// Takes off the calls that ended, of threads that do nothing since.
+    /// Pops calls that ended, of threads that have done nothing since.
     pub(super) fn settle_calls(&mut self, objects: &mut Objects, cx: &mut Context<'_>) {
         let over = |f: &Frame| f.kind == Kind::Call && f.end_ns <= cx.now_ns;
         let mut tids: Vec<u32> =
@@ -143,7 +144,7 @@ impl Threads {
         tids.into_iter().for_each(|tid| self.settle_marks(tid, cx.now_ns, objects, cx));
     }
 
-    /// The thread does something that it cannot do within a call: the end of the call that is on its stack was lost.
+    /// Handles a thread that does something impossible within a call: the end of the call on its stack was lost.
     pub(super) fn abandon_call(&mut self, tid: u32, time_ns: u64, objects: &mut Objects, cx: &mut Context<'_>) {
         let Some(thread) = self.map.get(&tid) else { return };
         let open = |f: &Frame| f.kind == Kind::Call && f.start_ns < time_ns;
@@ -152,7 +153,7 @@ impl Threads {
         }
     }
 
-    /// A call turned out to be no operation.
+    /// Drops a call that turned out not to be an operation.
     fn drop_undecided(&mut self, tid: u32, span: u64, objects: &mut Objects, cx: &mut Context<'_>) {
         let Some(thread) = self.map.get_mut(&tid) else { return };
         let Some(place) = thread.frames.iter().position(|f| f.span == span) else { return };
@@ -171,13 +172,13 @@ impl Threads {
         }
     }
 
-    /// A call is over, or was given up (`end_ns` is `None`).
+    /// Closes a call that ended, or that was abandoned (`end_ns` is `None`).
     pub(super) fn close_call(&mut self, tid: u32, mut frame: Frame, end_ns: Option<u64>, cx: &mut Context<'_>) {
         let Some(tgid) = self.map.get(&tid).map(|t| t.tgid) else { return };
         let slept = |frame: &Frame| {
             frame.slices.iter().any(|s| matches!(s.reason, Reason::Device | Reason::Flush | Reason::Queue))
         };
-        // A call of unknown kind whose record never came: rmdir, which has none, names itself in the bio of its discard.
+        // A call of unknown kind whose record never came: rmdir, which has none, is named in the bio of its discard.
         if !frame.decided && (end_ns.is_none() || !slept(&frame)) {
             return self.void_call(frame, cx);
         }
@@ -192,7 +193,7 @@ impl Threads {
     }
 }
 
-/// The shape of a call: what it does, to which kind of file.
+/// Returns the shape of a call: its name and the kind of file.
 fn name(tid: u32, asked: &Asked, file: (u32, u64), names: &Names) -> String {
     let call = asked.call.map_or("system call", CallName::name);
     let path = match asked.call {
@@ -206,11 +207,11 @@ fn name(tid: u32, asked: &Asked, file: (u32, u64), names: &Names) -> String {
     }
 }
 
-/// Folders prefixed to a name without letters.
+/// Maximum number of folders prefixed to a name without letters.
 const FOLDERS: usize = 3;
 
-/// A file's name without what distinguishes files of one kind: numbers, hexadecimal ones too, and what mkstemp makes up. If
-/// nothing else is left, its folder's name is prefixed.
+/// Returns a file's name without what distinguishes files of one kind: numbers, including hexadecimal ones, and mkstemp's
+/// suffix. If nothing else is left, its folder's name is prefixed.
 fn normalised(path: &str) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in path.trim_end_matches('/').rsplit('/').take(FOLDERS) {
@@ -226,11 +227,11 @@ fn normalised(path: &str) -> String {
     if name.is_empty() { "/".into() } else { name }
 }
 
-/// Stands for a number.
+/// Placeholder for a number.
 const NUMBER: char = 'N';
-/// Hexadecimal numbers of fewer digits may be words.
+/// Minimum number of digits: shorter hexadecimal numbers may be words.
 const HEX: usize = 8;
-/// What mkstemp puts in place of its `XXXXXX`.
+/// Length of what mkstemp substitutes for its `XXXXXX`.
 const RANDOM: usize = 6;
 
 fn base(name: &str) -> String {

@@ -1,14 +1,14 @@
-//! System calls, and what a call does that its record does not say: dirty pages, join transactions, wait for the medium.
+//! System calls, and their effects beyond what their records contain: they dirty pages, join transactions, wait for the
+//! medium.
 //!
-//! Most of what is known of a call is in its `syscall` record, which is written when it ends. But bios that it sends
-//! carry its start (`syscall_ns`), and calls that wait long for the device are announced at their start (`sync_begin`).
-//! So a call may be known before its record arrives: it has an identity (thread, start) and spans, and the record fills
-//! them in.
+//! Most information about a call is in its `syscall` record, which is written when it ends. But bios that it sends carry
+//! its start (`syscall_ns`), and calls that wait long for the device are announced at their start (`sync_begin`). So a call
+//! may be known before its record arrives: it has an identity (thread, start) and spans, and the record fills them in.
 //!
-//! A call is the operation's that its thread was inside of. While a statement is only open, between two of its rows, it
-//! is not inside it (`BETWEEN_ROWS`): then the call is the mark's or the function's around it, else the process's.
+//! A call belongs to the operation that its thread was inside of. A statement that is merely open, between two of its rows,
+//! does not count (`BETWEEN_ROWS`): then the call belongs to the surrounding mark or function, else to the process.
 //!
-//! *Uncertainty*: of a call whose record was lost only what other records say is known, and no end.
+//! *Uncertainty*: of a call whose record was lost, only what other records contain is known, and no end.
 
 use super::Threads;
 use super::alone::Asked;
@@ -24,11 +24,11 @@ use model::table::Span;
 use model::{Call as CallName, Confidence, Layer, Relation};
 use std::borrow::Cow;
 
-/// A `sync_begin` and the start in the call's record are read from the clock one after the other.
+/// The times of `sync_begin` and of the start in the call's record are taken one after the other.
 const SAME_CALL_NS: u64 = 100_000;
 
 impl Threads {
-    /// The call of this thread that began at `start_ns`, made known if it was not.
+    /// Returns the call of this thread that began at `start_ns`, adding it if it was not known.
     pub(crate) fn enter(
         &mut self,
         header: &Header,
@@ -47,7 +47,7 @@ impl Threads {
         };
         let found = [thread.call, thread.before].into_iter().flatten().find(|c| c.start_ns == start_ns || announced(c));
         if let Some(mut call) = found {
-            // `fs_write` does not say whether a statement ran; a record that does takes precedence.
+            // `fs_write` does not contain whether a statement ran; a record that does takes precedence.
             if !call.seen && ctx & flags::BETWEEN_ROWS & !call.ctx != 0 {
                 let around = self.inside(header.tid, start_ns, ctx, &objects.names);
                 call = Call { actor: Actor::of(header, ctx, around.charged(), cx), ctx, ..call };
@@ -87,13 +87,13 @@ impl Threads {
         call
     }
 
-    /// Whether a call is remembered: one that is older than its thread's present call is not, and is not needed again.
+    /// Whether a call is kept: one older than its thread's current call is not, and is not needed again.
     pub(crate) fn keeps(&self, tid: u32, span: u64) -> bool {
         let thread = self.get(tid);
         thread.is_some_and(|t| [t.call, t.before].into_iter().flatten().any(|c| c.span == span))
     }
 
-    /// Writes back what became known of a call.
+    /// Stores what became known of a call.
     pub(crate) fn update(&mut self, tid: u32, call: Call) {
         let Some(thread) = self.get_mut(tid) else { return };
         [&mut thread.call, &mut thread.before]
@@ -103,7 +103,7 @@ impl Threads {
             .for_each(|c| *c = call);
     }
 
-    /// A call whose end was not seen and will not be; it was over by `by_ns`.
+    /// Writes a call whose end was not seen and will not be; it ended by `by_ns`.
     pub(crate) fn put_unfinished_call(
         &mut self,
         (tgid, tid): (u32, u32),
@@ -119,7 +119,7 @@ impl Threads {
         if let Some(place) = self.get(tid).and_then(|t| t.frames.iter().position(open)) {
             self.close_lost(tid, place, by_ns, objects, cx);
         }
-        // Else all commits that come would be taken to be waited for by it.
+        // Otherwise all later commits would seem to be waited for by it.
         objects.journal.sync_ended(call.dev, call.deepest(), by_ns);
         let kind = call.call.map_or("system call", CallName::name);
         let file = objects.names.file((call.dev, call.ino), call.start_ns);
@@ -133,7 +133,7 @@ impl Threads {
         }
     }
 
-    /// A call still open when its thread's trace ends is in the slices until then.
+    /// Adds a call that is still open when its thread's trace ends to the slices until then.
     pub(crate) fn open_call_on_sheet(&mut self, tid: u32, now_ns: u64) {
         let Some(thread) = self.get_mut(tid) else { return };
         let Some(call) = thread.call.filter(|c| !c.seen) else { return };
@@ -150,7 +150,7 @@ impl Threads {
             ctx: call.ctx,
             transaction: call.transaction(),
         });
-        // Whoever waits for the medium sleeps; the record of the sleep would have come with its end.
+        // A call that waits for the medium sleeps; the record of the sleep would have come with its end.
         let asleep_from = thread.aways.back().map_or(call.start_ns, |a| a.end_ns.max(call.start_ns));
         if awaits_medium(call.call, call.ctx) {
             thread.on_away(asleep_from, now_ns, now_ns, 2, call.ctx | flags::IN_SYSCALL);
@@ -220,7 +220,7 @@ impl Threads {
             Some(c) if c.syncs() => "sync",
             _ => "",
         };
-        // Some file systems report the entry only (xfs).
+        // Some file systems report only the entry (xfs).
         let entered = record.fs_start_ns != 0 && record.fs_end_ns >= record.fs_start_ns;
         if call.fs_span == 0 && !fs_kind.is_empty() && (entered || regular) {
             call.fs_span = cx.new_span();
@@ -309,7 +309,7 @@ impl Threads {
         self.consequences(header, record, &call, (fs_start_ns, end_ns), objects, cx);
     }
 
-    /// Pages, transactions and waits of a call that is known in full.
+    /// Applies the effects of a completed call on pages, transactions and waits.
     fn consequences(
         &mut self,
         header: &Header,
@@ -377,7 +377,7 @@ fn writer(header: &Header, call: &Call, actor: Actor, start_ns: u64, end_ns: u64
     }
 }
 
-/// Whether the call comes back only when something is on the medium.
+/// Whether the call returns only when something is on the medium.
 pub(crate) fn awaits_medium(call: Option<CallName>, ctx: u16) -> bool {
     call.is_some_and(|call| call.syncs() || call.writes() && ctx & flags::SYNC_FILE != 0)
 }
@@ -396,7 +396,7 @@ fn wait(tid: u32, call: &Call, ino: u64, end_ns: u64, expects: u32) -> Sync {
     }
 }
 
-/// How the file was opened, as a span's flags.
+/// Returns how the file was opened, as a span's flags.
 fn opened(ctx: u16) -> &'static str {
     match (ctx & flags::DIRECT != 0, ctx & flags::SYNC_FILE != 0) {
         (true, true) => "direct sync",

@@ -1,20 +1,20 @@
 //! Where each nanosecond of an operation went.
 //!
 //! Each thread has one sequence of time slices. At each moment the thread ran (the slice then names the innermost of
-//! application, database, system call, file system), was runnable without a CPU, or slept (then [`crate::activity`]
-//! names the deepest thing that it waited for). The slices of an operation are that sequence cut to its interval, so
-//! they follow each other without gap or overlap. An operation inside another (a trigger's statement, a statement run
-//! by a function) has its own slices; its parent's slices show the same time by their layers too.
+//! application, database, system call, file system), was runnable without a CPU, or slept (then [`crate::activity`] names
+//! the deepest thing that it waited for). The slices of an operation are that sequence cut to its interval, so they follow
+//! each other without gap or overlap. An operation inside another (a trigger's statement, a statement run by a function)
+//! has its own slices; its parent's slices show the same time by their layers too.
 //!
-//! A statement is open from its first step to its last, and between them the application runs. What it does there that
-//! the trace sees (a system call, a sleep, another statement) is layer App in the statement's slices, with the reason,
-//! and not explained further: the disk it waits for is not the statement's.
+//! A statement is open from its first step to its last, and between steps the application runs. What the trace sees it do
+//! there (a system call, a sleep, another statement) is layer App in the statement's slices, with the reason, and is not
+//! explained further: the disk it waits for is not the statement's.
 //!
-//! *Uncertainty*: the slices are made when the operation ends, or in parts when it is long; a system call that
-//! shows up after its part was filled in (longer than two horizons, and never asleep) is missing there. The rest of the
-//! time between rows, on the CPU, is known only as a sum (one record per execution, never per row): as much of the
-//! statement's own time as lacks is given to the application, from the end backwards. Its length is right, its position
-//! is not known. So too for statements that are stepped by turns: how their common time is divided is known, not when.
+//! *Uncertainty*: the slices are made when the operation ends, or in parts when it is long; a system call that shows up
+//! after its part was filled in (longer than two horizons, and never asleep) is missing there. The rest of the time between
+//! rows, on the CPU, is known only as a sum (one record per execution, never per row): the missing part is taken from the
+//! statement's own time, from the end backwards, and given to the application. Its length is right, its position is not
+//! known. The same holds for statements that are stepped alternately: how their common time is divided is known, not when.
 
 use super::stack::{Away, Frame, Kind, Thread};
 use crate::Sink;
@@ -24,15 +24,15 @@ use model::event::flags;
 use model::table::Slice;
 use model::{Confidence, Layer, Reason, Wait};
 
-/// Slices an operation holds back, since its last ones may still be given to the application.
+/// Number of slices that an operation holds back, since its last ones may still be given to the application.
 const HELD: usize = 4096;
 
-/// Slices that most operations have at most: their memory is asked for once.
+/// Number of slices that covers most operations: their memory is allocated once.
 const MANY: usize = 16;
 
-/// Where the frames' own time goes: to the frame's layer.
+/// The frame's own time: goes to the frame's layer.
 const OWN: u64 = u64::MAX;
-/// Time of an execution that began between the rows: the application's, as far as the sum of such time goes.
+/// Time of an execution that began between the rows: the application's, up to the sum of such time.
 const SIBLING: u64 = u64::MAX - 1;
 
 /// Makes the thread's slices up to `upto_ns`.
@@ -90,7 +90,7 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &mut Activity
             None => pieces.push(piece(place.0, Reason::Cpu, place.1)),
             Some(a) if at >= a.wake_ns => {
                 let throttled = at < a.wake_ns.saturating_add(a.throttled_ns);
-                // For how long at most, not when.
+                // The maximum duration is known, not the time.
                 let confidence = if throttled { Confidence::Interval } else { confidence };
                 let blocked = throttled.then(|| Blocked::of(Wait::CpuQuota));
                 pieces.push(Waited { confidence, blocked, ..piece(Layer::RunQueue, Reason::RunQueue, 0) });
@@ -141,7 +141,7 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &mut Activity
                 _ => piece,
             };
             if frame.slices.is_empty() && !frame.flushed && frame.start_ns < piece.start_ns {
-                // It began in a part that was filled in already: its begin came late.
+                // It began in a part that was already filled in: its begin record came late.
                 frame.add_slice(unknown(frame.start_ns, piece.start_ns));
             }
             frame.add_slice(piece);
@@ -161,7 +161,7 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &mut Activity
     activity.give_back(pieces);
 }
 
-/// Up to when slices of a thread whose operation is long can be made: not into a call that is still open.
+/// Returns up to when slices of a thread with a long operation can be made: not into a call that is still open.
 pub(crate) fn settled(thread: &Thread, now_ns: u64, horizon_ns: u64) -> u64 {
     let mut upto = now_ns.saturating_sub(horizon_ns.saturating_mul(2));
     if let Some(call) = thread.call.as_ref().filter(|c| !c.seen) {
@@ -175,8 +175,8 @@ pub(crate) fn settled(thread: &Thread, now_ns: u64, horizon_ns: u64) -> u64 {
     upto
 }
 
-/// Writes what an operation still holds back. It ended at `end_ns`; `between_ns` of it was the application's, between
-/// rows. Returns how much of that the slices did not show: time on the CPU, which is known only as a sum.
+/// Writes what an operation still holds back. It ended at `end_ns`; `between_ns` of it was the application's, between rows.
+/// Returns how much of that the slices did not show: time on the CPU, which is known only as a sum.
 pub(crate) fn finish(frame: &mut Frame, end_ns: u64, between_ns: u64, sink: &mut dyn Sink) -> u64 {
     // Records that came late may have moved the slices past the end, or left its last part blank.
     while let Some(last) = frame.slices.last_mut().filter(|s| s.end_ns > end_ns) {
@@ -200,13 +200,13 @@ pub(crate) fn finish(frame: &mut Frame, end_ns: u64, between_ns: u64, sink: &mut
     unseen
 }
 
-/// Time between rows as the statement's own slices show it: whatever happened then is the application's.
+/// Converts time between rows for the statement's own slices: whatever happened then is the application's.
 fn apps(piece: Waited, span: u64) -> Waited {
     let reason = match piece.reason {
         Reason::Cpu | Reason::RunQueue => piece.reason,
         _ => Reason::Other,
     };
-    // Whatever it waited for: it was the application that did.
+    // Whatever was waited for, the application waited.
     Waited { layer: Layer::App, reason, span, confidence: Confidence::Exact, ..piece }
 }
 
@@ -214,18 +214,18 @@ fn length(slice: &Waited) -> u64 {
     slice.end_ns - slice.start_ns
 }
 
-/// Gives `unseen_ns` of the time that a statement has in these slices, its own or those of a function around it, to the
-/// application, from the end backwards.
+/// Gives `unseen_ns` of a statement's time in these slices, its own or those of a function around it, to the application,
+/// from the end backwards.
 pub(crate) fn between_rows(frame: &mut Frame, statement: u64, unseen_ns: u64) {
     let span = if frame.span == statement { 0 } else { frame.span };
     let wanted = |s: &Waited| s.layer == Layer::Database && s.span == statement;
-    // How long, not when.
+    // How long is known, not when.
     let confidence = Confidence::Guess;
     turn(frame, unseen_ns, wanted, |s| Waited { layer: Layer::App, reason: Reason::Cpu, span, confidence, ..s });
 }
 
-/// If the executions that began between the rows took longer than there was time between them, the statement was stepped
-/// by turns with them: what they have too much of the time on the CPU is its own.
+/// If the executions that began between the rows took longer than the time between them, the statement was stepped
+/// alternately with them: their excess of time on the CPU is the statement's own.
 fn give_back(frame: &mut Frame, excess_ns: u64) {
     if !frame.slices.iter().any(|s| s.span == SIBLING) {
         return;
@@ -240,7 +240,7 @@ fn give_back(frame: &mut Frame, excess_ns: u64) {
     }
 }
 
-/// Turns `left` ns of the slices that are `wanted` into what `other` makes of them, from the end backwards.
+/// Converts `left` ns of the slices that `wanted` accepts with `other`, from the end backwards.
 fn turn(frame: &mut Frame, mut left: u64, wanted: impl Fn(&Waited) -> bool, other: impl Fn(Waited) -> Waited) {
     if left == 0 {
         return;
@@ -295,7 +295,7 @@ fn row(operation: u64, s: Waited) -> Slice {
 }
 
 impl Frame {
-    /// Adds a slice, merged with the last if they are alike.
+    /// Adds a slice; merges it with the last one if they are alike.
     fn add_slice(&mut self, mut piece: Waited) {
         if self.is_guess() {
             piece.confidence = Confidence::Guess;
@@ -304,7 +304,7 @@ impl Frame {
             piece.span = self.span;
             match self.kind {
                 Kind::Statement => {}
-                // Sleeps between the calls of a thread in no known operation are not recorded.
+                // Sleeps between the calls of a thread outside any known operation are not recorded.
                 Kind::Inferred if piece.reason == Reason::Cpu => piece.reason = Reason::Other,
                 Kind::Inferred => {}
                 Kind::Function | Kind::Mark => piece.layer = Layer::App,

@@ -1,23 +1,23 @@
-//! Group commit: of several commits that come together one, the leader, writes the log for all and syncs it, and the others wait for it
+//! Group commit: of several concurrent commits one, the leader, writes the log for all and syncs it, and the others wait for it
 //! (PostgreSQL's XLogFlush, which takes WALWriteLock or finds its record flushed; the write groups of LevelDB and RocksDB). The flush is
-//! shared among all whose records it made durable, as a commit of the file system's journal is.
+//! shared among all commits whose records it made durable, like a commit of the file system's journal.
 //!
-//! It covers, by time, a commit that began before the leader began to write, and was not over when the flush was. Such a commit
-//! has put its record in the log before it asks for its flush, and the leader takes what is there when it writes (XLogFlush asks
-//! WaitXLogInsertionsToFinish how far that is). One that synced by itself was not covered by another's; and the first that covers it is its
-//! flush, though it may have to wait for a CPU until the next is over, too.
+//! By time, the flush covers a commit that began before the leader began to write and had not ended when the flush did. Such a commit has
+//! put its record in the log before it asks for its flush, and the leader takes what is there when it writes (XLogFlush calls
+//! WaitXLogInsertionsToFinish to find out how far that is). A commit that synced by itself was not covered by another's; and the first
+//! flush that covers a commit is the one it waited for, even if the commit has to wait for a CPU until the next flush has ended too.
 //!
-//! *Uncertainty*: a record behind one that is still being copied into the log waits for the next flush although it came in time; its commit
-//! then syncs by itself, and is left out therefore, unless it is still running one horizon after the flush. One that was held up between
-//! its record and its wait, until the leader wrote, looks as if it came too late, and has no flush. MariaDB's commits do not wait for another's
-//! sync (since 10.6 they return, and the connection waits): they are over before it, and look like those that wrote nothing. Two databases in
-//! one process are not distinguished; of processes, only those with the same parent are of one database.
+//! *Uncertainty*: a record behind one that is still being copied into the log waits for the next flush although it came in time; its
+//! commit then syncs by itself, and is therefore left out, unless it is still running one horizon after the flush. A commit that was
+//! delayed between its record and its wait until the leader wrote looks as if it came too late, and has no flush. MariaDB's commits do
+//! not wait for another's sync (since 10.6 they return, and the connection waits): they end before it, and look like those that wrote
+//! nothing. Two databases in one process are not distinguished; only processes with the same parent are considered one database.
 
 use crate::names::Names;
 use model::Call;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Commits that are over and remembered: a flush is settled one horizon after its end.
+/// Number of ended commits that are kept: a flush is settled one horizon after its end.
 const OVER: usize = 1 << 12;
 
 /// A commit: an execution of a function that commits in groups.
@@ -30,14 +30,14 @@ pub(crate) struct Commit {
     key: u64,
     start_ns: u64,
     end_ns: u64,
-    /// When its last write before its sync began, or if it only synced, that.
+    /// When its last write before its sync began, or, if it only synced, when the sync began.
     wrote_ns: u64,
     synced: bool,
     /// The commit that synced for it; 0: none.
     led_by: u64,
 }
 
-/// Commits that run, and the last ones that ran.
+/// Commits that are running, and the last ones that ended.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     open: BTreeMap<u64, Commit>,
@@ -53,7 +53,7 @@ impl Groups {
         self.open.insert(operation, commit);
     }
 
-    /// It ended, or its end was lost by then.
+    /// Records that a commit ended, or that its end was lost by then.
     pub(crate) fn ended(&mut self, operation: u64, end_ns: u64) {
         let Some(commit) = self.open.remove(&operation) else { return };
         self.over.push_back(Commit { end_ns, ..commit });
@@ -62,7 +62,7 @@ impl Groups {
         }
     }
 
-    /// It made a call.
+    /// Records that a commit made a call.
     pub(crate) fn called(&mut self, operation: u64, call: Call, start_ns: u64) {
         let Some(commit) = self.open.get_mut(&operation).filter(|commit| !commit.synced) else { return };
         if call.syncs() {
@@ -73,8 +73,8 @@ impl Groups {
         }
     }
 
-    /// Those for whom a flush that was over at `done_ns` was done, too, if `leader` asked for it.
-    /// Flushes are asked about in the order of their ends.
+    /// Returns the commits that a flush also served which ended at `done_ns`, if `leader` requested it. Must be called in
+    /// the order of the flushes' ends.
     pub(crate) fn covered(&mut self, leader: u64, done_ns: u64, names: &Names) -> Vec<Commit> {
         let Self { open, over } = self;
         let found = open.values().chain(&*over).find(|commit| commit.operation == leader && commit.synced).copied();
@@ -83,7 +83,7 @@ impl Groups {
             commit.key == leader.key
                 && commit.tid != leader.tid
                 && !commit.synced
-                // A sync of a disk on another is a flush of each.
+                // A sync of a disk on another disk is a flush of each.
                 && (commit.led_by == 0 || commit.led_by == leader.operation)
                 && commit.start_ns <= leader.wrote_ns
                 && commit.end_ns > done_ns

@@ -12,7 +12,7 @@ use model::{Confidence, Layer, Relation, ShapeKind};
 use std::borrow::Cow;
 
 impl Threads {
-    /// Pops the marks, and the call that is an operation, that ended.
+    /// Pops the marks that ended, and a call that is an operation and ended.
     pub(crate) fn settle_marks(&mut self, tid: u32, time_ns: u64, objects: &mut Objects, cx: &mut Context<'_>) {
         while let Some(thread) = self.map.get_mut(&tid) {
             let over = |f: &&Frame| matches!(f.kind, Kind::Mark | Kind::Call) && f.end_ns <= time_ns;
@@ -31,7 +31,7 @@ impl Threads {
         self.marks.remove(&frame.id);
         let Some(tgid) = self.map.get(&tid).map(|t| t.tgid) else { return };
         let operation = frame.is_operation();
-        // Its thread may have ended before it.
+        // Its thread may have ended before the mark.
         let cursor_ns = self.map.get(&tid).map_or(frame.end_ns, |t| t.cursor_ns);
         let end_ns = frame.end_ns.min(cursor_ns).max(frame.start_ns);
         let row = Span {
@@ -87,8 +87,8 @@ impl Threads {
         cx.link(parent.0, span_id, Relation::Calls, Confidence::Interval, window);
     }
 
-    /// A mark that came after what it spans: it is linked to the operations inside it, but is none itself, since
-    /// what its thread did is not remembered.
+    /// A mark that arrived after the interval it spans: it is linked to the operations inside it, but is not one itself,
+    /// since its thread's activity was not kept.
     fn on_late_mark(&mut self, header: &Header, record: &Mark, start_ns: u64, id: u64, cx: &mut Context<'_>) {
         let end_ns = header.time_ns;
         let from = self.history.partition_point(|e| e.end_ns < start_ns);

@@ -1,18 +1,18 @@
 //! Operations: what each thread was asked to do.
 //!
-//! Each thread has a stack of operations: what the thread does belongs to the one on top. A statement's execution is
-//! pushed when it begins and popped when it ends. A mark of the application is pushed too, but only groups: if a
-//! statement began inside it, it is no operation.
+//! Each thread has a stack of operations: what the thread does belongs to the one on top. A statement's execution is pushed
+//! when it begins and popped when it ends. A mark of the application is pushed too, but only groups: if a statement began
+//! inside it, it is not an operation.
 //!
 //! A statement that returned a row stays on the stack, open, while the application works on the row. What the thread does
-//! then (`BETWEEN_ROWS`) is not the statement's but that of the mark or function around it, else the process's; and a
-//! statement that begins then is its sibling: nesting counts only what runs.
+//! then (`BETWEEN_ROWS`) belongs not to the statement but to the surrounding mark or function, else to the process; and a
+//! statement that begins then is its sibling: only running statements count for nesting.
 //!
-//! *Uncertainty*: a program may step two statements by turns; then what its thread does in a step is charged to the one
-//! that began last. When the end of an execution was lost, its frame is popped when that statement or function
-//! begins again, or when more are open than the kernel side keeps, and has no end. So it is with a function that did not return
-//! but was left (longjmp, an exception), as soon as that is recorded; and with one that gave way, since more were open. An execution whose begin was not seen is known only from its end record,
-//! and what its thread did meanwhile was not charged to it.
+//! *Uncertainty*: a program may step two statements alternately; then what its thread does in a step is charged to the one that began
+//! last. When the end of an execution was lost, its frame is popped when that statement or function begins again, or when more are open
+//! than the kernel side keeps, and has no end. The same holds for a function that did not return but was left (longjmp, an exception), as
+//! soon as that is recorded; and for one that was displaced because more were open. An execution whose begin was not seen is known only
+//! from its end record, and what its thread did meanwhile was not charged to it.
 
 mod alone;
 mod calls;
@@ -41,13 +41,13 @@ use stack::{Around, Away, Frame, Kind, Refused};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Ended operations remembered for records that come late (marks, long calls).
+/// Number of ended operations kept for records that come late (marks, long calls).
 const HISTORY: usize = 1 << 14;
-/// The kind of a `lock` record that flock asked for.
+/// The kind of a `lock` record from flock.
 const FLOCK: u16 = 3;
-/// Spans held back until a mark is known to be an operation or not.
+/// Maximum number of spans held back until it is known whether a mark is an operation.
 const HELD: usize = 4096;
-/// Threads beyond which those that were not heard of for longest are taken for dead: the kernel side follows half as many.
+/// Number of threads beyond which the longest inactive ones are considered dead: the kernel side follows half as many.
 const MANY_THREADS: usize = 1 << 15;
 
 struct Ended {
@@ -65,18 +65,18 @@ pub(crate) struct Threads {
     map: FastMap<u32, Thread>,
     inferred: Inferred,
     statements: FastMap<(u32, u64), u64>,
-    /// The trace contexts that came with them.
+    /// The trace contexts of statements.
     contexts: FastMap<(u32, u64), String>,
     statements_order: VecDeque<(u32, u64)>,
     shapes: BTreeMap<(ShapeKind, String), u64>,
     executions: FastMap<u64, u64>,
     history: VecDeque<Ended>,
-    /// Marks that turned out to be none: their number and the operation around them.
+    /// Marks that turned out not to be operations: their number and the operation around them.
     void: FastMap<u64, u64>,
     void_order: VecDeque<u64>,
     /// The threads of the open marks and undecided calls, by the number that each has as an operation.
     marks: BTreeMap<u64, u32>,
-    /// Processes that mark what they do.
+    /// Processes that set marks.
     marked: BTreeSet<u32>,
     operations: u64,
     groups: Groups,
@@ -99,7 +99,7 @@ impl Threads {
         id
     }
 
-    /// The operation that runs in this process, if there is exactly one.
+    /// Returns the operation that runs in this process, if there is exactly one.
     pub(crate) fn sole_operation(&self, tgid: u32) -> Option<u64> {
         let mut all = self.map.values().filter(|t| t.tgid == tgid).filter_map(|t| t.operation(0));
         let first = all.next()?;
@@ -121,7 +121,7 @@ impl Threads {
         }
     }
 
-    /// What the thread that was just off the CPU waited for.
+    /// Records what the thread that was just off the CPU waited for.
     pub(crate) fn on_wait(&mut self, header: &Header, record: &event::Wait, names: &Names) {
         let Some(thread) = self.map.get(&header.tid) else { return };
         let Some(at) = thread.aways.iter().rposition(|a| a.start_ns == record.start_ns) else { return };
@@ -130,7 +130,7 @@ impl Threads {
             let since = |r: &Refused| r.at_ns <= start_ns && !between_rows && !thread.called_between(r.at_ns, start_ns);
             let refused = thread.refused.filter(since);
             match (wait, refused) {
-                // SQLite's busy handler sleeps and asks again.
+                // SQLite's busy handler sleeps and retries.
                 (Wait::Fcntl | Wait::Flock | Wait::Timer, Some(refused)) => refused.blocked,
                 (Wait::Timer, None) => self.busy(thread, &thread.aways[at]).unwrap_or(Blocked::of(wait)),
                 _ => self.woken_by(header.tid, wait, record, wake_ns, names),
@@ -147,8 +147,8 @@ impl Threads {
         }
     }
 
-    /// A timer's sleep within a statement's own step, while another thread of the process is in a statement, is SQLite's busy handler: what
-    /// a connection of the same process holds, it refuses without asking the kernel.
+    /// Recognises SQLite's busy handler by a timer's sleep within a statement's own step, while another thread of the process is in a
+    /// statement: a lock held by a connection of the same process is refused without asking the kernel.
     fn busy(&self, thread: &Thread, away: &Away) -> Option<Blocked> {
         let running = thread.operation_at(away.start_ns, 0, None)?.kind == Kind::Statement;
         if !running || away.in_call || away.between_rows {
@@ -160,7 +160,8 @@ impl Threads {
         Some(Blocked { wait: Wait::Fcntl, tgid: thread.tgid, operation, file: 0 })
     }
 
-    /// The statements that other threads of its process were in at that time; where some called on files, those.
+    /// Returns the statements that other threads of its process were in at that time; if some made calls on files, only
+    /// those.
     fn statements_beside(&self, thread: &Thread, time_ns: u64) -> Vec<u64> {
         let others = || self.map.values().filter(|other| other.tgid == thread.tgid && other.tid != thread.tid);
         let mut all: Vec<(u64, bool)> = Vec::new();
@@ -181,7 +182,7 @@ impl Threads {
         all.into_iter().map(|(id, _)| id).collect()
     }
 
-    /// Who ended a wait, where it was no timer and no device.
+    /// Returns who ended a wait that was not for a timer or a device.
     fn woken_by(&self, tid: u32, wait: Wait, record: &event::Wait, wake_ns: u64, names: &Names) -> Blocked {
         let by_someone = matches!(
             wait,
@@ -194,7 +195,7 @@ impl Threads {
         Blocked { wait, tgid: record.waker_tgid, operation, file: 0 }
     }
 
-    /// A thread did not get a lock on a file at once.
+    /// Records that a thread did not get a lock on a file at once.
     pub(crate) fn on_lock(&mut self, header: &Header, record: &event::Lock, objects: &mut Objects) {
         let file = objects.names.file((record.dev, record.ino), header.time_ns).unwrap_or(0);
         let operation = if record.holder == 0 { None } else { self.sole_operation(record.holder) };
@@ -206,7 +207,6 @@ impl Threads {
         }
     }
 
-    /// What is known of a thread.
     pub(crate) fn get(&self, tid: u32) -> Option<&Thread> {
         self.map.get(&tid)
     }
@@ -215,22 +215,22 @@ impl Threads {
         self.map.get_mut(&tid)
     }
 
-    /// The call that a thread is in, or was in last.
+    /// Returns the call that a thread is in, or was in last.
     pub(crate) fn call(&self, tid: u32) -> Option<Call> {
         self.map.get(&tid)?.call
     }
 
-    /// Threads that are known.
+    /// Number of known threads.
     pub(crate) fn count(&self) -> usize {
         self.map.len()
     }
 
-    /// The commits that a flush made durable beside that of the operation which asked for it.
+    /// Returns the commits that a flush made durable besides that of the operation that requested it.
     pub(crate) fn covered(&mut self, leader: u64, done_ns: u64, names: &Names) -> Vec<group::Commit> {
         self.groups.covered(leader, done_ns, names)
     }
 
-    /// The actor as it turned out: a mark that is no operation leaves what it was charged to what is around it.
+    /// Returns the final actor: charges to a mark that is not an operation move to what is around it.
     pub(crate) fn settled(&self, mut actor: Actor) -> Actor {
         while let Some(&around) = self.void.get(&actor.operation) {
             actor.operation = around;
@@ -246,7 +246,7 @@ impl Threads {
         thread.frames.iter_mut().find(|f| f.id == operation && f.is_undecided())
     }
 
-    /// Whether it is a mark that may yet turn out to be none.
+    /// Whether it is a mark that may yet turn out not to be an operation.
     pub(crate) fn is_undecided(&self, operation: u64) -> bool {
         let thread = self.marks.get(&operation).and_then(|tid| self.map.get(tid));
         thread.is_some_and(|t| t.frames.iter().any(|f| f.id == operation && f.is_undecided()))
@@ -260,11 +260,11 @@ impl Threads {
         }
     }
 
-    /// The ended operation that `tid` was in at `time_ns`.
+    /// Returns the ended operation that `tid` was in at `time_ns`.
     fn past(&self, tid: u32, time_ns: u64, ctx: u16) -> Option<Around> {
         let from = self.history.partition_point(|e| e.end_ns < time_ns);
         let runs = |e: &Ended| e.kind != Kind::Statement || ctx & flags::BETWEEN_ROWS == 0;
-        // Which calls an inferred transaction had is not remembered.
+        // The calls of an inferred transaction are not kept.
         let counts = |e: &&Ended| e.kind != Kind::Inferred && runs(e);
         let inside = |e: &&Ended| e.tid == tid && e.start_ns <= time_ns && time_ns <= e.end_ns && counts(e);
         let found = self.history.range(from..).take(1024).find(inside)?;
@@ -272,7 +272,7 @@ impl Threads {
     }
 
     fn remember(&mut self, ended: Ended) {
-        // Ordered by end, which is also the order of arrival but for late records.
+        // Ordered by end, which is also the order of arrival except for late records.
         let at = self.history.partition_point(|e| e.end_ns <= ended.end_ns);
         self.history.insert(at, ended);
         if self.history.len() > HISTORY {
@@ -292,7 +292,7 @@ impl Threads {
 }
 
 impl Threads {
-    /// The thread's desk. A thread number that another process has now is another thread.
+    /// Returns the thread's state. If another process has the thread number now, it is a different thread.
     fn thread(&mut self, tgid: u32, tid: u32, objects: &mut Objects, cx: &mut Context<'_>) -> &mut Thread {
         if self.map.get(&tid).is_some_and(|t| t.tgid != tgid) {
             self.thread_ended(tid, objects, cx);
@@ -300,7 +300,7 @@ impl Threads {
         self.map.entry(tid).or_insert_with(|| Thread { tgid, tid, ..Thread::default() })
     }
 
-    /// The thread ended, or the trace: its open operations have no end; their slices reach to `now`.
+    /// Ends a thread, at its own end or that of the trace: its open operations have no end; their slices reach to `now`.
     pub(crate) fn thread_ended(&mut self, tid: u32, objects: &mut Objects, cx: &mut Context<'_>) {
         self.settle_marks(tid, cx.now_ns, objects, cx);
         let now_ns = cx.now_ns;
@@ -315,8 +315,8 @@ impl Threads {
         }
     }
 
-    /// Fills in long operations' time sheets, or all if `many` things are in flight. Returns since when something may still
-    /// be asked what was waited for.
+    /// Fills in the time sheets of long operations, or of all if `many` things are in flight. Returns the earliest
+    /// time for which waits may still have to be explained.
     pub(crate) fn sweep(&mut self, many: bool, objects: &mut Objects, cx: &mut Context<'_>) -> u64 {
         self.settle_calls(objects, cx);
         let mut before_ns = cx.now_ns;
@@ -333,7 +333,7 @@ impl Threads {
         before_ns
     }
 
-    /// Forgets what is only there because records of its end were lost.
+    /// Drops what is only left because records of its end were lost.
     pub(crate) fn forget_dead(&mut self, objects: &mut Objects, cx: &mut Context<'_>) {
         if self.map.len() > MANY_THREADS {
             self.forget_threads(objects, cx);
@@ -341,14 +341,14 @@ impl Threads {
         self.inferred.prune(cx.now_ns);
     }
 
-    /// The end of the trace.
+    /// Ends the trace.
     pub(crate) fn finish(&mut self, objects: &mut Objects, cx: &mut Context<'_>) {
         let mut tids: Vec<u32> = self.map.keys().copied().collect();
         tids.sort_unstable();
         tids.into_iter().for_each(|tid| self.thread_ended(tid, objects, cx));
     }
 
-    /// Ends the half of all threads that was not heard of for longest: records of their ends were lost.
+    /// Ends the longest inactive half of all threads: records of their ends were lost.
     fn forget_threads(&mut self, objects: &mut Objects, cx: &mut Context<'_>) {
         let last = |t: &Thread| {
             let begun = t.frames.iter().map(|f| f.start_ns).max().unwrap_or(0);
@@ -360,7 +360,7 @@ impl Threads {
         all[..old].iter().for_each(|(_, tid)| self.thread_ended(*tid, objects, cx));
     }
 
-    /// What is around a thing that `tid` began at `time_ns` in the context `ctx`.
+    /// Returns what surrounds something that `tid` began at `time_ns` in the context `ctx`.
     pub(crate) fn inside(&self, tid: u32, time_ns: u64, ctx: u16, names: &Names) -> Around {
         let thread = self.map.get(&tid);
         let own = self.inferred.at(tid, time_ns, names);
@@ -374,7 +374,7 @@ impl Threads {
         self.past(tid, time_ns, ctx).unwrap_or(nothing)
     }
 
-    /// Writes a span, or holds it back while it is not known whether the mark around it is an operation.
+    /// Writes a span, or holds it back until it is known whether the mark around it is an operation.
     pub(crate) fn put_span(&mut self, tid: u32, row: Span, cx: &mut Context<'_>) {
         let thread = self.map.get_mut(&tid).filter(|_| row.operation.is_some());
         let frame = thread.and_then(|t| t.frames.iter_mut().find(|f| row.operation == Some(f.id)));

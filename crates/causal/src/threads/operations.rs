@@ -1,4 +1,4 @@
-//! Executions of statements and functions: what opens and closes the frames of a thread's stack.
+//! Executions of statements and functions: opens and closes the frames of a thread's stack.
 
 use super::stack::{Frame, Kind};
 use super::{Ended, HISTORY, Threads, exclusive};
@@ -10,14 +10,16 @@ use model::event::{Header, OpBegin, OpEnd, Statement, flags, header_flags, op_ki
 use model::table::{Operation, Span, TraceContext};
 use model::{Confidence, Layer, Relation, ShapeKind, SpanKind};
 
-/// Statements remembered; addresses of finalised ones are used again, so programs have far fewer.
+/// Maximum number of statements kept; addresses of finalised ones are reused, so programs have far fewer.
 const STATEMENTS: usize = 1 << 16;
-/// Executions that the kernel side keeps open on a thread (OPS in common.h). More are open here only if ends were lost.
+/// Number of executions that the kernel side keeps open on a thread (OPS in common.h). More are open here only if ends were
+/// lost.
 const OPEN: usize = 8;
 
-/// In an end record: a function was left otherwise than by returning (OP_LEFT in operations.bpf.c).
+/// In an end record: a function was left other than by returning (OP_LEFT in operations.bpf.c).
 const LEFT: u32 = 2;
-/// In an end record: an execution gave way to others on the kernel side (OP_GAVE_WAY there). How it went on is not known.
+/// In an end record: an execution was displaced by others on the kernel side (OP_GAVE_WAY there). How it continued is not
+/// known.
 const GAVE_WAY: u32 = 3;
 
 /// How an operation ended.
@@ -109,7 +111,7 @@ impl Threads {
         cx.link(around.span, id, Relation::Calls, Confidence::Interval, window);
     }
 
-    /// An execution began.
+    /// Handles the begin of an execution.
     pub(crate) fn on_op_begin(
         &mut self,
         header: &Header,
@@ -147,7 +149,7 @@ impl Threads {
         } else {
             exclusive::account(thread, time_ns, &mut objects.activity, cx.sink);
         }
-        // The marks below are not operations, after all; what they held belongs to what is around them.
+        // The marks below turn out not to be operations; what they held back belongs to what is around them.
         let open = thread.frames.iter().filter(|f| f.is_probed()).count() as u32;
         let nesting = if depth == 0 { open + 1 } else { depth };
         let mut around = 0;
@@ -161,7 +163,7 @@ impl Threads {
                 self.void_order.push_back(frame.id);
             }
             frame.opened = true;
-            // Nothing is inside a guess but calls.
+            // Only calls can be inside a guess.
             if !frame.is_around(nesting) || frame.is_guess() {
                 continue;
             }
@@ -190,7 +192,7 @@ impl Threads {
         id
     }
 
-    /// An inferred transaction is over.
+    /// Closes an inferred transaction that ended.
     pub(crate) fn close_inferred(
         &mut self,
         tid: u32,
@@ -210,16 +212,16 @@ impl Threads {
         self.close(tgid, tid, &frame, &end, cx);
     }
 
-    /// An execution ended.
+    /// Handles the end of an execution.
     pub(crate) fn on_op_end(&mut self, header: &Header, record: &OpEnd, objects: &mut Objects, cx: &mut Context<'_>) {
         let end_ns = header.time_ns;
         self.settle_marks(header.tid, end_ns, objects, cx);
         self.thread(header.tgid, header.tid, objects, cx);
         let same = |f: &Frame| f.is_probed() && f.key == record.key && f.start_ns == record.start_ns;
-        // Not always the top: an application may step two statements by turns.
+        // Not always the top: an application may step two statements alternately.
         let found = self.map.get(&header.tid).and_then(|t| t.frames.iter().rposition(same));
         if matches!(record.kind, LEFT | GAVE_WAY) {
-            // It is known that it was left by now, not when; or that it was not over yet.
+            // It is known that it was left by now, not when; or that it had not ended yet.
             found.map(|place| self.close_lost(header.tid, place, end_ns, objects, cx));
             return;
         }
@@ -231,7 +233,7 @@ impl Threads {
         });
         let start_ns = record.start_ns.min(end_ns);
         let mut frame = frame.unwrap_or_else(|| {
-            // What it did is not known, only that it was: `finish` writes one slice with that reason.
+            // Its activity is not known, only its interval: `finish` writes one slice with that reason.
             let kind = if record.kind == op_kind::STATEMENT { Kind::Statement } else { Kind::Function };
             Frame { depth: 1, key: record.key, end_ns, cpu: header.cpu, ..Frame::new(kind, id, span_id, start_ns) }
         });
@@ -252,7 +254,7 @@ impl Threads {
         self.close(header.tgid, header.tid, &frame, &end, cx);
     }
 
-    /// Writes the rows of an execution that is off the stack.
+    /// Writes the rows of an execution that was popped.
     fn close(&mut self, tgid: u32, tid: u32, frame: &Frame, end: &End, cx: &mut Context<'_>) {
         self.groups.ended(frame.id, end.end_ns.unwrap_or(0));
         let (layer, span_kind, shape) = match frame.kind {
@@ -282,8 +284,8 @@ impl Threads {
         self.operation_row(tgid, tid, frame, shape, end, cx);
     }
 
-    /// Takes off what cannot be open any more when this begins, hence had an end that was lost: the same execution; a
-    /// function of its nesting, since a function does not wait; and the oldest, if more are open than can be.
+    /// Pops what cannot be open any more when this begins, so that its end must have been lost: the same execution; a
+    /// function at this nesting, since functions do not wait; and the oldest, if more are open than possible.
     fn close_impossible(
         &mut self,
         tid: u32,
@@ -305,7 +307,7 @@ impl Threads {
         }
     }
 
-    /// Pops a frame whose end was lost. `false`: there was none.
+    /// Pops a frame whose end was lost. Returns `false` if there was none.
     pub(super) fn close_lost(
         &mut self,
         tid: u32,
@@ -318,7 +320,7 @@ impl Threads {
         let guess = frame.filter(|f| f.is_guess()).map(|f| f.id);
         let ended = guess.and_then(|operation| self.inferred.forget(tid, operation));
         let Some(thread) = self.map.get_mut(&tid).filter(|t| place < t.frames.len()) else { return false };
-        // A call's end is known beforehand, from its record.
+        // The end of a call is known beforehand, from its record.
         let call =
             Some(thread.frames[place].end_ns).filter(|end| thread.frames[place].kind == Kind::Call && *end != u64::MAX);
         exclusive::account(thread, ended.or(call).unwrap_or(0).max(time_ns), &mut objects.activity, cx.sink);

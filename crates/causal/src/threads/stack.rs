@@ -1,6 +1,6 @@
-//! The stack of operations of each thread (see `threads`): what it is in now, and what that means for what it does.
+//! The stack of operations of each thread (see `threads`): what it is in now, and what follows for its activity.
 //!
-//! Types only: nothing here knows records or rows. `threads` pushes and pops frames, `exclusive` makes the slices.
+//! Types only, independent of records and rows. `threads` pushes and pops frames, `exclusive` makes the slices.
 
 use crate::activity::Waited;
 use crate::actor::Actor;
@@ -10,7 +10,7 @@ use model::event::flags;
 use model::table::Span;
 use std::collections::VecDeque;
 
-/// What a frame stands for.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Statement,
@@ -27,11 +27,11 @@ pub(crate) enum Kind {
 pub(crate) struct Frame {
     pub id: u64,
     pub span: u64,
-    /// The operation it began inside; 0: none.
+    /// The operation inside which it began; 0: none.
     pub parent: u64,
     pub kind: Kind,
-    /// Nesting as in the record of its begin, 1 being the outermost; marks and guesses have 0, since they are around whatever
-    /// begins on them.
+    /// Nesting as in its begin record, 1 being the outermost; marks and guesses have 0, since they are around whatever begins
+    /// on top of them.
     pub depth: u32,
     pub key: u64,
     pub start_ns: u64,
@@ -44,18 +44,18 @@ pub(crate) struct Frame {
     pub cpu: u16,
     /// A statement or function began inside it.
     pub opened: bool,
-    /// A mark or call that is an operation whatever comes, since rows with it were written.
+    /// A mark or call that is an operation in any case, since rows with it were written.
     pub decided: bool,
     pub held: Vec<Span>,
     pub slices: Vec<Waited>,
-    /// The first of its slices are written.
+    /// The first of its slices have been written.
     pub flushed: bool,
-    /// What of those was the application's, between rows.
+    /// The part of those that was the application's, between rows.
     pub flushed_app_ns: u64,
 }
 
 impl Frame {
-    /// One with this operation's number and span's, that begins now, at the bottom, and of which nothing else is known.
+    /// Creates a frame for this operation and span, which begins now, at the bottom, and of which nothing else is known.
     pub(crate) fn new(kind: Kind, id: u64, span: u64, start_ns: u64) -> Self {
         Self {
             id,
@@ -79,22 +79,23 @@ impl Frame {
         }
     }
 
-    /// Whether what happens now is charged to it.
+    /// Whether current activity is charged to it.
     pub(crate) fn is_operation(&self) -> bool {
         self.kind != Kind::Mark || self.decided || !self.opened
     }
 
-    /// Whether it is a mark that is no operation if a statement or function begins in it, or a call that is none if it did not wait.
+    /// Whether it is a mark (no operation if a statement or function begins in it) or a call (none if it did not wait) not decided
+    /// yet.
     pub(crate) fn is_undecided(&self) -> bool {
         matches!(self.kind, Kind::Mark | Kind::Call) && !self.decided && !self.opened
     }
 
-    /// Whether what its thread begins at `time_ns` may be inside it. A call is known by its times alone.
+    /// Whether something that its thread begins at `time_ns` may be inside it. For a call, only its times decide.
     pub(crate) fn covers(&self, time_ns: u64) -> bool {
         self.start_ns <= time_ns && (self.kind != Kind::Call || time_ns < self.end_ns)
     }
 
-    /// Whether its begin has a record; not so for marks, which come as one record, and for guesses.
+    /// Whether its begin has a record; not so for marks, which are a single record, and for guesses.
     pub(crate) fn is_probed(&self) -> bool {
         matches!(self.kind, Kind::Statement | Kind::Function)
     }
@@ -104,12 +105,12 @@ impl Frame {
         self.kind == Kind::Inferred
     }
 
-    /// Whether a call is its. One that was inferred has only what is known to be its (`guess`).
+    /// Whether a call belongs to it. An inferred frame has only calls known to belong to it (`guess`).
     pub(crate) fn may_be(&self, guess: Option<u64>) -> bool {
         !self.is_guess() || guess == Some(self.id)
     }
 
-    /// Whether it was running, or a mark, when something of this nesting began: else that is its sibling.
+    /// Whether it was running, or a mark, when something at this nesting began; if not, the two are siblings.
     pub(crate) fn is_around(&self, depth: u32) -> bool {
         self.depth < depth
     }
@@ -139,19 +140,19 @@ pub(crate) struct Call {
     pub ino: u64,
     pub cpu: u16,
     pub ctx: u16,
-    /// Its record was there; else it is known only because others named it.
+    /// Its record has arrived; if not, it is known only because other records named it.
     pub seen: bool,
-    /// Its ranges come from `fs_write`, more precisely than its record has them.
+    /// Its ranges come from `fs_write`, which is more precise than its record.
     pub wrote: bool,
 }
 
 impl Call {
-    /// The inferred transaction that it is of; 0: none.
+    /// Returns the inferred transaction that it belongs to; 0: none.
     pub(crate) fn transaction(&self) -> u64 {
         if self.actor.guess { self.actor.operation } else { 0 }
     }
 
-    /// The span that what it brings about hangs on.
+    /// Returns the span that the call's effects are linked to.
     pub(crate) fn deepest(&self) -> u64 {
         if self.fs_span != 0 { self.fs_span } else { self.span }
     }
@@ -170,29 +171,29 @@ pub(crate) struct CallSegment {
     pub dev: u32,
     pub ino: u64,
     pub ctx: u16,
-    /// The inferred transaction that it is of; 0: none.
+    /// The inferred transaction that it belongs to; 0: none.
     pub transaction: u64,
 }
 
-/// A lock that the thread was refused, or waits for.
+/// A lock that the thread was denied, or waits for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Refused {
     pub at_ns: u64,
     pub blocked: Blocked,
 }
 
-/// A time off the CPU.
+/// A period off the CPU.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Away {
     pub start_ns: u64,
     pub end_ns: u64,
-    /// Until when it slept; `start_ns` if it was only preempted.
+    /// When it was woken; `start_ns` if it was only preempted.
     pub wake_ns: u64,
     pub in_call: bool,
     /// The application slept, between the rows of a statement.
     pub between_rows: bool,
     pub blocked: Option<Blocked>,
-    /// For how long there was no time of its cgroups left, at most.
+    /// Maximum time for which its cgroups had no CPU quota left.
     pub throttled_ns: u64,
 }
 
@@ -204,27 +205,28 @@ pub(crate) struct Thread {
     pub frames: Vec<Frame>,
     pub call: Option<Call>,
     pub before: Option<Call>,
-    /// Up to when slices were made; what comes after is kept below.
+    /// Time up to which slices were made; what follows is kept below.
     pub cursor_ns: u64,
     pub calls: VecDeque<CallSegment>,
     pub aways: VecDeque<Away>,
-    /// The lock that it wanted last and did not get.
+    /// The lock that it last requested and did not get.
     pub refused: Option<Refused>,
 }
 
 impl Thread {
-    /// The frame that work done now in this context, outside any call, belongs to: none that is a guess, which has calls only.
+    /// Returns the frame that work done now in this context, outside any call, belongs to: never a guess, which has only
+    /// calls.
     pub(crate) fn operation(&self, ctx: u16) -> Option<&Frame> {
         self.operation_at(u64::MAX, ctx, None)
     }
 
-    /// The frame that work begun at `time_ns` belongs to, `guess` being the one that would else not be known to be it.
+    /// Returns the frame that work begun at `time_ns` belongs to; `guess` is an inferred one known to contain it.
     pub(crate) fn operation_at(&self, time_ns: u64, ctx: u16, guess: Option<u64>) -> Option<&Frame> {
         let within = |f: &&Frame| f.is_operation() && f.runs(ctx) && f.covers(time_ns) && f.may_be(guess);
         self.frames.iter().rev().find(within)
     }
 
-    /// Notes a call.
+    /// Records a call.
     pub(crate) fn on_call(&mut self, call: CallSegment) {
         if self.frames.is_empty() || call.end_ns <= call.start_ns {
             return;
@@ -233,7 +235,7 @@ impl Thread {
         self.calls.insert(at, call);
     }
 
-    /// Notes a time off the CPU.
+    /// Records a period off the CPU.
     pub(crate) fn on_away(&mut self, start_ns: u64, wake_ns: u64, end_ns: u64, state: u16, ctx: u16) {
         if self.frames.is_empty() || end_ns <= start_ns {
             return;
@@ -255,29 +257,29 @@ impl Thread {
         );
     }
 
-    /// Whether it did something to a file in between, as far back as calls are kept.
+    /// Whether it made calls on files in between, as far back as calls are kept.
     pub(crate) fn called_between(&self, from_ns: u64, to_ns: u64) -> bool {
         self.calls.iter().any(|c| c.start_ns > from_ns && c.start_ns < to_ns)
     }
 
-    /// The topmost operation that was recorded, not inferred.
+    /// Returns the topmost operation that was recorded, not inferred.
     pub(crate) fn recorded_operation(&self) -> Option<&Frame> {
         self.operation_at(u64::MAX, 0, None)
     }
 }
 
-/// What is around something: the operation, if any, and the nearest span (which may be a mark's).
+/// What surrounds something: the operation, if any, and the nearest span (which may be a mark's).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Around {
     pub operation: Option<u64>,
     pub span: u64,
     pub start_ns: u64,
-    /// The operation is one that was inferred.
+    /// The operation is an inferred one.
     pub guess: bool,
 }
 
 impl Around {
-    /// The operation, and whether it is a guess.
+    /// Returns the operation, and whether it is a guess.
     pub(crate) fn charged(&self) -> Option<(u64, bool)> {
         Some((self.operation?, self.guess))
     }

@@ -1,4 +1,4 @@
-//! Opens and closes transactions, as `inferred` recognises them from SQLite's files, on their threads' stacks.
+//! Opens and closes transactions on their threads' stacks, as `inferred` recognises them from SQLite's files.
 
 use super::Threads;
 use super::stack::Kind;
@@ -10,7 +10,7 @@ use model::Call;
 use model::event::{Header, Syscall, flags};
 use sqlite::{FileClass, JOURNAL_HEADER, WAL_HEADER, database_in, database_of, reads_database_header};
 
-/// Whether a call of this process may be of such a transaction.
+/// Whether a call of this process may belong to such a transaction.
 fn infers(header: &Header, record: &Syscall, config: &Config) -> bool {
     config.with_statements.as_ref().is_some_and(|tgids| !tgids.contains(&header.tgid))
         && record.ctx & flags::TRACKED != 0
@@ -19,7 +19,7 @@ fn infers(header: &Header, record: &Syscall, config: &Config) -> bool {
 }
 
 impl Threads {
-    /// Before a call is taken in: transactions may be over, and one may begin with it.
+    /// Runs before a call is processed: transactions may have ended, and one may begin with it.
     pub(crate) fn infer_begin(
         &mut self,
         header: &Header,
@@ -50,13 +50,13 @@ impl Threads {
         let Some(path) = path.or_else(known) else { return };
         let wal = self.inferred.has_wal(&path);
         let checkpoint = class == FileClass::Database && wal;
-        // In a WAL's mode the database itself is written by checkpoints only, which are no part of a commit.
+        // In WAL mode only checkpoints write the database itself, and they are not part of a commit.
         self.infer_ends(tid, objects, cx, |t| {
             t.database == path && (t.over || wal && !t.journal && t.bare != checkpoint)
         });
         if self.inferred.of(tid, &path).is_none() {
             self.settle_marks(tid, start_ns, objects, cx);
-            // What was recorded of the program, or asked for by the user, needs no guess.
+            // Recorded operations, including those that the user asked for, need no guess.
             if self.get(tid).is_some_and(|t| t.tgid == header.tgid && t.recorded_operation().is_some()) {
                 return;
             }
@@ -75,7 +75,7 @@ impl Threads {
         }
     }
 
-    /// After a call was taken in: a transaction may be over with it.
+    /// Runs after a call was processed: a transaction may have ended with it.
     pub(crate) fn infer_end(&mut self, header: &Header, record: &Syscall, objects: &mut Objects, cx: &mut Context<'_>) {
         if self.inferred.is_idle() {
             return;
@@ -90,7 +90,7 @@ impl Threads {
             _ => return,
         };
         let class = self.inferred.class_of(file, &objects.names);
-        // The journal that this call ended, if it did.
+        // Whether this call ended a journal.
         let journal_ends = class == FileClass::RollbackJournal
             && match call {
                 Call::Unlink => true,
@@ -116,7 +116,8 @@ impl Threads {
         }
     }
 
-    /// This thread ended the journal of the database, or made a new one: what another one of the process had begun is over.
+    /// Handles a thread that ended the journal of the database, or created a new one: what another thread of the process
+    /// had begun is over.
     fn infer_elsewhere(&mut self, header: &Header, path: &str, objects: &mut Objects, cx: &mut Context<'_>) {
         for tid in self.inferred.others(header.tid, path) {
             if self.get(tid).is_none_or(|t| t.tgid != header.tgid) {
@@ -126,7 +127,7 @@ impl Threads {
         }
     }
 
-    /// Ends those of a thread's transactions that are over, when they had their last write or sync.
+    /// Ends those of a thread's transactions that are over, at their last write or sync.
     fn infer_ends(
         &mut self,
         tid: u32,

@@ -1,5 +1,5 @@
-//! A stream of events as many INSERTs on several threads make it: what the tests of order and memory, and the example
-//! that measures speed, are fed with.
+//! A stream of events as made by many INSERTs on several threads: the input for the tests of order and memory, and for the
+//! example that measures speed.
 
 use model::event::{
     BioDone, BioQueue, CommitBegin, CommitEnd, FlushIssue, Header, OffCpu, OpBegin, OpEnd, RqDone, RqIssue, Statement,
@@ -7,11 +7,11 @@ use model::event::{
 };
 use model::{BioEnd, Call, Dev, DiskOp, Event, Record};
 
-/// The disk that the stream speaks of.
+/// The disk in the stream.
 pub const DISK: Dev = Dev(254 << 20);
 const CTX: u16 = flags::IN_OP | flags::TRACKED | flags::REGULAR;
 
-/// Makes INSERTs one after the other, their events in order of time.
+/// Generates INSERTs one after the other, their events in time order.
 #[derive(Default)]
 pub struct Inserts {
     threads: u32,
@@ -21,7 +21,7 @@ pub struct Inserts {
 }
 
 impl Inserts {
-    /// INSERTs by so many threads in turn.
+    /// Creates a generator of INSERTs by this number of threads in turn.
     pub fn new(threads: u32) -> Self {
         Self { threads, time_ns: 1_000_000, ..Self::default() }
     }
@@ -112,7 +112,7 @@ impl Inserts {
         self.put(out, 30_000, tid, done);
     }
 
-    /// One more INSERT: some 40 events.
+    /// Adds another INSERT: some 40 events.
     pub fn next(&mut self, out: &mut Vec<Event>) {
         let tid = 100 + (self.count % u64::from(self.threads)) as u32 * 10;
         let stmt = 0x7000 + u64::from(tid);
@@ -171,7 +171,7 @@ impl Inserts {
         self.put(out, 100, jbd, CommitEnd { dev: DISK.0, txn });
         let event = away(away_ns, self.time_ns + 200);
         self.put(out, 2000, tid, event);
-        // A bare flush beside it, as sent by a second fsync with nothing to commit.
+        // A concurrent bare flush, as sent by a second fsync with nothing to commit.
         let (op, bytes, pages) = (DiskOp::Flush as u8, 0, 0);
         let bio = BioQueue { op, bytes, pages, ..self.bio(0x400, 0, 0, sync_ns, ctx, bio_flags::PREFLUSH) };
         self.put(out, 100, tid, bio);

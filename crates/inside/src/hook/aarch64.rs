@@ -1,18 +1,18 @@
-//! How a function of aarch64 makes room for a jump, which is one instruction and reaches 128 MiB. So two instructions are in the trampoline:
-//! the first, which stays in place too, and the second, which the jump replaces.
+//! Hooks for functions on aarch64, where a jump is one instruction and reaches 128 MiB. So two instructions are in the trampoline: the
+//! first, which stays in place too, and the second, which the jump replaces.
 //!
-//! [`Recipe::undo`] is by how many units of 16 bytes the stack's end is to be raised, or that the return address is to be authenticated
-//! that the first instruction signed. Addresses stand in the trampoline as words ([`Fixup::absolute`]); other [`Fixup`]s are direct branches
-//! (`b`), since a guarded page (BTI) lets an indirect one into no function's middle.
+//! [`Recipe::undo`] is the number of units of 16 bytes by which the stack pointer is raised, or the authentication of the return address
+//! that the first instruction signed. Addresses are in the trampoline as words ([`Fixup::absolute`]); other [`Fixup`]s are direct
+//! branches (`b`), since a guarded page (BTI) does not permit an indirect one into the middle of a function.
 //!
-//! What an instruction is, is read off its bits by the tables of the Arm ARM's chapter C4. Those that are not known here are not moved; nor
-//! are exclusive accesses and the pieces of memory copies (MOPS), which belong together.
+//! Instructions are decoded from their bits by the tables in chapter C4 of the Arm ARM. Unknown ones are not moved; nor are exclusive
+//! accesses and the parts of memory copies (MOPS), which belong together.
 
 use super::{Fixup, LOOKED_AT, NoHook, Recipe};
 
-/// Bytes of an instruction.
+/// Size of an instruction in bytes.
 const SIZE: usize = 4;
-/// As in `object/layout.h`: bytes by which the stack's end is raised at a time, and the undoing of `paciasp` and `pacibsp`.
+/// As in `object/layout.h`: unit in bytes for raising the stack pointer, and the undoing of `paciasp` and `pacibsp`.
 pub const UNDO_UNIT: i64 = 16;
 /// See [`UNDO_UNIT`].
 pub const UNDO_AUTIASP: u8 = 255;
@@ -22,24 +22,24 @@ pub const UNDO_AUTIBSP: u8 = 254;
 const BTI: [u32; 4] = [0xd503_241f, 0xd503_245f, 0xd503_249f, 0xd503_24df];
 const PACIASP: u32 = 0xd503_233f;
 const PACIBSP: u32 = 0xd503_237f;
-/// `nop`, `autiasp`, `autibsp`, `xpaclri`: hints that mean the same wherever they stand.
+/// `nop`, `autiasp`, `autibsp`, `xpaclri`: hints that mean the same at any address.
 const HINTS: [u32; 4] = [0xd503_201f, 0xd503_23bf, 0xd503_23ff, 0xd503_20ff];
 const SVC_0: u32 = 0xd400_0001;
 
-/// What of an instruction hangs on where it stands.
+/// The position-dependent part of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Nothing. It goes on behind it.
+    /// None. Execution continues after it.
     Plain,
-    /// Nothing. It does not.
+    /// None. Execution does not continue after it.
     Leaves,
     /// `adr`, `adrp`: an address.
     Address { to: u32, target: i64 },
-    /// A load of a constant: where that stands. Its register if it is a general one; a prefetch has none.
+    /// A load of a constant, with the constant's address. Its register if it is a general one; a prefetch has none.
     Literal { load: Load, to: u32, target: i64 },
     /// `b`.
     Jump { target: i64 },
-    /// `b.cond`, `cbz`, `cbnz`, `tbz`, `tbnz`: the same with a displacement of 8.
+    /// `b.cond`, `cbz`, `cbnz`, `tbz`, `tbnz`: the same instruction with a displacement of 8.
     Branch { skip: u32, target: i64 },
     /// `bl`.
     Call { target: i64 },
@@ -47,16 +47,16 @@ enum Kind {
     IndirectCall { register: u32 },
 }
 
-/// What loads a constant once its address is in a register.
+/// The instruction that loads a constant once its address is in a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Load {
     /// Into a general register: the instruction with an address and a register of 0.
     General(u32),
-    /// Into another, or nowhere: a register of the linker's holds the address.
+    /// Into another register, or none: a linker register holds the address.
     Other(u32),
 }
 
-/// The lowest `bits` of `word >> shift`, signed.
+/// Returns the lowest `bits` of `word >> shift`, sign-extended.
 fn signed(word: u32, shift: u32, bits: u32) -> i64 {
     i64::from(((word >> shift) << (32 - bits)).cast_signed() >> (32 - bits))
 }
@@ -65,11 +65,11 @@ fn field(word: u32, shift: u32, bits: u32) -> u32 {
     word >> shift & ((1 << bits) - 1)
 }
 
-/// What an instruction at `here` is; `None`: not known.
+/// Returns the kind of an instruction at `here`; `None`: not known.
 fn kind(word: u32, here: i64) -> Option<Kind> {
     let to = field(word, 0, 5);
     let words = |n: i64| here + n * 4;
-    // Bits 28 to 25 tell the groups apart.
+    // Bits 28 to 25 distinguish the groups.
     match field(word, 25, 4) {
         // Constants.
         0b1000 | 0b1001 => match field(word, 23, 3) {
@@ -80,12 +80,12 @@ fn kind(word: u32, here: i64) -> Option<Kind> {
                 Some(Kind::Address { to, target })
             }
             0b010 | 0b100 | 0b101 | 0b110 => Some(Kind::Plain),
-            // extr; the rest of this group has an instruction that reads the counter (FEAT_PAuth_LR)
+            // extr; the rest of this group includes an instruction that reads the program counter (FEAT_PAuth_LR)
             _ if word & 0x7fa0_0000 == 0x1380_0000 => Some(Kind::Plain),
             _ => None,
         },
         0b1010 | 0b1011 => branch_or_system(word, &words),
-        // Registers; of those with one source, pointer authentication reads the counter.
+        // Registers; among those with one source, pointer authentication reads the program counter.
         0b0101 | 0b1101 if word & 0xffff_0000 != 0xdac1_0000 => Some(Kind::Plain),
         // Floating point and vectors.
         0b0111 | 0b1111 => Some(Kind::Plain),
@@ -107,7 +107,7 @@ fn kind(word: u32, here: i64) -> Option<Kind> {
                 };
                 Some(Kind::Literal { load, to, target })
             }
-            // One register, in its several ways; and atomic operations.
+            // One register, in several forms; and atomic operations.
             0x3800_0000 | 0x3900_0000 => Some(Kind::Plain),
             // Two.
             0x2800_0000 | 0x2900_0000 => Some(Kind::Plain),
@@ -143,8 +143,8 @@ fn branch_or_system(word: u32, words: &impl Fn(i64) -> i64) -> Option<Kind> {
     })
 }
 
-/// How the first instruction is undone; `None` if it is none that can be, or done twice. `read`: the numbers of the arguments that the hook
-/// reads. `null`: whether a call with a first argument of 0 may pass by the hook.
+/// Returns how the first instruction is undone; `None` if it can be neither undone nor executed twice. `read`: the indices of the
+/// arguments that the hook reads. `null`: whether a call with a first argument of 0 may bypass the hook.
 fn undo(word: u32, read: &[u32], null: bool) -> Option<u8> {
     let (d, n, m) = (field(word, 0, 5), field(word, 5, 5), field(word, 16, 5));
     let raise =
@@ -157,7 +157,7 @@ fn undo(word: u32, read: &[u32], null: bool) -> Option<u8> {
         _ if BTI.contains(&word) || word == HINTS[0] => return Some(0),
         // cbz x0
         _ if null && word & 0xff00_001f == 0xb400_0000 => return Some(0),
-        // stp of two general registers, then of two vector ones, with the stack's end lowered before
+        // stp of two general registers, then of two vector ones, with the stack pointer lowered before
         _ if word & 0xffc0_0000 == 0xa980_0000 && n == SP => return raise(-signed(word, 15, 7) * 8),
         _ if word & 0xffc0_0000 == 0x6d80_0000 && n == SP => return raise(-signed(word, 15, 7) * 8),
         // str of one
@@ -166,7 +166,7 @@ fn undo(word: u32, read: &[u32], null: bool) -> Option<u8> {
         _ if word & 0xffc0_03ff == 0xd100_03ff => return raise(i64::from(field(word, 10, 12))),
         _ => {}
     }
-    // From here on: instructions that, done twice, give what they give once. The hook must find its arguments as they were.
+    // From here on: instructions with the same result when executed twice. The hook must find its arguments unchanged.
     let spoils = |register: u32| register < 8 && read.contains(&register);
     let fresh = |sources: &[u32]| !spoils(d) && !sources.contains(&d);
     let same = match word {
@@ -177,7 +177,7 @@ fn undo(word: u32, read: &[u32], null: bool) -> Option<u8> {
         // cmp and cmn; add and sub, of a constant
         _ if word & 0x3f80_001f == 0x3100_001f => true,
         _ if word & 0x1f80_0000 == 0x1100_0000 => d != SP && fresh(&[n]),
-        // tst; and, orr and eor, of a constant, of which the first two may be of one register
+        // tst; and, orr and eor, of a constant; the first two may have a single register
         _ if word & 0x7f80_001f == 0x7200_001f => true,
         _ if word & 0x1f80_0000 == 0x1200_0000 => {
             let repeatable = matches!(field(word, 29, 2), 0b00 | 0b01 | 0b11) && d == n && !spoils(d);
@@ -185,13 +185,13 @@ fn undo(word: u32, read: &[u32], null: bool) -> Option<u8> {
         }
         // sbfm, ubfm
         _ if word & 0x7f80_0000 == 0x1300_0000 || word & 0x7f80_0000 == 0x5300_0000 => fresh(&[n]),
-        // mov, and others of logic between registers; tst
+        // mov, and other logical operations between registers; tst
         _ if word & 0x7f00_001f == 0x6a00_001f => true,
         _ if word & 0x1f00_0000 == 0x0a00_0000 => fresh(&[n, m]),
-        // cmp; add and sub between registers (not the extended ones, which may be of the stack's end)
+        // cmp; add and sub between registers (not the extended ones, which may use the stack pointer)
         _ if word & 0x7f20_001f == 0x6b00_001f => true,
         _ if word & 0x1f20_0000 == 0x0b00_0000 => fresh(&[n, m]),
-        // A load of one general register, or two. Who needed the value to be read once reads it again.
+        // A load of one general register, or two. Code that relies on a single read of the value reads it again.
         _ if word & 0x3f00_0000 == 0x3900_0000 && field(word, 22, 2) != 0 => {
             let prefetch = word & 0xffc0_0000 == 0xf980_0000;
             !prefetch && fresh(&[n])
@@ -205,20 +205,20 @@ fn undo(word: u32, read: &[u32], null: bool) -> Option<u8> {
     same.then_some(0)
 }
 
-/// The register that an address is put into for a load into a vector.
+/// The register that holds the address for a load into a vector register.
 const ADDRESS: u32 = 17;
 
-/// Whether an instruction may have to do with that register.
+/// Whether an instruction may involve that register.
 fn names_address_register(word: u32) -> bool {
     [0, 5, 10, 16].iter().any(|shift| field(word, *shift, 5) == ADDRESS)
 }
 
-/// The trampoline while it is made.
+/// The trampoline under construction.
 #[derive(Default)]
 struct Trampoline {
     code: Vec<u8>,
     fixups: Vec<Fixup>,
-    /// Words behind the code: which instruction loads each, and what it holds.
+    /// Words after the code: the instruction that loads each, and its value.
     words: Vec<(usize, i32)>,
 }
 
@@ -227,7 +227,7 @@ impl Trampoline {
         self.code.extend(word.to_le_bytes());
     }
 
-    /// A direct branch out of it.
+    /// Appends a direct branch out of it.
     fn branch(&mut self, target: i64) -> Result<(), NoHook> {
         let at = self.code.len() as u8;
         self.fixups.push(Fixup { at, end: at, target: near(target)?, absolute: false });
@@ -235,20 +235,20 @@ impl Trampoline {
         Ok(())
     }
 
-    /// Loads an address.
+    /// Appends a load of an address.
     fn load(&mut self, register: u32, target: i64) -> Result<(), NoHook> {
         self.words.push((self.code.len(), near(target)?));
         self.put(0x5800_0000 | register);
         Ok(())
     }
 
-    /// The words, behind all code. What runs on to the end jumps over them.
+    /// Appends the words after all code. Code that continues to the end jumps over them.
     fn finish(mut self, runs_on: bool) -> (Vec<u8>, Vec<Fixup>) {
         if self.words.is_empty() {
             return (self.code, self.fixups);
         }
         let size = self.words.len() as u32 * 8;
-        // The jump back stands behind the words.
+        // The jump back comes after the words.
         if runs_on {
             self.put(0x1400_0000 | ((size + 4) / 4));
         }
@@ -269,17 +269,17 @@ fn near(target: i64) -> Result<i32, NoHook> {
     i32::try_from(target).map_err(|_| NoHook::FarBranch)
 }
 
-/// How to hook a function whose code is this (it may run on into others), at this address of its file. `read` and `null`: the numbers of
-/// the arguments that the hook reads, and whether a call with a first argument of 0 may pass by it.
+/// Returns how to hook a function with this code (which may extend into others), at this address of its file. `read` and `null`: the
+/// indices of the arguments that the hook reads, and whether a call with a first argument of 0 may bypass it.
 ///
 /// # Errors
-/// Why that cannot be done.
+/// The reason why it cannot be hooked.
 pub fn recipe(code: &[u8], address: u64, read: &[u32], null: bool) -> Result<Recipe, NoHook> {
     let mut words = code[..code.len().min(LOOKED_AT)]
         .chunks_exact(SIZE)
         .map(|b| u32::from_le_bytes(b.first_chunk().copied().unwrap_or_default()));
     let (Some(first), Some(second)) = (words.next(), words.next()) else { return Err(NoHook::Truncated) };
-    // Addresses count from the function's begin. Pages are of the file's own addresses.
+    // Addresses are relative to the function's begin; pages are those of the file's own addresses.
     let in_page = (address & 0xfff).cast_signed();
     let kind_at = |word: u32, at: i64| kind(word, in_page + at).map(|kind| from_begin(kind, in_page));
     let undo = undo(first, read, null).ok_or(NoHook::FirstInstruction)?;
@@ -305,7 +305,7 @@ pub fn recipe(code: &[u8], address: u64, read: &[u32], null: bool) -> Result<Rec
                 trampoline.put(load | to << 5 | to);
             }
             Kind::Literal { load: Load::Other(load), to, target } => {
-                // The other one's own business with that register would be disturbed.
+                // The first instruction's own use of that register would be disturbed.
                 if names_address_register(first) {
                     return Err(unknown(word));
                 }
@@ -326,7 +326,7 @@ pub fn recipe(code: &[u8], address: u64, read: &[u32], null: bool) -> Result<Rec
                 trampoline.branch(target)?;
                 runs_on = false;
             }
-            // It would be lost.
+            // The register would be overwritten.
             Kind::IndirectCall { register: 30 } => return Err(unknown(word)),
             Kind::IndirectCall { register } => {
                 trampoline.load(30, 2 * SIZE as i64)?;
@@ -358,7 +358,7 @@ pub fn recipe(code: &[u8], address: u64, read: &[u32], null: bool) -> Result<Rec
     Ok(Recipe { first: SIZE as u8, undo, original: code[..2 * SIZE].to_vec(), code: trampoline, fixups })
 }
 
-/// The same with a target that counts from the function's begin.
+/// Returns the same with a target relative to the function's begin.
 fn from_begin(kind: Kind, begin: i64) -> Kind {
     match kind {
         Kind::Address { to, target } => Kind::Address { to, target: target - begin },
@@ -411,7 +411,7 @@ mod tests {
             let recipe = of(first, 0x9100_03fd, 0).unwrap_or_else(|why| panic!("{what}: {why}"));
             assert_eq!((recipe.undo, recipe.first, recipe.original.len()), (undo, 4, 8), "{what}");
         }
-        // mov x29, sp stays as it is, and so does the first.
+        // mov x29, sp stays unchanged, and so does the first.
         assert_eq!(words(&of(STP, 0x9100_03fd, 0).unwrap()), [STP, 0x9100_03fd]);
     }
 
@@ -440,7 +440,7 @@ mod tests {
         }
         let null = recipe(&bytes(&[0xb400_0080, NOP, NOP]), 0, &[0], false);
         assert_eq!(null, Err(NoHook::FirstInstruction), "every call is of interest");
-        // b.ne to the second, from behind.
+        // b.ne to the second, from later code.
         let back = bytes(&[STP, NOP, NOP, 0x54ff_ffc1]);
         assert_eq!(recipe(&back, 0, &[0], false), Err(NoHook::JumpBack));
         assert_eq!(recipe(&back[..7], 0, &[0], false), Err(NoHook::Truncated));
@@ -448,7 +448,7 @@ mod tests {
 
     #[test]
     fn addresses_and_branches_are_made_anew() {
-        // adrp x5, +2 pages, at 0xfc of a page: the page's begin, so that many bytes before.
+        // adrp x5, +2 pages, at 0xfc of a page: relative to the start of the page, so that many bytes before.
         let recipe = of(STP, 0xd000_0005, 0x1_20fc).unwrap();
         // ldr x5, the word behind the jump over it; b
         assert_eq!(words(&recipe), [STP, 0x5800_0045, 0x1400_0003, 0, 0]);
@@ -457,7 +457,7 @@ mod tests {
         let recipe = of(STP, 0x361f_ffc1, 0).unwrap();
         assert_eq!(words(&recipe), [STP, 0x3618_0041, 0x1400_0002, 0x1400_0000]);
         assert_eq!(recipe.fixups, [Fixup { at: 12, end: 12, target: 4 - 8, absolute: false }]);
-        // bl +0x40: comes back to the third.
+        // bl +0x40: returns to the third instruction.
         let recipe = of(STP, 0x9400_0010, 0).unwrap();
         assert_eq!(words(&recipe), [STP, 0x5800_005e, 0x1400_0000, 0, 0]);
         let to = Fixup { at: 8, end: 8, target: 4 + 0x40, absolute: false };
@@ -468,7 +468,7 @@ mod tests {
     }
 
     proptest! {
-        /// Arbitrary code: no panic, and every recipe is within the plan's limits.
+        /// Arbitrary code causes no panic, and every recipe is within the plan's limits.
         #[test]
         fn arbitrary_code_gives_bounded_recipe_or_error(
             code in prop::collection::vec(any::<u8>(), 0..64),

@@ -1,26 +1,27 @@
-//! How a function of x86-64 makes room for a jump. Of [`Fixup`]s, a displacement has 4 bytes; [`Recipe::undo`] is by how many bytes the
-//! stack's end is to be raised.
+//! Hooks for functions on x86-64. A displacement in [`Fixup`]s has 4 bytes; [`Recipe::undo`] is the number of bytes by which the stack
+//! pointer is raised.
 //!
-//! A call among what is moved is made so that it returns to the function's own code, since an unwinder would find a return address in code
+//! A moved call is made so that it returns to the function's own code, since an unwinder would otherwise find a return address in code
 //! without unwind information.
 
 use super::{Fixup, LOOKED_AT, NoHook, Recipe};
 use crate::layout::{PLAN_CODE, PLAN_FIXUPS, PLAN_ORIGINAL};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-/// Bytes of a jump.
+/// Size of a jump in bytes.
 const JUMP: usize = 5;
 
-/// The registers of arguments, in their order.
+/// The argument registers, in order.
 const ARGUMENTS: [Register; 6] =
     [Register::RDI, Register::RSI, Register::RDX, Register::RCX, Register::R8, Register::R9];
 
-/// How to hook a function whose code is this (it may run on into others). `read`: the numbers of the arguments that the hook reads.
+/// Returns how to hook a function with this code (which may extend into others). `read`: the indices of the arguments that the hook
+/// reads.
 ///
 /// # Errors
-/// Why that cannot be done.
+/// The reason why it cannot be hooked.
 pub fn recipe(code: &[u8], read: &[u32]) -> Result<Recipe, NoHook> {
-    // Far from 0, so that what lies before the function has an address too.
+    // Far from 0, so that what precedes the function has an address too.
     const BASE: u64 = 1 << 40;
     let mut decoder = Decoder::with_ip(64, code, BASE, DecoderOptions::NONE);
     let first = decoder.decode();
@@ -62,23 +63,25 @@ fn branches(instruction: &Instruction) -> bool {
     matches!(instruction.op0_kind(), OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16)
 }
 
-/// By how many bytes the stack's end is to be raised to undo a first instruction; `None` if it is none that is known here.
+/// Returns the number of bytes by which the stack pointer is raised to undo a first instruction; `None` if the instruction
+/// is not known here.
 fn undo(instruction: &Instruction, read: &[u32]) -> Option<u8> {
     let register = |n| instruction.op_kind(n) == OpKind::Register;
     let immediate = |n| instruction.op_kind(n) != OpKind::Register && instruction.op_kind(n) != OpKind::Memory;
     let to = if instruction.op_count() > 0 && register(0) { instruction.op0_register() } else { Register::None };
     let full = to.full_register();
-    // The hook must find its arguments, and the stack, as they were.
+    // The hook must find its arguments, and the stack, unchanged.
     let spoils = full == Register::RSP || read.iter().any(|n| ARGUMENTS.get(*n as usize) == Some(&full));
     match instruction.mnemonic() {
         Mnemonic::Endbr64 => Some(0),
         Mnemonic::Push if register(0) && to.is_gpr64() && to != Register::RSP => Some(8),
         Mnemonic::Sub if to == Register::RSP && immediate(1) => u8::try_from(instruction.immediate(1)).ok(),
-        // Registers and memory stay as they are.
+        // Registers and memory stay unchanged.
         Mnemonic::Test | Mnemonic::Cmp => Some(0),
-        // Done twice, these give what they give once.
+        // These give the same result when executed twice.
         Mnemonic::Mov if register(0) && (register(1) || immediate(1)) && !spoils => Some(0),
-        // So does what reads memory, unless it is found by what is read. Who needed the value to be read once reads it again.
+        // So do reads of memory, unless they change their own address. Code that relies on a single read of the value reads
+        // it again.
         Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd | Mnemonic::Lea
             if register(0)
                 && full.is_gpr64()
@@ -95,7 +98,7 @@ fn undo(instruction: &Instruction, read: &[u32]) -> Option<u8> {
     }
 }
 
-/// Puts an instruction at the trampoline's end. Returns whether nothing that follows it is reached from it.
+/// Appends an instruction to the trampoline. Returns whether the code after it is unreachable from it.
 fn relocate(
     decoder: &Decoder<'_>,
     instruction: &Instruction,
@@ -111,7 +114,7 @@ fn relocate(
     let ends = match instruction.flow_control() {
         FlowControl::Next => false,
         FlowControl::ConditionalBranch if instruction.is_jcc_short_or_near() => {
-            // Condition codes are the same in both lengths.
+            // Condition codes are the same in both encodings.
             let condition = if bytes.len() == 2 { bytes[0] & 0xf } else { bytes[1] & 0xf };
             if bytes.len() != 2 && (bytes.len() != 6 || bytes[0] != 0x0f) {
                 return Err(NoHook::Branch);
@@ -136,7 +139,7 @@ fn relocate(
             return Ok(true);
         }
         FlowControl::Return | FlowControl::IndirectBranch => true,
-        // The kernel returns behind it, wherever that is.
+        // The kernel returns to the instruction after it, wherever that is.
         FlowControl::Call if instruction.code() == Code::Syscall => false,
         FlowControl::Call if instruction.code() == Code::Call_rel32_64 => {
             // push [rip + 5]; jmp; the address of what follows the call
@@ -174,7 +177,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bytes after a function.
+    /// Appends padding to a function.
     fn padded(code: &[u8]) -> Vec<u8> {
         [code, &[0x90; 64]].concat()
     }
@@ -203,7 +206,7 @@ mod tests {
         let code = padded(&[0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x8d, 5, 0, 1, 0, 0, 0xc3]);
         let recipe = super::recipe(&code, &[0]).unwrap();
         assert_eq!(recipe.fixups, [Fixup { at: 7, end: 11, target: 11 + 0x100, absolute: false }]);
-        // and ecx, 15; or cl, 0x80; jmp -0x100: a function that ends in another one's place
+        // and ecx, 15; or cl, 0x80; jmp -0x100: a function that ends with a tail call
         let code = padded(&[0x83, 0xe1, 0x0f, 0x80, 0xc9, 0x80, 0xe9, 0, 0xff, 0xff, 0xff]);
         let recipe = super::recipe(&code, &[1, 2, 4]).unwrap();
         assert_eq!(recipe.fixups, [Fixup { at: 7, end: 11, target: 11 - 0x100, absolute: false }]);
@@ -241,7 +244,7 @@ mod tests {
     }
 
     proptest! {
-        /// Arbitrary code: no panic, and every recipe is within the plan's limits.
+        /// Arbitrary code causes no panic, and every recipe is within the plan's limits.
         #[test]
         fn arbitrary_code_gives_bounded_recipe_or_error(code in prop::collection::vec(any::<u8>(), 0..64)) {
             if let Ok(recipe) = recipe(&code, &[0]) {

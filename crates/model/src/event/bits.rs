@@ -1,6 +1,6 @@
-//! Bit sets and kinds that records and their headers carry, the same on every kernel.
+//! Bit sets and kinds in records and their headers, the same on every kernel.
 
-/// Bits of `ctx`: in which context the thread was.
+/// Bits of `ctx`: the context of the thread.
 pub mod flags {
     /// Inside an operation.
     pub const IN_OP: u16 = 1;
@@ -8,7 +8,7 @@ pub mod flags {
     pub const IN_SYSCALL: u16 = 2;
     /// A kernel thread.
     pub const KERNEL_THREAD: u16 = 4;
-    /// Belongs to what was asked to be recorded.
+    /// Belongs to what was requested to be recorded.
     pub const TRACKED: u16 = 8;
     /// Belongs to Fathom itself.
     pub const TRACER: u16 = 16;
@@ -22,27 +22,28 @@ pub mod flags {
     pub const BETWEEN_ROWS: u16 = 256;
 }
 
-/// Bits of a header's `flags`. What a record's own `ctx` says it does not repeat; of those without one it says all.
+/// Bits of a header's `flags`. They do not repeat what a record's own `ctx` contains; for records without one they contain
+/// everything.
 pub mod header_flags {
     /// The thread is a kernel thread.
     pub const KERNEL_THREAD: u8 = 1;
-    /// Of `statement`, `fs_write`, `cache_add` and `uring`: a statement is open, but none of its steps ran.
+    /// In `statement`, `fs_write`, `cache_add` and `uring`: a statement is open, but none of its steps was running.
     pub const BETWEEN_ROWS: u8 = 2;
-    /// Of `uring`: the file is opened with O_DIRECT.
+    /// In `uring`: the file is opened with O_DIRECT.
     pub const DIRECT: u8 = 4;
-    /// Of `uring`: submitted by the kernel's own thread that polls the ring (SQPOLL), which serves the whole process.
+    /// In `uring`: submitted by the kernel thread that polls the ring (SQPOLL), which serves the whole process.
     pub const POLLING: u8 = 8;
 }
 
 /// Bits of `flags` of bios and requests, the same on every kernel.
 pub mod bio_flags {
-    /// Somebody waits.
+    /// A task waits for it.
     pub const SYNC: u16 = 1;
     /// Metadata.
     pub const META: u16 = 2;
     /// Flush the disk's cache first.
     pub const PREFLUSH: u16 = 4;
-    /// To the medium before it completes.
+    /// Written to the medium before it completes.
     pub const FUA: u16 = 8;
     /// Read ahead.
     pub const READ_AHEAD: u16 = 16;
@@ -66,7 +67,7 @@ pub mod file_what {
     pub const RENAMED: u16 = 3;
     /// Open when the trace began.
     pub const OPEN_BEFORE: u16 = 4;
-    /// Opened by the call that created it. Where that is not known, [`OPENED`].
+    /// Opened by the call that created it. If that is unknown, [`OPENED`].
     pub const CREATED: u16 = 5;
 }
 
@@ -74,11 +75,11 @@ pub mod file_what {
 pub mod task_what {
     /// Forked.
     pub const FORKED: u16 = 0;
-    /// Became another program.
+    /// Executed another program.
     pub const EXECUTED: u16 = 1;
     /// Ended.
     pub const ENDED: u16 = 2;
-    /// Was there when the trace began.
+    /// Existed when the trace began.
     pub const THERE_BEFORE: u16 = 3;
 }
 
@@ -106,28 +107,28 @@ pub mod driver_what {
     pub const ENDED: u16 = 0;
     /// It took longer than the kernel waits; its end may follow.
     pub const TIMED_OUT: u16 = 1;
-    /// The driver could not take it, and it will be tried again.
+    /// The driver could not accept it, and it will be retried.
     pub const REFUSED: u16 = 2;
 }
 
-/// The last of `raw` in a `driver_begin` record of MMC: what the command is.
+/// The last element of `raw` in a `driver_begin` record of MMC: the kind of command.
 pub mod mmc_is {
     /// It moves data.
     pub const DATA: u32 = 1;
-    /// To the card.
+    /// The data goes to the card.
     pub const WRITES: u32 = 2;
-    /// A task of a command queue engine, which makes the commands by itself.
+    /// A task of a command queue engine, which creates the commands itself.
     pub const TASK: u32 = 4;
 }
 
-/// What a card answers of itself (R1: its status), in a `driver_end` record of MMC.
+/// Bits of a card's response (R1: its status), in a `driver_end` record of MMC.
 pub mod mmc_answer {
-    /// What was asked for lies beyond the card's end. It says so too when all up to its last block was read, in answer to CMD12: kept of the
-    /// command's own answer only (mmc_blk_eval_resp_error, drivers/mmc/core/block.c).
+    /// The requested range lies beyond the card's end. The card also reports this after a read up to its last block, in response to
+    /// CMD12: used only from the command's own response (mmc_blk_eval_resp_error, drivers/mmc/core/block.c).
     pub const OUT_OF_RANGE: u32 = 1 << 31;
 }
 
-/// The part that failed, in a `driver_end` record of MMC; the first of them.
+/// The first part that failed, in a `driver_end` record of MMC.
 pub mod mmc_part {
     /// CMD23 before the command.
     pub const COUNT: u32 = 1;
@@ -145,20 +146,20 @@ pub mod chain_end {
     pub const WHOLE: u16 = 0;
     /// Longer chains are cut.
     pub const LONGEST: u16 = 1;
-    /// The rest of the stack lies beyond what was looked at.
+    /// The rest of the stack lies beyond the part that was read.
     pub const BEYOND: u16 = 2;
-    /// Nothing tells who called the last one.
+    /// The caller of the last one cannot be determined.
     pub const NO_CALLER: u16 = 3;
-    /// The process had ended before it was seen where its code lay.
+    /// The process ended before the location of its code was read.
     pub const GONE: u16 = 4;
-    /// The thread had touched memory that was not there: its stack is not taken then.
+    /// The thread touched memory that was not present: its stack is not taken then.
     pub const PAGE_FAULT: u16 = 5;
     /// A 32-bit program's stack is not read.
     pub const FOREIGN: u16 = 6;
-    /// The thread did not come back from its system call, or there was no room for its stack.
+    /// The thread did not return from its system call, or there was no room for its stack.
     pub const NOT_TAKEN: u16 = 7;
 
-    /// In words; `None`: there is nothing more.
+    /// Describes the reason; `None`: nothing is missing.
     pub fn text(ended: u16) -> Option<&'static str> {
         Some(match ended {
             WHOLE => return None,

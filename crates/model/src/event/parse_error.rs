@@ -1,24 +1,24 @@
-//! Why a line of text is no event.
+//! Why a line of text is not an event.
 
 use std::fmt;
 
-/// Why a line could not be read. By hand: this room has no foreign crate but serde.
+/// Why a line could not be parsed. Written by hand: this crate depends on no other crate except serde.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParseError {
     /// It has no words.
     Empty,
-    /// Its first word is no time.
+    /// Its first word is not a time.
     Time(String),
     /// It ends before its thread.
     NoThread,
-    /// Its thread is none.
+    /// Its thread is invalid.
     Thread(String),
     /// It ends before the name of its record.
     NoRecord,
     /// No record has that name.
     UnknownRecord(String),
-    /// A word after the name is no field with its value.
+    /// A word after the name is not a field with a value.
     NotAField(String),
     /// The record has no such field.
     UnknownField {

@@ -1,9 +1,10 @@
-//! An event as a line of text: what `fathom export --events` writes, and what tests of the linker are made of.
+//! An event as a line of text: the output of `fathom export --events`, and the input of the linker's tests.
 
 use super::{Event, Header, ParseError, Record};
 
 impl Event {
-    /// The text form: `@TIME cpuN TGID/TID NAME field=value …`, fields that are zero left out. Read by [`Event::parse`].
+    /// Returns the text form: `@TIME cpuN TGID/TID NAME field=value …`, without fields that are zero. Parsed by
+    /// [`Event::parse`].
     pub fn to_text(&self) -> String {
         let h = &self.header;
         let mut out = format!("@{} cpu{} {}/{} {}", h.time_ns, h.cpu, h.tgid, h.tid, self.record.name());
@@ -11,10 +12,10 @@ impl Event {
         out
     }
 
-    /// Reads the text form. The CPU may be left out (0), and a thread that is its process's first may be given once.
+    /// Parses the text form. The CPU may be omitted (0), and the number of a process's first thread may be given once.
     ///
     /// # Errors
-    /// What could not be read.
+    /// The part that could not be parsed.
     pub fn parse(line: &str) -> Result<Self, ParseError> {
         let mut words = split_words(line)?.into_iter().peekable();
         let time = words.next().ok_or(ParseError::Empty)?;

@@ -1,4 +1,4 @@
-//! What is missing: by what the log says was lost, by its own length, and by the disks' own count.
+//! Determines what is missing, from the losses in the log, from the log's length, and from the disks' own counters.
 
 use crate::Metadata;
 use archive::Damage;
@@ -11,23 +11,23 @@ use std::collections::BTreeMap;
 /// Losses known so far.
 #[derive(Debug, Default)]
 pub struct Losses {
-    /// Highest number of one.
+    /// Highest id of a loss.
     last_id: u64,
-    /// How many records all of them lost.
+    /// Total number of records lost.
     events: u64,
     /// Whether more may be lost than is known.
     at_least: bool,
 }
 
 impl Losses {
-    /// Counts one that the linker found.
+    /// Counts a loss that the linker found.
     pub fn learn(&mut self, row: &LossRow) {
         self.last_id = self.last_id.max(row.id);
         self.events = self.events.saturating_add(row.events.unwrap_or(0));
         self.at_least |= row.events.is_none() || row.at_least;
     }
 
-    /// Makes one more.
+    /// Creates the row of a further loss.
     pub fn row(&mut self, source: LossSource, window_ns: (u64, u64), events: u64, program: Option<&str>) -> LossRow {
         let row = LossRow {
             id: self.last_id + 1,
@@ -44,7 +44,7 @@ impl Losses {
     }
 }
 
-/// Commands that completed without having been seen to be issued.
+/// Commands that completed although no issue was seen.
 #[derive(Debug)]
 pub struct Unissued {
     disks: BTreeMap<u32, OfDisk>,
@@ -52,20 +52,20 @@ pub struct Unissued {
 
 #[derive(Debug)]
 struct OfDisk {
-    /// When commands under way were counted, and how many there were: theirs may lie before the recording.
+    /// When commands in flight were counted, and their number: their issue may precede the recording.
     since_ns: u64,
     under_way: u64,
     completed: u64,
 }
 
 impl Unissued {
-    /// None yet, on the disks whose commands under way were counted.
+    /// Starts with none, on the disks whose commands in flight were counted.
     pub fn new(under_way: &[(u32, u64, u64)]) -> Self {
         let of = |&(disk, since_ns, under_way): &(u32, u64, u64)| (disk, OfDisk { since_ns, under_way, completed: 0 });
         Self { disks: under_way.iter().map(of).collect() }
     }
 
-    /// Counts it if it is one. A command that was seen being issued says what it carried.
+    /// Counts the command if it has no issue. A command whose issue was seen has a number of bios.
     pub fn span(&mut self, row: &Span) {
         if let (Layer::Driver, None, Some(disk)) = (row.layer, row.number, row.disk)
             && let Some(of) = self.disks.get_mut(&disk)
@@ -74,13 +74,14 @@ impl Unissued {
         }
     }
 
-    /// Those that were not under way when the recording began.
+    /// Returns the number of those that were not in flight when the recording began.
     fn unexplained(&self) -> u64 {
         self.disks.values().map(|of| of.completed.saturating_sub(of.under_way)).sum()
     }
 }
 
-/// Sets the kernel's own counts beside what was recorded. What is missing, and no loss known so far explains, is one.
+/// Compares the kernel's own counts with what was recorded. What is missing and is not explained by a known loss becomes a
+/// new loss.
 pub fn check(
     metadata: &Metadata,
     accounts: &Accounts,
@@ -91,7 +92,7 @@ pub fn check(
     if !metadata.is_attached("rq_done") {
         return (checks, found);
     }
-    // A damaged log may lack any number of them.
+    // A damaged log may lack any number of records.
     let known = if losses.at_least { u64::MAX } else { losses.events };
     let mut missing: u64 = 0;
     for audit in accounts.close() {
@@ -109,8 +110,8 @@ pub fn check(
     (checks, found)
 }
 
-/// What was cut off the end of a log, exactly at the edge of a chunk, so that the log itself shows nothing of it: it holds so
-/// many `events`, those that report damage included.
+/// Detects events cut off the end of a log exactly at a chunk boundary, so that the log itself shows no damage: it holds
+/// `events` events, including those that report damage.
 pub fn cut_off(metadata: &Metadata, events: u64, last_ns: u64, damage: &Damage) -> Option<Event> {
     let whole = events.saturating_sub(damage.tellings);
     let missing =

@@ -17,7 +17,7 @@ pub fn of(metadata: &Metadata, with_statements: BTreeSet<u32>) -> Config {
         group_commits: (0..).zip(&metadata.functions).filter(|(_, f)| commits_in_groups(f)).map(|(n, _)| n).collect(),
         completions: metadata.is_attached("rq_done"),
         full_since_ns: metadata.no_room.map(|(since_ns, ..)| since_ns),
-        // Of several disks the first.
+        // The first of several disks wins.
         partitions: metadata.partitions.iter().rev().copied().collect(),
         with_statements: Some(with_statements),
         by_place: metadata.by_place,
@@ -25,7 +25,7 @@ pub fn of(metadata: &Metadata, with_statements: BTreeSet<u32>) -> Config {
     }
 }
 
-/// Disks that stand on other disks or on a file.
+/// Returns the disks that are backed by other disks or by a file.
 fn stacked(metadata: &Metadata) -> Vec<Stacked> {
     let number = |name: &str| metadata.disks.iter().find(|d| d.name == name).map(|d| d.dev);
     let on_disks = metadata
@@ -39,7 +39,7 @@ fn stacked(metadata: &Metadata) -> Vec<Stacked> {
     on_disks.chain(on_files).collect()
 }
 
-/// The disks' statistics as the accounts take them.
+/// Converts the disks' statistics for the accounts.
 pub fn readings(all: &[DiskCounters]) -> Vec<Reading> {
     let reading = |(disk, from_ns, to_ns, fields): &DiskCounters| Reading {
         disk: *disk,

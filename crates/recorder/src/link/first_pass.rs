@@ -1,4 +1,4 @@
-//! What must be known of the whole log before its first event is linked.
+//! Collects what must be known of the whole log before its first event is linked.
 
 use super::stacks::Stacks;
 use archive::LogReader;
@@ -8,20 +8,20 @@ use model::{Event, Record};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What is known then.
+/// The result of the first pass.
 pub struct Known {
     /// The marks.
     pub marks: Vec<Event>,
     /// The processes whose statements were recorded.
     pub with_statements: BTreeSet<u32>,
-    /// Where threads slept, which was known only later.
+    /// Where threads slept, which is reported only later.
     pub stacks: Stacks,
 }
 
 /// Reads the log.
 ///
-/// Marks are read from a program's memory at the end and so stand last, though what ran inside them comes after them; in a
-/// container they have the numbers that the program knows itself by.
+/// Marks are read from a program's memory at the end and so come last, although they precede what ran inside them; in a
+/// container they have the numbers by which the program knows itself.
 pub fn read(dir: &Path) -> archive::Result<Known> {
     let (mut marks, mut with_statements, mut inner) = (Vec::new(), BTreeSet::new(), InnerTasks::default());
     let mut stacks = Stacks::default();

@@ -1,14 +1,14 @@
-//! From the event log to the tables. The linker is pure; here it meets the archive's files.
+//! From the event log to the tables. The linker is pure; this module connects it to the archive's files.
 //!
-//! | file | what |
+//! | file | purpose |
 //! |---|---|
 //! | `config` | the linker's settings |
 //! | `first_pass` | what must be known of the whole log before its first event is linked |
-//! | `tables` | rows of the linker into the archive's tables |
+//! | `tables` | writes the linker's rows to the archive's tables |
 //! | `stacks` | where threads slept |
 //! | `sqlite_coverage` | whether SQLite's statements were seen |
 //! | `used_disks` | which disks hold the files that were used |
-//! | `completeness` | what is missing, by the log's own count and by the disks' |
+//! | `completeness` | what is missing, according to the log and to the disks' counters |
 
 mod completeness;
 mod config;
@@ -28,7 +28,7 @@ use model::{Context, Event, LossSource, Record};
 use std::path::{Path, PathBuf};
 use tables::Tables;
 
-/// What linking found.
+/// The result of linking.
 #[derive(Debug, Clone, Copy)]
 pub struct Linked {
     /// Events read.
@@ -37,11 +37,11 @@ pub struct Linked {
     pub operations: u64,
 }
 
-/// Links what was recorded, and returns its operations; `None` if there is no room for the tables, which costs no event. `full`: the log
-/// found none either.
+/// Links what was recorded, and returns the number of operations; `None` if there is no room for the tables, which costs no event.
+/// `full`: the log had no room either.
 ///
 /// # Errors
-/// As [`link`], but for want of room.
+/// As [`link`], except for lack of room.
 pub(crate) fn link_if_room(dir: &Path, full: bool, context: &Context, notify: Notify<'_>) -> Result<Option<u64>> {
     match link(dir, context, notify) {
         Ok(linked) => Ok(Some(linked.operations)),
@@ -53,7 +53,8 @@ pub(crate) fn link_if_room(dir: &Path, full: bool, context: &Context, notify: No
     }
 }
 
-/// Makes the tables of the archive at `dir` from its log. The caller holds its lock: half-made tables have one place in it.
+/// Makes the tables of the archive at `dir` from its log. The caller holds its lock: there is only one place for unfinished
+/// tables.
 ///
 /// # Errors
 /// The log cannot be read, or the tables cannot be written.
@@ -65,7 +66,7 @@ pub fn link(dir: &Path, context: &Context, notify: Notify<'_>) -> Result<Linked>
     });
     let mut log = LogReader::open(dir)?;
     let writer = TablesWriter::create(dir)?;
-    // Only now is the folder of half-made tables ours.
+    // Only now does the folder of unfinished tables belong to us.
     let _cleanup = SignalCleanup::tables(dir)?;
     let mut tables = Tables::new(writer, &metadata);
     let first_pass::Known { marks, with_statements, stacks } = first_pass::read(dir)?;
@@ -99,7 +100,7 @@ pub fn link(dir: &Path, context: &Context, notify: Notify<'_>) -> Result<Linked>
     Ok(Linked { events, operations })
 }
 
-/// What is known beside the events, and what only all events together show.
+/// Writes what is known besides the events, and what only all events together show.
 fn put_metadata(metadata: &Metadata, accounts: &Accounts, tables: &mut Tables) {
     let stacks = std::mem::take(&mut tables.stacks);
     stacks.rows().for_each(|row| tables.put(&row));
@@ -133,7 +134,8 @@ fn put_metadata(metadata: &Metadata, accounts: &Accounts, tables: &mut Tables) {
     }
 }
 
-/// A log whose `meta.json` is gone or damaged is still worth its events; what was known of the machine is lost.
+/// Handles a log whose `meta.json` is missing or damaged: its events are still useful; the facts about the machine are
+/// lost.
 fn without_meta(dir: &Path, error: archive::Error, notify: Notify<'_>) -> Result<Meta> {
     if !error.is_rescuable() || !archive::log::path(dir).is_file() {
         return Err(error.into());
@@ -180,7 +182,7 @@ impl TableMaker for FromEvents<'_> {
         self.link(dir, context)
     }
 
-    /// [`link()`] sees for itself that there is none.
+    /// [`link()`] detects by itself that there is none.
     fn make_without_meta(
         &self,
         dir: &Path,

@@ -1,24 +1,24 @@
-//! Whether SQLite's statements were seen; and if not, what shows that a process uses SQLite all the same.
+//! Whether SQLite's statements were seen; and if not, the evidence that a process uses SQLite all the same.
 
 use model::table::{Coverage, File, Operation, Process, Shape, Span};
 use model::{Absence, Layer, ShapeKind};
 use sqlite::FileClass;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// What the rows show of it.
+/// The evidence in the rows.
 #[derive(Debug, Default)]
 pub struct SqliteCoverage {
     /// Shapes that are statements (true) or inferred transactions.
     shapes: HashMap<u64, bool>,
-    /// Files named as SQLite's: whether it is a database, and the path of that.
+    /// Files with names like SQLite's: whether each is a database, and the path of its database.
     files: HashMap<u64, (bool, String)>,
-    /// Databases with a file beside them that only SQLite has, and files read as SQLite reads a database's header: a name such as x.db is
-    /// also Berkeley DB's.
+    /// Databases with a companion file that only SQLite has, and files read the way SQLite reads a database's header: a name such as x.db
+    /// is also used by Berkeley DB.
     with_companion: HashSet<String>,
     header_read: HashSet<u64>,
-    /// Which process used which of these files.
+    /// The processes that used these files.
     used: BTreeSet<(u32, u64)>,
-    /// Processes that executed statements, of which transactions were inferred.
+    /// Processes that executed statements; those for which transactions were inferred.
     with_statements: HashSet<u32>,
     inferred: HashSet<u32>,
     /// Names of the processes that were to be recorded.
@@ -51,7 +51,7 @@ impl SqliteCoverage {
         }
     }
 
-    /// Whether the process used a file of SQLite's.
+    /// Whether the process used one of SQLite's files.
     fn is_user(&self, tgid: u32) -> bool {
         let mut used = self.used.range((tgid, 0)..=(tgid, u64::MAX));
         used.any(|(_, file)| {
@@ -78,7 +78,7 @@ impl SqliteCoverage {
         }
     }
 
-    /// What was not seen of the database's layer, and what stands in its place.
+    /// Returns what was not seen in the database layer, and what replaces it.
     pub fn rows(&self) -> Vec<Coverage> {
         let mut rows = BTreeMap::new();
         for (tgid, name) in self.tracked.iter().filter(|(tgid, _)| !self.with_statements.contains(tgid)) {
@@ -109,7 +109,7 @@ mod tests {
 
     const PROCESS: u32 = 7;
 
-    /// A process that reads (offset, bytes) of files of these names.
+    /// Returns the coverage for a process that reads (offset, bytes) from files with these names.
     fn said(files: &[(&str, u64, u64)]) -> String {
         let mut seen = SqliteCoverage::default();
         seen.process(&Process { tgid: PROCESS, name: "app".into(), parent: None, tracked: true });
@@ -140,7 +140,7 @@ mod tests {
         seen.rows().into_iter().map(|row| row.how).collect()
     }
 
-    /// Berkeley DB's, gdbm's and many others' files are named so, too.
+    /// Berkeley DB, gdbm and many others use such names, too.
     #[test]
     fn name_of_database_alone_is_no_use_of_sqlite() {
         let none = "no file that is used like SQLite's";

@@ -1,14 +1,14 @@
-//! The stacks of long sleeps, each beside the operation and the system call that the thread was in.
+//! The stacks of long sleeps, each with the operation and the system call that the thread was in.
 //!
-//! The linker needs none of them: they say where a thread slept, by its number and the moment, and are kept until the rows of
-//! that moment pass. The recording's budget bounds how many there are.
+//! The linker does not need them: they record where a thread slept, by thread number and time, and are kept until the rows of
+//! that time pass. The recording's budget bounds their number.
 
 use model::event::{chain_end, flags};
 use model::table::{Operation, Span, StackRow};
 use model::{Event, Layer, Record};
 use std::collections::{BTreeMap, HashMap};
 
-/// Functions by the number of their chain: names, places, and why they end.
+/// Functions by the number of their chain: names, places, and why the chain ends.
 type Chains = HashMap<u32, (String, String, u16)>;
 
 #[derive(Debug)]
@@ -18,21 +18,21 @@ struct Sleep {
     kernel: u32,
     program: u32,
     between_rows: bool,
-    /// The innermost around it, with its begin and end.
+    /// The innermost operation around it, with its begin and end.
     operation: Option<(u64, u64, u64)>,
     span: Option<u64>,
 }
 
-/// Those of a log.
+/// The stacks of a log.
 #[derive(Debug, Default)]
 pub struct Stacks {
     chains: Chains,
-    /// By thread and by when it fell asleep.
+    /// By thread and by the time at which it fell asleep.
     sleeps: BTreeMap<(u32, u64), Sleep>,
 }
 
 impl Stacks {
-    /// Takes an event in, if it is one of a stack.
+    /// Learns from an event, if it concerns a stack.
     pub fn learn(&mut self, event: &Event) {
         match &event.record {
             Record::Chain(chain) => {
@@ -55,7 +55,7 @@ impl Stacks {
         }
     }
 
-    /// An operation: what its thread slept meanwhile is its own, unless an operation inside it comes too.
+    /// Handles an operation: its thread's sleeps during it belong to it, unless an inner operation follows.
     pub fn operation(&mut self, row: &Operation) {
         let end_ns = row.end_ns.unwrap_or(u64::MAX);
         for (_, sleep) in within(&mut self.sleeps, (row.tgid, row.tid), row.start_ns, end_ns) {
@@ -67,7 +67,7 @@ impl Stacks {
         }
     }
 
-    /// A span: of system calls those who sleep are in at most one.
+    /// Handles a span: a sleeping thread is in at most one system call.
     pub fn span(&mut self, row: &Span) {
         if row.layer != Layer::Syscall || self.sleeps.is_empty() {
             return;
@@ -78,7 +78,7 @@ impl Stacks {
         }
     }
 
-    /// The rows, by thread and time.
+    /// Returns the rows, by thread and time.
     pub fn rows(&self) -> impl Iterator<Item = StackRow> {
         self.sleeps.iter().flat_map(move |(&(tid, start_ns), sleep)| {
             let row = |kind: &'static str, chain: u32| {
@@ -101,18 +101,18 @@ impl Stacks {
     }
 }
 
-/// Sleeps of a thread that began within an interval.
+/// Returns the sleeps of a thread that began within an interval.
 fn within(
     sleeps: &mut BTreeMap<(u32, u64), Sleep>,
     (tgid, tid): (u32, u32),
     from_ns: u64,
     to_ns: u64,
 ) -> impl Iterator<Item = (&(u32, u64), &mut Sleep)> {
-    // A damaged log may hold an end before its begin.
+    // A damaged log may contain an end before its begin.
     sleeps.range_mut((tid, from_ns)..=(tid, to_ns.max(from_ns))).filter(move |(_, sleep)| sleep.tgid == tgid)
 }
 
-/// A function's name, and the rest of its line. What has none is called by its file's and the place in it.
+/// Splits a line into a function's name and the rest. A function without a name is named by its file and the offset in it.
 fn columns(line: &str) -> (String, String) {
     let (name, place) = line.split_once('\t').unwrap_or((line, ""));
     if !name.is_empty() {
@@ -194,7 +194,7 @@ mod tests {
         stacks.learn(&chain(7, "", 4));
         let rows: Vec<StackRow> = stacks.rows().collect();
         assert_eq!((rows.len(), rows[0].functions.as_str(), rows[0].ended.is_some()), (1, "", true));
-        // An end before its begin, as a damaged log may have it.
+        // An end before its begin, as in a damaged log.
         stacks.operation(&operation(1, 900, Some(3), None));
     }
 }

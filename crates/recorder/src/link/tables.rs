@@ -1,4 +1,4 @@
-//! Rows of the linker into the archive's tables, and past those who learn from them.
+//! Writes the linker's rows to the archive's tables, and passes them to the trackers that learn from them.
 
 use super::completeness::{Losses, Unissued};
 use super::sqlite_coverage::SqliteCoverage;
@@ -43,7 +43,7 @@ impl Tables {
         }
     }
 
-    /// Puts the tables in their place; returns how many operations there are.
+    /// Moves the tables to their place; returns the number of operations.
     pub fn finish(self) -> archive::Result<u64> {
         self.failed.map_or(Ok(()), Err)?;
         self.writer.finish()?;

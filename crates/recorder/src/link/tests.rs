@@ -2,7 +2,7 @@ use super::*;
 use archive::LogWriter;
 use archive::{Archive, Lock, table_maker};
 
-/// An archive of two writes with these event lines and this count by the disk.
+/// Returns the summary of an archive with these event lines and this number of writes counted by the disk.
 fn recorded(lines: &[&str], writes: u64) -> analysis::Summary {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
@@ -46,7 +46,7 @@ fn completeness_is_judged_by_diskstats() {
     assert_eq!((whole.completeness.state.as_str(), whole.loss.events), ("checked", 0), "{:?}", whole.completeness);
     let text = analysis::show::text(&whole);
     assert!(text.contains("No losses") && text.contains("vda counted 2 writes"), "{text}");
-    // A completion is missing: its command's next use, or the count alone, tells of it.
+    // A completion is missing: the reuse of its command, or the count alone, reveals it.
     for (missing, program) in [(1, "rq_done"), (3, "rq_done")] {
         let lines: Vec<&str> = (0..4).filter(|n| *n != missing).map(|n| WRITES[n]).collect();
         let summary = recorded(&lines, 2);
@@ -57,7 +57,7 @@ fn completeness_is_judged_by_diskstats() {
         let text = analysis::show::text(&summary);
         assert!(!text.contains("No losses") && text.contains("2 writes (1 recorded)"), "{text}");
     }
-    // So is an issue, and so are both.
+    // An issue is missing, and then both.
     let unissued = recorded(&[WRITES[0], WRITES[1], WRITES[3]], 2);
     assert_eq!((unissued.loss.events, unissued.loss.intervals[0].program.as_deref()), (1, Some("rq_issue")));
     let unseen = recorded(&WRITES[..2], 2);
@@ -78,7 +78,7 @@ fn opening_archive_in_use_keeps_its_tables() {
     let error = table_maker::open(dir, &[&FromEvents { notify: &|_| () }], &Context::silent()).unwrap_err().to_string();
     assert!(error.contains("is being written by process") && half_made.exists(), "{error}");
     drop(lock);
-    // Leftovers of a crash are replaced, and no lock stays.
+    // Leftovers of a crash are replaced, and no lock remains.
     assert!(table_maker::open(dir, &[&FromEvents { notify: &|_| () }], &Context::silent()).unwrap().has_tables());
     assert!(!dir.join("tables.tmp").exists() && !dir.join("lock").exists());
 }

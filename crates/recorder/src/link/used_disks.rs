@@ -1,4 +1,4 @@
-//! Which disks hold the files that were used.
+//! Determines which disks hold the files that were used.
 
 use model::Layer;
 use model::table::{File, Span};
@@ -29,7 +29,8 @@ impl UsedDisks {
         }
     }
 
-    /// The disks of the files that operations used; if there was no operation, that any recorded call used.
+    /// Returns the disks of the files that operations used; if there was no operation, those of files that any recorded
+    /// call used.
     pub fn holders(&self, partitions: &[(u32, u32)]) -> HashSet<u32> {
         let used = if self.by_operations.is_empty() { &self.by_anyone } else { &self.by_operations };
         let mut all = HashSet::new();

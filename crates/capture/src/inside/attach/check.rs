@@ -1,4 +1,4 @@
-//! Whether the object can be brought into a process at all: what speaks against it and can be seen from outside, while it runs.
+//! Checks from outside, while the process runs, whether the object can be loaded into it at all.
 
 use super::super::error::NotImplanted;
 use super::{identity, threads};
@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// # Errors
-/// What speaks against it.
+/// The reason against it.
 pub fn check(pid: u32, object: &Path) -> Result<(), NotImplanted> {
     use NotImplanted::Unsupported;
     let proc = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
@@ -55,10 +55,10 @@ pub fn check(pid: u32, object: &Path) -> Result<(), NotImplanted> {
     Ok(())
 }
 
-/// That no filter of system calls is in force in a thread.
+/// Checks that no thread has a filter of system calls.
 ///
 /// # Errors
-/// One is.
+/// A thread has one.
 pub fn check_filters(pid: u32) -> Result<(), NotImplanted> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| NotImplanted::Unsupported("it has ended"))?;
     for task in tasks.flatten() {

@@ -1,4 +1,4 @@
-//! The memory of a process, and what is mapped where.
+//! The memory of a process, and its mappings.
 
 use object::elf::{FileHeader64, PF_X, PT_LOAD};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// A process's memory, also where it may not write itself.
+/// A process's memory, writable even where the process itself may not write.
 pub struct Memory(File);
 
 impl Memory {
@@ -20,7 +20,7 @@ impl Memory {
         self.0.read_exact_at(&mut bytes, at).map(|()| bytes)
     }
 
-    /// By one write, of what lies on one page.
+    /// Writes bytes within one page, in a single write.
     pub fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all_at(bytes, at)
     }
@@ -34,7 +34,7 @@ impl Memory {
     }
 }
 
-/// What is mapped at a place.
+/// A mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
     pub from: u64,
@@ -64,28 +64,28 @@ impl Range {
     }
 }
 
-/// All of them, in order.
+/// Returns all mappings, in order.
 pub fn ranges(pid: u32) -> io::Result<Vec<Range>> {
     Ok(fs::read_to_string(format!("/proc/{pid}/maps"))?.lines().filter_map(Range::parse).collect())
 }
 
-/// A place behind some library's code, in the rest of its last page, that nothing in the process knows of.
+/// Space after some library's code, in the rest of its last page, which nothing in the process uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {
-    /// Where it begins; all that follows is zero, but for what a recorder left that was killed.
+    /// Its start; everything from there is zero, except for the leftovers of a killed recorder.
     pub from: u64,
     pub to: u64,
-    /// So much of it is not zero.
+    /// The length of the part that is not zero.
     pub used: u64,
 }
 
-/// Where a piece of code can stand. Not behind the object's own code, which is taken out by such a piece.
+/// Returns the places for a piece of code. Not after the object's own code, which such a piece unmaps.
 pub fn rooms(pid: u32, memory: &Memory, ranges: &[Range]) -> Vec<Room> {
     let is_code = |r: &&Range| {
         let of_file = r.private && r.ino != 0 && r.name.starts_with('/');
         r.executable && !r.writable && of_file && !r.name.contains("/fathom-inside-")
     };
-    // The C library's is the one that is always there.
+    // The C library is always present, so it comes first.
     let (first, others): (Vec<&Range>, Vec<&Range>) =
         ranges.iter().filter(is_code).partition(|r| r.name.contains("/libc.so") || r.name.contains("/libc-"));
     let room = |r: &Range| {
@@ -97,7 +97,7 @@ pub fn rooms(pid: u32, memory: &Memory, ranges: &[Range]) -> Vec<Room> {
     first.into_iter().chain(others).filter_map(room).collect()
 }
 
-/// Where the code of a file ends that is mapped there.
+/// Returns where the code of the file mapped at this range ends.
 fn end_of_code(pid: u32, range: &Range) -> Option<u64> {
     let file = File::open(format!("/proc/{pid}/map_files/{:x}-{:x}", range.from, range.to)).ok()?;
     let data = ReadCache::new(file);
@@ -108,11 +108,11 @@ fn end_of_code(pid: u32, range: &Range) -> Option<u64> {
         is_it && range.offset <= offset && offset - range.offset < 4096
     })?;
     let end = range.from + (code.p_offset(LE) - range.offset) + code.p_filesz(LE);
-    // Only in the page that the file's code has begun: with more behind it, it is something else.
+    // Only within the page in which the file's code ends: if more follows, it is something else.
     (end < range.to && range.to - end < 4096).then_some(end)
 }
 
-/// A free place for so many bytes, below some file's, and far from what grows.
+/// Returns a free address range of this size, below the mapping of a file, and far from regions that grow.
 pub fn free_place(ranges: &[Range], size: u64) -> Option<u64> {
     const FAR: u64 = 1 << 20;
     let gaps = ranges.windows(2).rev();

@@ -1,9 +1,9 @@
-//! Brings the object into a process that runs, and takes it out again.
+//! Loads the object into a running process, and removes it again.
 //!
-//! All threads are stopped. One of them is made to execute a piece of code that maps the object, and the object's beginning, which
-//! prepares the jumps; then it goes on where it was, by itself, whatever becomes of this process. The jumps are written from here, each by
-//! one write, while nobody runs and nobody is in the middle of where one comes to stand. So the process is whole at each moment at which
-//! this one may be killed.
+//! All threads are stopped. One of them is made to execute a piece of code that maps the object, and the object's begin function, which
+//! prepares the jumps; then it resumes where it was, by itself, whatever happens to this process. The jumps are written from here, each
+//! in one write, while no thread runs and none is in the middle of the overwritten code. So the process is consistent at every point at
+//! which this one may be killed.
 
 mod check;
 mod memory;
@@ -23,29 +23,30 @@ pub use threads::Stuck;
 use threads::Threads;
 
 const PAGE: u64 = 4096;
-/// The stack that the object's beginning runs on; it stands behind the object.
+/// The stack that the object's begin function runs on; it follows the object in memory.
 const STACK: u64 = 16 * PAGE;
-/// For how long it is tried again, and how often, where it is not possible in one moment.
+/// How long attaching is retried, and at what interval, if it is not possible at once.
 const ATTACH_WITHIN: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(10);
 const RUN_ON: Duration = Duration::from_millis(1);
-/// How long it is tried at the end to find no thread in the object.
+/// How long removal waits at the end until no thread is in the object.
 const LEAVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// A process with the object in it.
 #[derive(Debug)]
 pub struct Attached {
     pid: u32,
-    /// The object, and the stack behind it.
+    /// The object, followed by its stack.
     base: u64,
     size: u64,
     object: (u64, u64),
 }
 
-/// Brings the object into a process. `tell` is told which libraries are probed inside, by their places in the plan, before it goes on.
+/// Loads the object into a process. `tell` receives the libraries that are probed inside, by their indices in the plan, before the
+/// process continues.
 ///
 /// # Errors
-/// Why not; the process is as it was.
+/// The reason; the process is unchanged.
 pub fn attach(
     pid: u32,
     object: &Path,
@@ -77,7 +78,7 @@ fn try_to_attach(
     let identity = identity(object).ok_or(NotImplanted::Object)?;
     let memory = Memory::of(pid).map_err(NotImplanted::NotTraced)?;
     let threads = Threads::stop(pid, &memory, stuck)?;
-    // None can be added any more.
+    // No thread can be added any more.
     check::check_filters(pid)?;
     let mut process = StoppedProcess::new(pid, &memory, threads, places)?;
     let (base, size) = (process.bring(object, &image)?, image.size + STACK);
@@ -98,7 +99,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
 }
 
-/// Takes out what a recorder left that was killed.
+/// Removes what a killed recorder left behind.
 fn remove_abandoned(pid: u32, places: &Attach, size: u64, stuck: &mut Stuck) -> Result<(), NotImplanted> {
     let all = ranges(pid).map_err(NotImplanted::NotTraced)?;
     let is_object = |r: &&Range| r.name.trim_end_matches(" (deleted)").ends_with("/fathom-inside.so") && r.offset == 0;
@@ -111,7 +112,7 @@ fn remove_abandoned(pid: u32, places: &Attach, size: u64, stuck: &mut Stuck) -> 
         }
         let link = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", first.from, first.to));
         let other = || NotImplanted::Unsupported("a recorder of another version has left its object in it");
-        // Its places are known if it is the same object.
+        // Its layout is known only if it is the same object.
         if fs::read(&link).ok().as_deref() != Some(::inside::OBJECT) {
             return Err(other());
         }
@@ -131,17 +132,18 @@ fn read_account(memory: &Memory, at: u64) -> Option<Account> {
     Account::read(&memory.read(at, account::SIZE).ok()?)
 }
 
-/// The account of an object that was brought in; one that has not begun has changed nothing. `None`: a loader brought it.
+/// Returns the account of an object that was loaded by attaching; one that has not begun has changed nothing. `None`: a
+/// loader loaded it.
 fn known_account(memory: &Memory, base: u64, places: &Attach, pid: u32) -> Option<Account> {
     let unbegun = || memory.word(base + places.began) == Some(0);
     let account = read_account(memory, base + places.account);
     account.or_else(|| unbegun().then(|| Account { pid: pid.into(), ..Account::default() }))
 }
 
-/// Takes the jumps out.
+/// Removes the jumps.
 fn restore_code(memory: &Memory, account: &Account) {
     for jump in &account.jumps {
-        // A library may have been unloaded, and another stand there.
+        // A library may have been unloaded, and another be mapped there.
         let at = jump.at.saturating_add(jump.first as u64);
         if memory.has(at, &jump.now[jump.first..]) {
             let _ = memory.write(at, &jump.original[jump.first..]);
@@ -155,7 +157,7 @@ impl Attached {
         self.pid
     }
 
-    /// The same in a child of that process, if it has it still.
+    /// Returns the same for a child of that process, which may still have the object.
     pub fn in_child(&self, pid: u32) -> Self {
         Self { pid, ..*self }
     }
@@ -166,7 +168,7 @@ impl Attached {
         ranges(self.pid).is_ok_and(|all| all.iter().any(is_it))
     }
 
-    /// Takes back what was changed, and takes the object out if no thread is in it. Whether nothing of it is left that could run.
+    /// Reverts the changes, and removes the object if no thread is in it. Returns whether nothing of it is left that could run.
     pub fn take_out(&self, stuck: &mut Stuck) -> bool {
         let Some(places) = Image::of(::inside::OBJECT).and_then(|image| image.attach) else { return false };
         let until = Instant::now() + LEAVES_WITHIN;
@@ -199,7 +201,7 @@ impl Attached {
         let account = known_account(&memory, self.base, places, self.pid)
             .ok_or(NotImplanted::Unsupported("its account makes no sense"))?;
         restore_code(&memory, &account);
-        // A child's mappings are not all it has, and may be others' by now.
+        // A child may have further mappings, and these may belong to others by now.
         if account.pid != u64::from(self.pid) || account.untold > 0 {
             return Ok(Left::Kept);
         }
@@ -214,8 +216,8 @@ impl Attached {
 /// What is left in a process.
 enum Left {
     Nothing,
-    /// The object's pages, for good: nobody is led to them any more.
+    /// The object's pages, for good: nothing jumps to them any more.
     Kept,
-    /// The object, which a thread is in, or comes back to.
+    /// The object, which a thread is in or returns to.
     Used,
 }

@@ -1,14 +1,15 @@
-//! In place of `attach` where it is not written: registers, the piece of code and the search for a thread's number are x86-64's.
+//! Replaces `attach` where it is not implemented: registers, the piece of code and the search for a thread's number are specific
+//! to x86-64.
 
 use crate::inside::error::NotImplanted;
 use std::path::Path;
 
-/// There are none.
+/// Stuck threads; there are none.
 #[derive(Debug, Default)]
 pub struct Stuck;
 
 impl Stuck {
-    /// Nobody.
+    /// Does nothing.
     pub fn let_go(&mut self) {}
 
     /// Whether there are none.
@@ -17,22 +18,21 @@ impl Stuck {
     }
 }
 
-/// There is none.
+/// A process with the object in it; there is none.
 #[derive(Debug)]
 pub struct Attached;
 
 impl Attached {
-    /// The process.
     pub fn pid(&self) -> u32 {
         0
     }
 
-    /// The same in a child.
+    /// Returns the same for a child.
     pub fn in_child(&self, _: u32) -> Self {
         Self
     }
 
-    /// Nothing is to be taken out.
+    /// Does nothing.
     pub fn take_out(&self, _: &mut Stuck) -> bool {
         true
     }

@@ -1,5 +1,5 @@
-//! A process all of whose threads are stopped, and what one of them is made to do in it: system calls and the object's beginning, by a piece of
-//! code that then goes on where the thread was. The jumps are written from here.
+//! A process with all threads stopped, and the work that one of them is made to do: system calls and the object's begin function, by a
+//! piece of code that then resumes the thread where it was. The jumps are written from here.
 
 use super::super::MOST;
 use super::super::error::NotImplanted;
@@ -16,14 +16,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How many mappings are taken out at a time, so that the list has room.
+/// Maximum number of mappings removed at a time, so that the list fits.
 const AT_A_TIME: usize = 12;
-/// Where a thread's number stands behind the thread pointer: glibc 2.36, musl 1.2.3.
+/// Offset of a thread's number from the thread pointer: glibc 2.36, musl 1.2.3.
 const USUAL: [u64; 2] = [0x2d0, 0x30];
-/// How long one system call, and the object's beginning, may take.
+/// Maximum time for one system call, and for the object's begin function.
 const CALL_WITHIN: Duration = Duration::from_secs(2);
 const BEGIN_WITHIN: Duration = Duration::from_secs(5);
-/// How often it is tried to find no thread in the way, and for how long it may run in between.
+/// Number of attempts to find no thread in the way.
 const TRIES: u32 = 20;
 const PROT: [u64; 2] = [0, (libc::PROT_READ | libc::PROT_WRITE) as u64];
 const ANONYMOUS: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
@@ -46,7 +46,7 @@ impl<'a> StoppedProcess<'a> {
         Ok(process)
     }
 
-    /// Removes the pieces of recorders that were killed. One that a thread is in, or comes back to, would go on with what was begun.
+    /// Removes the pieces of killed recorders. A piece that a thread is in, or returns to, would continue its work.
     fn clear_rooms(&self) -> Result<(), NotImplanted> {
         let rooms = rooms(self.pid, self.memory, &self.ranges);
         let within = |at: u64| rooms.iter().any(|room| (room.from..room.to).contains(&at));
@@ -64,7 +64,7 @@ impl<'a> StoppedProcess<'a> {
         Ok(())
     }
 
-    /// Maps the object; returns where.
+    /// Maps the object; returns its address.
     pub fn bring(&mut self, object: &Path, image: &Image) -> Result<u64, NotImplanted> {
         let size = image.size + STACK;
         let base = free_place(&self.ranges, size).ok_or(NotImplanted::Unsupported("it has no free addresses"))?;
@@ -103,7 +103,7 @@ impl<'a> StoppedProcess<'a> {
         Ok(base)
     }
 
-    /// What a loader would do.
+    /// Does the work of a loader.
     fn relocate(&self, base: u64, object: &Path, image: &Image) -> Result<(), NotImplanted> {
         for s in &image.segments {
             let end = s.address + s.file_size;
@@ -119,7 +119,7 @@ impl<'a> StoppedProcess<'a> {
         Ok(self.memory.write(at, &bytes)?)
     }
 
-    /// Has the object begin: it prepares the jumps.
+    /// Runs the object's begin function, which prepares the jumps.
     pub fn begin(&mut self, base: u64, image: &Image, places: &Attach) -> Result<Account, NotImplanted> {
         let thread_at = self.thread_number_at()?;
         let at = base + places.account;
@@ -136,7 +136,8 @@ impl<'a> StoppedProcess<'a> {
         }
     }
 
-    /// How far behind the thread pointer the C library keeps a thread's number: the one place that is right for all threads.
+    /// Returns the offset from the thread pointer at which the C library keeps a thread's number: the only one that is right
+    /// for all threads.
     fn thread_number_at(&self) -> Result<u64, NotImplanted> {
         let mut common: Option<Vec<u64>> = None;
         for thread in &self.threads.held {
@@ -153,7 +154,7 @@ impl<'a> StoppedProcess<'a> {
                 }
             });
         }
-        // By chance it may stand elsewhere too: then where the C libraries are known to have it.
+        // The number may occur elsewhere by chance: then the offsets of known C libraries decide.
         let mut usual = USUAL.into_iter().filter(|at| common.as_ref().is_some_and(|all| all.contains(at)));
         match (common.as_deref(), usual.next(), usual.next()) {
             (Some([at]), ..) => Ok(*at),
@@ -162,7 +163,7 @@ impl<'a> StoppedProcess<'a> {
         }
     }
 
-    /// Writes the jumps while nobody is where one comes to stand; returns the places in the plan of the libraries.
+    /// Writes the jumps while no thread is in the overwritten code; returns the libraries' indices in the plan.
     pub fn write_jumps(&mut self, account: &Account) -> Result<Vec<usize>, NotImplanted> {
         let in_middle = |at: u64| account.jumps.iter().any(|jump| jump.middle().contains(&at));
         let mut tries = 0;
@@ -173,9 +174,9 @@ impl<'a> StoppedProcess<'a> {
             }
             self.let_run()?;
         }
-        // What it was made for may have been unloaded meanwhile.
+        // The code that a jump was made for may have been unloaded meanwhile.
         let is_there = |jump: &account::Jump| {
-            // In the first byte a breakpoint may stand.
+            // The first byte may be a breakpoint.
             let from = usize::from(jump.first > 0);
             self.memory.has(jump.at + from as u64, &jump.original[from..])
         };
@@ -185,7 +186,7 @@ impl<'a> StoppedProcess<'a> {
         let mut libraries: Vec<usize> = Vec::new();
         for jump in &account.jumps {
             self.memory.write(jump.at, &jump.now)?;
-            // The C library's, and the loader's, are of none that is probed.
+            // Jumps in the C library and the loader do not belong to a probed library.
             let library = jump.library as usize;
             if library < MOST && !libraries.contains(&library) {
                 libraries.push(library);
@@ -197,14 +198,14 @@ impl<'a> StoppedProcess<'a> {
         Ok(libraries)
     }
 
-    /// Lets all threads run for a moment.
+    /// Lets all threads run briefly.
     fn let_run(&mut self) -> Result<(), NotImplanted> {
         self.threads.again(RUN_ON)?;
         self.look()
     }
 
-    /// Has a thread do something, and go on where it was; then it is stopped again. The tasks are made with the address of the text.
-    /// `outcome`: the account of the object's beginning, which is what is done.
+    /// Makes a thread perform tasks, and resume where it was; then it is stopped again. `tasks` receives the address of the text.
+    /// `outcome`: the account of the object's begin function, if that is the task.
     fn run(
         &mut self,
         stack: u64,
@@ -213,7 +214,7 @@ impl<'a> StoppedProcess<'a> {
         outcome: Option<u64>,
     ) -> Result<(), NotImplanted> {
         let size = self.piece.len().next_multiple_of(16) + piece::size(tasks(0).len(), text);
-        // Something else may stand there, or a piece that was not removed.
+        // Something else may be there, or a piece that was not removed.
         let rooms = rooms(self.pid, self.memory, &self.ranges);
         let at = rooms.iter().find(|room| room.used == 0 && room.to - room.from >= size as u64).map(|room| room.from);
         let at = at.ok_or(NotImplanted::Unsupported("there is no room for code behind any of its libraries"))?;
@@ -228,7 +229,7 @@ impl<'a> StoppedProcess<'a> {
         self.memory.write(at, self.piece)?;
         self.memory.write(data_at, &data)?;
         (to.rip, to.rbx) = (at, data_at);
-        // From here on it does what it is to do, and goes on, by itself.
+        // From here on it performs its tasks, and resumes, by itself.
         set_registers(tid, &to)?;
         block_signals(tid)?;
         let code = at..at + self.piece.len() as u64;
@@ -241,7 +242,7 @@ impl<'a> StoppedProcess<'a> {
         result
     }
 
-    /// From system call to system call, until the piece sets the signals' mask again.
+    /// Steps from system call to system call, until the piece restores the signal mask.
     fn follow(&mut self, tid: pid_t, code: &Span<u64>) -> Result<(), NotImplanted> {
         let (mut masks, mut failed) = (0, Ok(()));
         loop {
@@ -249,7 +250,7 @@ impl<'a> StoppedProcess<'a> {
             if !code.contains(&now.rip) {
                 return Err(NotImplanted::NotStopped("its thread left what it was to do"));
             }
-            // At its entry a call has this for a result.
+            // At its entry a call has this as its result.
             let result = now.rax.cast_signed();
             let entry = result == -i64::from(libc::ENOSYS);
             masks += u32::from(now.orig_rax.cast_signed() == libc::SYS_rt_sigprocmask);
@@ -258,7 +259,7 @@ impl<'a> StoppedProcess<'a> {
             }
             // The entry and the end of the first one, and the entry of the last.
             if masks == 3 {
-                // What it has left to do.
+                // The number of remaining tasks.
                 let all_done = now.r13 == 0;
                 return if failed.is_ok() && !all_done {
                     Err(NotImplanted::NotStopped("its thread did not do what it was to do"))
@@ -278,12 +279,12 @@ impl<'a> StoppedProcess<'a> {
         Ok(())
     }
 
-    /// Lets a thread run until it is out of the piece.
+    /// Lets a thread run until it has left the piece.
     fn leave(&mut self, tid: pid_t, code: &Span<u64>) -> Result<(), NotImplanted> {
         let until = Instant::now() + CALL_WITHIN;
         loop {
             let Some(thread) = self.threads.held.iter().find(|t| t.tid == tid) else { return Ok(()) };
-            // Also what a signal's handler has interrupted is in it.
+            // A thread is also inside if a signal handler interrupted it there.
             let inside = |at: u64| code.contains(&at);
             if !inside(thread.registers.rip) && !self.threads.any_at(&self.ranges, inside) {
                 return Ok(());
@@ -305,17 +306,17 @@ impl<'a> StoppedProcess<'a> {
         Ok(())
     }
 
-    /// Takes out all that the object mapped, and it. Nobody may be in it.
+    /// Unmaps everything that the object mapped, and the object. No thread may be in it.
     pub fn unmap_all(&mut self, base: u64, size: u64, account: u64) {
         let account = read_account(self.memory, account).unwrap_or_default();
         let mut all = account.mappings;
-        // An empty one is no mapping, which the kernel would refuse.
+        // An empty one is not a mapping; the kernel would refuse it.
         all.retain(|(_, size)| *size > 0);
         all.push((base, size));
         let _ = self.unmap(&all);
     }
 
-    /// Has nothing be left of what was not finished: the code, and the object if nobody is in it.
+    /// Reverts an unfinished attachment: the code, and the object if no thread is in it.
     pub fn take_back(&mut self, base: u64, size: u64, places: &Attach) {
         let at = base + places.account;
         let account = read_account(self.memory, at).unwrap_or_default();
@@ -325,9 +326,9 @@ impl<'a> StoppedProcess<'a> {
         }
     }
 
-    /// Whether a thread is in the object, or comes back to it.
+    /// Whether a thread is in the object, or returns to it.
     pub fn is_used(&self, account: &Account, base: u64, size: u64) -> bool {
-        // Else it has data only: who works on that is in code of its.
+        // The other mappings hold only data: a thread that works on them is in the object's code.
         let rooms = account.mappings.iter().copied().filter(|(_, size)| *size == CODE_ROOM);
         let code: Vec<(u64, u64)> = rooms.chain([(base, size)]).collect();
         let steps = self.memory.read(account.arena, HEADER_SIZE).is_ok_and(|header| {

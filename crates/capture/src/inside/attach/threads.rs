@@ -1,7 +1,7 @@
-//! Stops all threads of a process, by ptrace, and lets them go on as if nothing had been.
+//! Stops all threads of a process, by ptrace, and resumes them transparently.
 //!
-//! They are seized, so that if the recorder dies the kernel lets them go. A stop ends a system call that waits: the kernel begins most
-//! of them anew by itself, and those that would fail with EINTR are set back here, unless a signal is the reason.
+//! They are seized, so that the kernel lets them go if the recorder dies. A stop interrupts a blocking system call: the kernel
+//! restarts most of them by itself, and those that would fail with EINTR are set back here, unless a signal is the reason.
 
 use super::memory::{Memory, Range};
 use crate::inside::error::NotImplanted;
@@ -11,25 +11,25 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long threads may take to stop. One that waits for a child of vfork, or in the kernel for a device, does not.
+/// How long threads may take to stop. One that waits for a child of vfork, or in the kernel for a device, does not stop.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
-/// After so long it is looked whether a thread has ended that does not stop.
+/// Time after which to check whether a thread that does not stop has ended.
 const LOOK_AFTER: Duration = Duration::from_millis(10);
-/// The code segment of programs of 64 bits.
+/// The code segment of 64-bit programs.
 const USER_CS: u64 = 0x33;
 const NO_CALL: u64 = u64::MAX;
 const PTRACE_GETSIGMASK: Request = 0x420a;
 const PTRACE_SETSIGMASK: Request = 0x420b;
 const PTRACE_GET_RSEQ_CONFIGURATION: Request = 0x420f;
-/// How much of a stack is searched. Threads' are 8 MiB.
+/// How much of a stack is searched. Threads' stacks are 8 MiB.
 const STACK: u64 = 8 << 20;
 
-/// Words from a signal's frame to the instruction that it interrupted (struct rt_sigframe).
+/// Words from the start of a signal frame to the interrupted instruction (struct rt_sigframe).
 const FRAME: usize = 22;
-/// What the kernel's code for programs has on the stack at most.
+/// Maximum size of the vDSO's stack frames.
 const VDSO_FRAMES: u64 = 1024;
 
-/// System calls that fail with EINTR where others are begun anew (signal(7)): of these nothing has happened then.
+/// System calls that fail with EINTR where others are restarted (signal(7)): none of these has taken effect then.
 const NOT_RESTARTED: [i64; 20] = [
     libc::SYS_read,
     libc::SYS_write,
@@ -52,28 +52,28 @@ const NOT_RESTARTED: [i64; 20] = [
     libc::SYS_io_getevents,
     libc::SYS_io_uring_enter,
 ];
-/// The kernel's own errors, of calls that it begins anew.
+/// The kernel's internal errors for calls that it restarts.
 const RESTARTS: std::ops::RangeInclusive<i64> = -514..=-512;
 const RESTARTS_BLOCK: i64 = -516;
 
 /// A stopped thread.
 pub struct Held {
     pub tid: pid_t,
-    /// A signal that is to be delivered when it goes on.
+    /// A signal to be delivered when it resumes.
     signal: i32,
-    /// The process is stopped (SIGSTOP), and is to stay so.
+    /// The process is stopped (SIGSTOP), and must stay so.
     group_stopped: bool,
     /// It is at the entry or the end of a system call.
     at_call: bool,
     pub registers: user_regs_struct,
 }
 
-/// Threads that were asked to stop and have not yet: they can be let go only when they have.
+/// Threads that were told to stop and have not yet: they can be released only after they have.
 #[derive(Debug, Default)]
 pub struct Stuck(Vec<(u32, pid_t)>);
 
 impl Stuck {
-    /// Lets go those that have stopped meanwhile. To be called again while it is not empty.
+    /// Releases those that have stopped meanwhile. Must be called again while it is not empty.
     pub fn let_go(&mut self) {
         self.0.retain(|(pid, tid)| match look(*tid) {
             Came::NotYet => true,
@@ -95,12 +95,12 @@ impl Stuck {
 
 impl Held {
     fn let_go(&self) {
-        // What fails here was killed.
+        // If this fails, the thread was killed.
         let _ = ask(libc::PTRACE_DETACH, self.tid, 0, self.signal as usize as *mut c_void);
     }
 }
 
-/// All threads of a process, stopped. They go on when this is dropped.
+/// All threads of a process, stopped. They resume when this is dropped.
 pub struct Threads<'a> {
     pid: u32,
     memory: &'a Memory,
@@ -114,7 +114,7 @@ impl Drop for Threads<'_> {
     }
 }
 
-/// What became of a thread that was to stop.
+/// The state of a thread that was told to stop.
 enum Came {
     NotYet,
     Stopped(Box<Held>),
@@ -123,10 +123,10 @@ enum Came {
 
 impl<'a> Threads<'a> {
     /// # Errors
-    /// Not all can be stopped; then all go on, those in `stuck` when they have stopped.
+    /// Not all can be stopped; then all resume, those in `stuck` when they have stopped.
     pub fn stop(pid: u32, memory: &'a Memory, stuck: &'a mut Stuck) -> Result<Self, NotImplanted> {
         let mut all = Self { pid, memory, stuck, held: Vec::new() };
-        // Those that are traced yet.
+        // Those that are still traced.
         let (own, others) = all.stuck.0.drain(..).partition(|(of, _)| *of == pid);
         all.stuck.0 = others;
         let own: Vec<(u32, pid_t)> = own;
@@ -190,7 +190,7 @@ impl<'a> Threads<'a> {
         if self.held.is_empty() { Err(NotImplanted::Unsupported("it has ended")) } else { Ok(()) }
     }
 
-    /// Lets all run for a moment, and stops them again.
+    /// Lets all run briefly, and stops them again.
     pub fn again(&mut self, run: Duration) -> Result<(), NotImplanted> {
         self.held.drain(..).for_each(|thread| thread.let_go());
         std::thread::sleep(run);
@@ -200,29 +200,29 @@ impl<'a> Threads<'a> {
         result
     }
 
-    /// A thread that can be made to do something: it is in no place from which it could not go on, and has room on its stack.
+    /// Returns a thread that can be made to execute code: it can resume from where it is, and has room on its stack.
     pub fn able(&self, ranges: &[Range], room: u64) -> Option<&Held> {
         let fits = |t: &&Held| {
             let (sp, ip) = (t.registers.rsp, t.registers.rip);
             let of = |at: u64| ranges.iter().find(move |r| r.holds(at));
             let stack = of(sp).is_some_and(|r| r.writable && r.from + room <= sp);
-            // A uprobe's instruction is carried out elsewhere; a signal is about to be delivered.
+            // A uprobe's instruction is executed elsewhere; a signal is about to be delivered.
             let code = of(ip).is_some_and(|r| r.executable && !r.name.starts_with('['));
             stack && code && t.signal == 0 && !in_restartable(t.tid, self.memory)
         };
         let restarts =
             |t: &&Held| t.registers.orig_rax.cast_signed() >= 0 && RESTARTS_BLOCK == t.registers.rax.cast_signed();
-        // The first thread lives longest; one that ends meanwhile is no help.
+        // The first thread lives longest; one that ends meanwhile is useless.
         let first = |t: &&Held| t.tid.unsigned_abs() == self.pid;
         let (late, early): (Vec<&Held>, Vec<&Held>) = self.held.iter().filter(fits).partition(restarts);
         let all: Vec<&Held> = early.into_iter().chain(late).collect();
         all.iter().copied().find(first).or_else(|| all.first().copied())
     }
 
-    /// Whether a thread is at such an address, or returns to one from a signal's handler, whose frame is on the stack.
+    /// Whether a thread is at such an address, or returns to one from a signal handler, whose frame is on the stack.
     pub fn any_at(&self, ranges: &[Range], wanted: impl Fn(u64) -> bool) -> bool {
         self.held.iter().any(|t| {
-            // A handler that is about to return has its frame's begin taken off already.
+            // A handler that is about to return has already popped the start of its frame.
             let from = (t.registers.rsp & !7).wrapping_sub(8);
             let returns = |words: Vec<u64>| {
                 let behind = words.iter().zip(words.iter().skip(FRAME));
@@ -240,7 +240,7 @@ impl<'a> Threads<'a> {
         })
     }
 
-    /// Whether a thread executes the kernel's code for programs on behalf of such an address.
+    /// Whether a thread executes vDSO code called from such an address.
     pub fn any_calls(&self, ranges: &[Range], wanted: impl Fn(u64) -> bool) -> bool {
         let in_vdso = |at: u64| ranges.iter().any(|r| r.holds(at) && r.name == "[vdso]");
         let mut calling = self.held.iter().filter(|t| in_vdso(t.registers.rip));
@@ -250,20 +250,20 @@ impl<'a> Threads<'a> {
         })
     }
 
-    /// A stack from there on; `None`: it cannot be read.
+    /// Returns the words of a stack from an address on; `None`: it cannot be read.
     fn words(&self, ranges: &[Range], from: u64, most: u64) -> Option<Vec<u64>> {
         let end = ranges.iter().find(|r| r.holds(from))?.to.min(from + most);
         let bytes = self.memory.read(from, (end - from) as usize).ok()?;
         Some(bytes.chunks_exact(8).map(|w| u64::from_le_bytes(*w.first_chunk().unwrap_or(&[0; 8]))).collect())
     }
 
-    /// Whether this is what a signal's handler returns to: `mov $15, %eax` of any width, `syscall`.
+    /// Whether this is what a signal handler returns to: `mov $15, %eax` of any width, `syscall`.
     fn is_frame(&self, restorer: u64) -> bool {
         const WIDE: &[u8] = &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
         self.memory.has(restorer, WIDE) || self.memory.has(restorer, &[0xb8, 15, 0, 0, 0, 0x0f, 0x05])
     }
 
-    /// Has one go on to its next system call, or the end of that.
+    /// Lets a thread run to its next system call, or to the end of that.
     pub fn step_to_call(&mut self, tid: pid_t, within: Duration) -> Result<user_regs_struct, NotImplanted> {
         let thread = self.release(tid)?;
         let go = |signal: i32| ask(libc::PTRACE_SYSCALL, tid, 0, signal as usize as *mut c_void);
@@ -282,14 +282,14 @@ impl<'a> Threads<'a> {
                     self.held.push(*held);
                     return Ok(registers);
                 }
-                // All signals are blocked but those that cannot be.
+                // All signals are blocked except those that cannot be.
                 Came::Stopped(held) => go(held.signal)?,
                 Came::Ended => return Err(NotImplanted::NotStopped("it has ended")),
             }
         }
     }
 
-    /// Has one run until `done`, and stops it where it is then.
+    /// Lets a thread run until `done`, and stops it there.
     pub fn run_until(&mut self, tid: pid_t, within: Duration, done: impl Fn() -> bool) -> Result<(), NotImplanted> {
         let thread = self.release(tid)?;
         let go = |signal: i32| ask(libc::PTRACE_CONT, tid, 0, signal as usize as *mut c_void);
@@ -313,20 +313,20 @@ impl<'a> Threads<'a> {
                     self.held.push(*held);
                     return unusual;
                 }
-                // It is held no more.
+                // It is no longer held.
                 (Came::Ended, _) => return Ok(()),
             }
         }
     }
 
-    /// One that is to go on, whose stops are waited for from now on.
+    /// Takes a thread that is to resume, whose stops are waited for from now on.
     fn release(&mut self, tid: pid_t) -> Result<Held, NotImplanted> {
         let i = self.held.iter().position(|t| t.tid == tid).ok_or(NotImplanted::NotStopped("a thread has ended"))?;
         Ok(self.held.swap_remove(i))
     }
 }
 
-/// What has to be done at once, lest the thread notice the stop if this process ends.
+/// Does what has to be done at once, so that the thread does not notice the stop if this process dies.
 fn take_up(pid: u32, held: &mut Held, memory: &Memory) -> Result<(), NotImplanted> {
     let r = &mut held.registers;
     if r.cs != USER_CS {
@@ -342,7 +342,8 @@ fn take_up(pid: u32, held: &mut Held, memory: &Memory) -> Result<(), NotImplante
     if held.group_stopped { Err(NotImplanted::Unsupported("it is stopped (SIGSTOP)")) } else { Ok(()) }
 }
 
-/// Where a thread is to go on: a call that the kernel would have begun anew, which it does only for who goes on from where it stopped.
+/// Returns the registers with which a thread resumes elsewhere: restarts an interrupted call, since the kernel restarts it only for a
+/// thread that resumes where it stopped.
 pub fn go_on(r: &user_regs_struct) -> user_regs_struct {
     let mut to = *r;
     to.orig_rax = NO_CALL;
@@ -358,20 +359,20 @@ pub fn go_on(r: &user_regs_struct) -> user_regs_struct {
     to
 }
 
-/// Has a stopped thread go on elsewhere, by one request.
+/// Makes a stopped thread resume elsewhere, by one request.
 pub fn set_registers(tid: pid_t, registers: &user_regs_struct) -> io::Result<()> {
     let mut all = *registers;
     ask(libc::PTRACE_SETREGS, tid, 0, (&raw mut all).cast())
 }
 
 fn registers(tid: pid_t) -> io::Result<user_regs_struct> {
-    // SAFETY: a structure of numbers, of which zero is one.
+    // SAFETY: a structure of numbers, for which zero is valid.
     let mut all: user_regs_struct = unsafe { std::mem::zeroed() };
     ask(libc::PTRACE_GETREGS, tid, 0, (&raw mut all).cast())?;
     Ok(all)
 }
 
-/// The signals that a stopped thread blocks.
+/// Returns the signals that a stopped thread blocks.
 pub fn mask(tid: pid_t) -> io::Result<u64> {
     let mut mask = 0u64;
     ask(PTRACE_GETSIGMASK, tid, 8, (&raw mut mask).cast())?;
@@ -383,7 +384,7 @@ pub fn block_signals(tid: pid_t) -> io::Result<()> {
     ask(PTRACE_SETSIGMASK, tid, 8, (&raw mut mask).cast())
 }
 
-/// Whether it is in a sequence of instructions that the kernel would have it begin anew, or not known.
+/// Whether it is in a restartable sequence (rseq), or that is not known.
 fn in_restartable(tid: pid_t, memory: &Memory) -> bool {
     // struct ptrace_rseq_configuration: the area's address, its size, a signature, flags.
     let mut about = [0u64; 3];
@@ -394,21 +395,21 @@ fn in_restartable(tid: pid_t, memory: &Memory) -> bool {
 }
 
 fn ask(request: Request, tid: pid_t, address: usize, data: *mut c_void) -> io::Result<()> {
-    // SAFETY: every request of this file reads or writes what `data` points to, which the caller holds, or nothing.
+    // SAFETY: every request in this file reads or writes what `data` points to, which the caller holds, or nothing.
     let done = unsafe { libc::ptrace(request, tid, address as *mut c_void, data) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn seize(tid: pid_t) -> io::Result<()> {
     ask(libc::PTRACE_SEIZE, tid, 0, libc::PTRACE_O_TRACESYSGOOD as usize as *mut c_void)?;
-    // It may have ended, which is found out.
+    // It may have ended, which is detected later.
     let _ = ask(libc::PTRACE_INTERRUPT, tid, 0, std::ptr::null_mut());
     Ok(())
 }
 
 fn look(tid: pid_t) -> Came {
     let mut status = 0;
-    // SAFETY: asks about a thread that this one traces; the status is valid memory.
+    // SAFETY: waits for a thread that this one traces; the status is valid memory.
     let found = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
     if found == 0 || found < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
         return Came::NotYet;
@@ -416,11 +417,11 @@ fn look(tid: pid_t) -> Came {
     if found < 0 || !libc::WIFSTOPPED(status) {
         return Came::Ended;
     }
-    // Killed in this moment.
+    // It was killed at this moment.
     let Ok(registers) = registers(tid) else { return Came::NotYet };
     let (event, signal) = (status >> 16, libc::WSTOPSIG(status));
     let stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal);
-    // A signal that is about to be delivered; in a system call's stop it has a bit of its own.
+    // A signal that is about to be delivered; a system call's stop has a bit of its own in it.
     let at_call = event == 0 && signal & 0x80 != 0;
     let to_deliver = if event == 0 && !at_call { signal } else { 0 };
     Came::Stopped(Box::new(Held { tid, signal: to_deliver, group_stopped: event != 0 && stops, at_call, registers }))
@@ -432,7 +433,7 @@ fn tasks(pid: u32) -> Result<Vec<pid_t>, NotImplanted> {
     Ok(all.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
-/// The letter of a thread's state.
+/// Returns the letter of a thread's state.
 pub fn state(pid: u32, tid: pid_t) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.trim_start().chars().next()
@@ -442,7 +443,7 @@ fn has_ended(pid: u32, tid: pid_t) -> bool {
     matches!(state(pid, tid), None | Some('Z' | 'X'))
 }
 
-/// Whether a signal waits for a thread that does not block it.
+/// Whether a signal is pending for a thread that does not block it.
 fn is_signalled(pid: u32, tid: pid_t) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")) else { return true };
     let field = |name: &str| {

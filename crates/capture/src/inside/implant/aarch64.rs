@@ -4,12 +4,12 @@ use crate::launch::Request;
 use libc::{c_long, c_void, iovec};
 use std::io;
 
-/// From linux/ptrace.h and linux/elf.h; the crate `libc` has them not everywhere.
+/// From linux/ptrace.h and linux/elf.h; the crate `libc` does not have them everywhere.
 const PTRACE_GETREGSET: Request = 0x4204;
 const PTRACE_SETREGSET: Request = 0x4205;
 const NT_PRSTATUS: usize = 1;
 
-/// The number's register stays: the argument that the kernel overwrites is one that this call does not have.
+/// The number's register is preserved: the kernel overwrites an argument, and this call has none.
 pub(super) const FIRST_CALL: c_long = libc::SYS_getpid;
 
 /// `struct user_pt_regs`.
@@ -23,7 +23,7 @@ pub(super) struct Registers {
 }
 
 impl Registers {
-    /// By a request of ptrace's. `None`: of a program of 32 bits, which has fewer.
+    /// Reads the registers by a ptrace request. `None`: a 32-bit program, which has fewer.
     pub(super) fn read(ask: impl Fn(Request, usize, *mut c_void) -> io::Result<()>) -> io::Result<Option<Self>> {
         let mut all = Self::default();
         let mut place = iovec { iov_base: (&raw mut all).cast(), iov_len: size_of::<Self>() };
@@ -36,7 +36,7 @@ impl Registers {
         ask(PTRACE_SETREGSET, NT_PRSTATUS, (&raw mut place).cast())
     }
 
-    /// At a system call's instruction.
+    /// Returns the registers for executing a system call instruction.
     pub(super) fn calling(&self, at: u64, number: c_long, a: [u64; 6]) -> Self {
         let mut all = *self;
         all.pc = at;
@@ -45,7 +45,8 @@ impl Registers {
         all
     }
 
-    /// To go on elsewhere, if so. A call is restarted only by what its result says, and no result is in these.
+    /// Returns the registers for resuming, elsewhere if given. A call is restarted only depending on its result, and these
+    /// contain none.
     pub(super) fn outside_call(&self, at: Option<u64>) -> Self {
         Self { pc: at.unwrap_or(self.pc), ..*self }
     }
@@ -63,7 +64,7 @@ impl Registers {
     }
 }
 
-/// Where `svc #0` stands in code.
+/// Returns the offset of `svc #0` in code.
 pub(super) fn call_instruction(code: &[u8]) -> Option<usize> {
     code.chunks_exact(4).position(|w| w == 0xd400_0001_u32.to_le_bytes()).map(|at| at * 4)
 }

@@ -1,10 +1,10 @@
-//! The few instructions of 64-bit ARM that compilers make `return p ? p->field : 0` of.
+//! The few instructions of 64-bit ARM that compilers use for `return p ? p->field : 0`.
 
 use super::{Flow, State, Value};
 
 /// `x0`.
 pub(super) const ARGUMENT: usize = 0;
-/// `sp`; as an operand of data the same number is the register of zeros.
+/// `sp`; as a data operand the same number is the zero register.
 pub(super) const STACK: usize = 31;
 /// `x0`.
 pub(super) const RESULT: usize = 0;
@@ -21,12 +21,12 @@ fn put(state: &mut State, register: usize, value: Value) {
     }
 }
 
-/// The lowest `bits` of `word >> shift`, signed.
+/// Returns the lowest `bits` of `word >> shift`, sign-extended.
 fn signed(word: u32, shift: u32, bits: u32) -> i64 {
     i64::from(((word >> shift) << (32 - bits)) as i32 >> (32 - bits))
 }
 
-/// Runs one instruction.
+/// Executes one instruction.
 pub(super) fn step(state: &mut State, code: &[u8]) -> Option<Flow> {
     let word = u32::from_le_bytes(*code.get(state.at..)?.first_chunk::<4>()?);
     let here = i64::try_from(state.at).ok()?;
@@ -132,7 +132,7 @@ pub(super) fn step(state: &mut State, code: &[u8]) -> Option<Flow> {
             put(state, d, Value::Other);
             state.compared_argument = false;
         }
-        // movz, adrp, mrs: values of no interest
+        // movz, adrp, mrs: irrelevant values
         _ if word & 0x7f80_0000 == 0x5280_0000
             || word & 0x9f00_0000 == 0x9000_0000
             || word & 0xfff0_0000 == 0xd530_0000 =>

@@ -1,4 +1,4 @@
-//! The few instructions of 64-bit x86 that compilers make `return p ? p->field : 0` of.
+//! The few instructions of 64-bit x86 that compilers use for `return p ? p->field : 0`.
 
 use super::{Flow, State, Value};
 
@@ -10,7 +10,7 @@ pub(super) const STACK: usize = 4;
 pub(super) const RESULT: usize = 0;
 const RBP: usize = 5;
 
-/// Reads the code; every reading is checked against its end.
+/// Reads the code; every read is checked against its end.
 struct Cursor<'a> {
     code: &'a [u8],
     at: usize,
@@ -42,12 +42,12 @@ impl Cursor<'_> {
 #[derive(Clone, Copy)]
 enum Operand {
     Register(usize),
-    /// A value and a displacement; `Other` if the address is none that matters.
+    /// A value and a displacement; `Other` if the address does not matter.
     Memory(Value, i64),
 }
 
 struct Prefixes {
-    /// Another segment: the thread's own memory, where the stack protector's secret stands.
+    /// Another segment: the thread's own memory, which holds the stack protector's secret.
     segment: bool,
     rex: u8,
 }
@@ -58,7 +58,7 @@ impl Prefixes {
     }
 }
 
-/// The ModRM byte and what follows it: (register field, operand).
+/// Decodes the ModRM byte and what follows it: (register field, operand).
 fn operands(cursor: &mut Cursor<'_>, prefixes: &Prefixes, state: &State) -> Option<(usize, Operand)> {
     let modrm = cursor.byte()?;
     let (mode, low) = (modrm >> 6, usize::from(modrm & 7));
@@ -118,7 +118,7 @@ fn pop(state: &mut State, into: usize) {
     state.registers[into] = value;
 }
 
-/// Runs one instruction.
+/// Executes one instruction.
 pub(super) fn step(state: &mut State, code: &[u8]) -> Option<Flow> {
     let mut cursor = Cursor { code, at: state.at };
     let mut prefixes = Prefixes { segment: false, rex: 0 };
@@ -136,7 +136,7 @@ pub(super) fn step(state: &mut State, code: &[u8]) -> Option<Flow> {
     Some(flow)
 }
 
-/// `cmp byte [argument + offset], constant`, if that is the instruction at hand: (offset, constant).
+/// Decodes `cmp byte [argument + offset], constant`, if that is the current instruction: (offset, constant).
 pub(super) fn compared_byte(state: &State, code: &[u8]) -> Option<(u32, u8)> {
     let mut cursor = Cursor { code, at: state.at };
     if cursor.byte()? != 0x80 {
@@ -174,7 +174,7 @@ fn run(op: u8, cursor: &mut Cursor<'_>, prefixes: &Prefixes, state: &mut State) 
             operands(cursor, prefixes, state)?;
             state.compared_argument = false;
         }
-        // sub, xor: what comes out is of no interest
+        // sub, xor: the result is irrelevant
         0x29 | 0x31 => {
             let (_, place) = operands(cursor, prefixes, state)?;
             put(state, place, Value::Other, wide);
