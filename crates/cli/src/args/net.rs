@@ -115,7 +115,8 @@ Start both ends from here, with a key made for the run:
 
 A device is local, ssh:[USER@]HOST[:PORT] (`ssh` must work without a password), adb:SERIAL (as in `adb devices`; adb if there is \
 only one), netns:NAME (as in `ip netns`), or lab:SCENARIO[,KEY=VALUE…] (a virtual machine on this one, \
-booted for the run). Fathom copies itself to each device once. Only commands and results go through ssh or adb; test data goes directly from one end to the other.",
+booted for the run). Fathom copies itself to each device once. Only commands and results go through ssh or adb; \
+test data goes directly from one end to the other.",
     group(clap::ArgGroup::new("traffic").args(["tcp", "udp", "transactions"]))
 )]
 pub struct NetRun {
