@@ -42,8 +42,8 @@ pub struct Diff {
 
 /// Explain what makes the statements of a recording slow.
 ///
-/// Each finding has a code, a claim with its numbers, its share of the statement's time with its interval, an upper bound of
-/// what the remedy saves, and the spans that show it. Findings overlap: a flush may be the second of a commit and wait behind another's.
+/// Each finding has a code, a claim with its numbers, its share of the statement's time with its interval, an upper bound of what the
+/// remedy saves, and the spans that show it. Findings overlap: the second flush of a commit may also wait behind another program's.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -111,7 +111,7 @@ pub struct LabList {
     pub json: bool,
 }
 
-/// Boot a guest, run a scenario's workload in it under `fathom record`, and bring back the recording.
+/// Boot a guest, run a scenario's workload in it under `fathom record`, and copy the recording back.
 ///
 /// The result folder contains trace.fathom, workload.log, console.log and scenario.toml. They are written while the guest runs: if it
 /// crashes, hangs or is stopped by Ctrl-C, everything recorded until then is kept. The first run downloads Debian's kernel (70 MB) with

@@ -138,13 +138,13 @@ pub struct NetRun {
     /// Direction of the data; up is to the server
     #[arg(long, default_value = "up", value_parser = one_of(&Directions::CHOICES))]
     pub direction: Directions,
-    /// TCP at full speed, or at --rate per stream (the default)
+    /// Send TCP data at full speed, or at --rate per stream (the default)
     #[arg(long)]
     pub tcp: bool,
-    /// UDP packets at --rate
+    /// Send UDP packets at --rate
     #[arg(long)]
     pub udp: bool,
-    /// Requests and responses over TCP, one in flight per stream
+    /// Exchange requests and responses over TCP, one in flight per stream
     #[arg(long, conflicts_with_all = ["direction", "rate", "preset"])]
     pub transactions: bool,
     /// Bit/s (suffixes k, M, G: powers of 1000), or `auto` (UDP): the highest rate at which a whole run loses at most 1 % (95 %

@@ -44,7 +44,7 @@ pub struct NetTrial {
     /// UDP: iperf2 (1 Mb/s, iperf 2's default), auto (the highest rate with at most 1 % loss), or a rate
     #[arg(long, value_name = "RATE")]
     pub udp: Option<UdpRate>,
-    /// Send requests and responses of one byte each
+    /// Exchange requests and responses of one byte each
     #[arg(long, conflicts_with = "udp")]
     pub transactions: bool,
 }
