@@ -116,12 +116,12 @@ pub enum Verb {
     /// Run commands on this device for a Fathom that connected to it
     #[command(hide = true)]
     Agent {
-        /// Where its folder is made; with --keep the folder of the detached command.
+        /// Where to create its folder; with --keep, the folder of the detached command.
         folder: PathBuf,
-        /// Keep COMMAND: end it when nobody asked for it for so many seconds (0: never).
+        /// Keep COMMAND running; end it when no client asks for it for this many seconds (0: never).
         #[arg(long, requires = "command")]
         keep: Option<u64>,
-        /// The command that is kept.
+        /// The command to keep running.
         #[arg(last = true, requires = "keep")]
         command: Vec<String>,
     },
@@ -140,9 +140,9 @@ pub enum Verb {
 
 /// Record a program's I/O, from its SQL statements to device commands.
 ///
-/// With CMD, the recording ends when CMD exits, and only CMD and its children count as operations. Without CMD, it ends on
-/// Ctrl-C, after --duration, or when the processes of --pid have exited; what was recorded is kept. Device commands are always
-/// recorded for the whole machine, so that each one is accounted for.
+/// With CMD, the recording ends when CMD exits, and only CMD and its children count as operations. Without CMD, it ends on Ctrl-C,
+/// after --duration, or when the processes of --pid have exited; what was recorded is kept. Device commands are always recorded
+/// system-wide, so that each one is accounted for.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -152,9 +152,9 @@ Examples:
   sudo fathom record --op ./server:handle_request -- ./server
                                                        calls of a function as operations
   sudo fathom record --op postgres --comm postgres     PostgreSQL's commits (--list-ops: others)
-  fathom record --device adb:R58 -- /data/local/tmp/x  a program on a rooted phone; linked here
+  fathom record --device adb:R58 -- /data/local/tmp/x  a program on a rooted phone, linked here
   fathom record --device adb --via perfetto --duration 10
-                                                       a phone without root, by its own Perfetto
+                                                       an unrooted phone, with its own Perfetto
 
 CMD runs as the user who called sudo, unless --as-root is given. Recording needs root or the capabilities CAP_BPF and \
 CAP_PERFMON (and CAP_SYS_ADMIN if the kernel requires it for uprobes); commands that read a recording need neither.")]
@@ -177,8 +177,8 @@ pub struct Record {
     /// Stop when the event log reaches this size (suffixes K, M, G)
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub max_size: Option<u64>,
-    /// Trace calls of this function as operations; BINARY is a path or a library's name (./server:handle, libc.so.6:fsync).
-    /// Or a database's ready-made operations, by name (--list-ops)
+    /// Trace calls to this function as operations; BINARY is a path or a library name (./server:handle, libc.so.6:fsync). NAME selects
+    /// a database's ready-made operations (--list-ops)
     #[arg(long = "op", value_name = "BINARY:FUNCTION|NAME")]
     pub operations: Vec<Operation>,
     /// List the ready-made operations for --op
@@ -193,22 +193,23 @@ pub struct Record {
     /// Do not measure the cost of each probe
     #[arg(long)]
     pub no_probe_cost: bool,
-    /// Where threads slept longest: functions of the kernel and of the program, at most 100 a second of sleeps from 0.1 ms. The
-    /// program's memory is read for it, and nothing but the functions' names and places is stored
+    /// Record kernel and program stacks of the longest sleeps (0.1 ms or longer, at most 100 per second). This reads the program's
+    /// memory, but stores only function names and locations
     #[arg(long, default_value = "auto", action = ArgAction::Set, value_parser = one_of(&STACKS))]
     pub stacks: bool,
-    /// How SQLite's functions are probed: inside CMD's processes, at a fraction of the cost of uprobes, or by uprobes; processes of --pid
-    /// only with `inside`, which changes their code while they run (docs/internals/inside.md)
+    /// How to probe SQLite's functions: inside CMD's processes, at a fraction of the cost of uprobes, or with uprobes. Processes of
+    /// --pid are probed inside only with `inside`, which patches their code while they run (docs/internals/inside.md)
     #[arg(long, default_value = "auto", value_parser = one_of(&Probes::CHOICES))]
     pub probes: Probes,
-    /// Leave out this probe of the kernel, to measure what it costs (repeatable); what only it sees is missing
+    /// Omit this kernel probe, to measure its cost (repeatable); events that only this probe records are missing
     #[arg(long, value_name = "PROBE", value_parser = kernel_probe)]
     pub without: Vec<String>,
     /// Source of events; `none` and `attached` start CMD in the same way but write no archive: baselines for measuring the
     /// tracer's overhead
     #[arg(long, default_value = "auto", value_parser = one_of(&Backend::CHOICES))]
     pub backend: Backend,
-    /// Take commands while recording, as `perf record` does: `ping`, answered by `ack` once the probes are attached, and `stop`
+    /// Accept commands while recording, as `perf record --control` does: `ping`, acknowledged with `ack` once the probes are attached,
+    /// and `stop`
     #[arg(long, value_name = "fd:CTL[,ACK]|fifo:CTL[,ACK]", value_parser = control, conflicts_with = "device")]
     pub control: Option<recorder::control::Place>,
     /// Print only warnings and errors
@@ -216,10 +217,10 @@ pub struct Record {
     pub quiet: bool,
     #[command(flatten)]
     pub devices: Devices,
-    /// Record by the device's own tracer instead of Fathom's probes; needs --device
+    /// Record with the device's own tracer instead of Fathom's probes; needs --device
     #[arg(long, value_enum, requires = "device", conflicts_with_all = ["pid", "comm", "operations", "backend", "probes", "without"])]
     pub via: Option<Via>,
-    /// Leave the linking to whoever reads the archive: a Fathom that started this one on a device.
+    /// Leave linking to the reader of the archive: the Fathom that started this one on a device.
     #[arg(long, hide = true)]
     pub no_link: bool,
     /// Program to run, with its arguments
@@ -228,7 +229,7 @@ pub struct Record {
 }
 
 /// Whether stacks are taken.
-const STACKS: Choices<bool, 2> = [("auto", "Of the longest sleeps, under a budget", true), ("off", "None", false)];
+const STACKS: Choices<bool, 2> = [("auto", "For the longest sleeps, within a budget", true), ("off", "Never", false)];
 
 /// Parses an option that has few values, which `--help` lists with what each means.
 fn one_of<T: Clone + Send + Sync + 'static, const N: usize>(choices: &'static Choices<T, N>) -> ValueParser {
@@ -239,16 +240,17 @@ fn one_of<T: Clone + Send + Sync + 'static, const N: usize>(choices: &'static Ch
 
 /// Show where the time of each statement went.
 ///
-/// Prints per statement: count, median, p95, p99 and maximum, the share of each layer, how many system calls, bios and device commands it caused
-/// and for which files; then the tracer's overhead, the confidence of the links, and what was lost or not recorded. Needs no root.
+/// Prints for each statement: count, median, p95, p99 and maximum latency, the share of each layer, and how many system calls, bios and
+/// device commands it caused, for which files. Then prints the tracer's overhead, the confidence of the links, and what was lost or not
+/// recorded. Needs no root.
 ///
-/// The first `show` or `report` of a recording builds its tables in the archive; the event log is not changed. For the archive of a
-/// benchmark or of a network run, its results are printed.
+/// The first `show` or `report` of a recording builds its tables in the archive; the event log is not changed. For a benchmark or a
+/// network run, prints its results.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   fathom show T.fathom                               the summary
-  fathom show --json T.fathom | jq .operations       the same and more, for programs
-  fathom report T.fathom -o T.html                   the timeline as a page")]
+  fathom show --json T.fathom | jq .operations       the same and more, as JSON
+  fathom report T.fathom -o T.html                   the timeline as an HTML page")]
 pub struct Show {
     /// The archive: a recording, a benchmark or a network run
     #[arg(value_name = "T.fathom")]
@@ -260,9 +262,9 @@ pub struct Show {
 
 /// Write one or more archives as a self-contained HTML page.
 ///
-/// Several recordings: the page shows one at a time, and the device commands of all side by side. Two benchmarks: the second is
-/// compared with the first (ratios with verdicts, and how the machines differed). Network runs (`fathom net run -o`) are drawn on
-/// one time axis, together with recordings made at the same time. A fleet has the page of `fathom fleet report`.
+/// With several recordings, the page shows one at a time, and the device commands of all of them side by side. With two benchmarks, it
+/// compares the second with the first (ratios with verdicts, and differences between the machines). Network runs (`fathom net run -o`)
+/// share one time axis with recordings made at the same time. For a fleet, writes the page of `fathom fleet report`.
 #[derive(Debug, Args)]
 pub struct Report {
     /// The archives, or one fleet
@@ -271,10 +273,10 @@ pub struct Report {
     /// File to write; `-` for stdout [default: the first archive's name with .html]
     #[arg(short, long, value_name = "x.html")]
     pub output: Option<PathBuf>,
-    /// Of a recording too long for the page: show what ran from this second on one by one, counted from the first operation
+    /// For a recording too long for the page: show executions individually from this second on, counted from the first operation
     #[arg(long, value_name = "S", value_parser = moment)]
     pub from: Option<std::time::Duration>,
-    /// Until this second
+    /// Show executions individually up to this second
     #[arg(long, value_name = "S", value_parser = moment)]
     pub to: Option<std::time::Duration>,
 }
@@ -305,10 +307,10 @@ pub struct Export {
 
 /// Rebuild an archive's tables from its log.
 ///
-/// Takes recordings, benchmarks and network runs. Needed if a table is damaged or meta.json is missing, or to link an older
-/// recording with this version's linker; missing tables are also built by the commands that read them, where the archive is
-/// writable. The log is not changed. Tables are replaced all at once, so an interrupted rebuild leaves the old ones. If
-/// meta.json is missing or damaged, a new one is made with what the log contains.
+/// Takes recordings, benchmarks and network runs. Needed if a table is damaged or meta.json is missing, or to link an older recording
+/// with this version's linker; commands that read missing tables also build them, if the archive is writable. The log is not changed.
+/// Tables are replaced all at once, so an interrupted rebuild leaves the old ones in place. If meta.json is missing or damaged, it is
+/// recreated from the log.
 #[derive(Debug, Args)]
 pub struct Reindex {
     /// The archive
@@ -318,7 +320,7 @@ pub struct Reindex {
 
 /// Record 1,000 INSERTs and some full scans on this folder's disk, and show where their time went.
 ///
-/// Writes demo.fathom, demo.html and demo.pftrace to the folder. Where tracing is not possible, shows a sample recording instead.
+/// Writes demo.fathom, demo.html and demo.pftrace to the folder. If tracing is not possible, shows a sample recording instead.
 #[derive(Debug, Args)]
 pub struct Demo {
     /// Rows to insert, each in its own transaction
@@ -341,13 +343,13 @@ pub struct Papers {
     /// Figures, such as 000/11 or 004/2 [default: all]
     #[arg(value_name = "FIG")]
     pub figures: Vec<String>,
-    /// Make the figures from this recording or benchmark instead of a new one; several recordings are compared side by side
+    /// Use this recording or benchmark for the figures instead of a new one; several recordings are compared side by side
     #[arg(long, value_name = "T.fathom")]
     pub archive: Vec<PathBuf>,
     /// Smoke test: few processes, small values
     #[arg(long)]
     pub quick: bool,
-    /// Write the figures as Markdown to this file (docs/results/papers.md is one; `-`: stdout) instead of printing them
+    /// Write the figures as Markdown to this file (`-`: stdout) instead of printing them; docs/results/papers.md is an example
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -356,7 +358,7 @@ pub struct Papers {
 
 /// What is measured where a device is named.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Beside a device")]
+#[command(next_help_heading = "Comparison with a device")]
 pub struct PapersBeside {
     /// Measure this machine and the device (adb:SERIAL, adb if there is only one, ssh:[USER@]HOST[:PORT]), and judge the papers' claims
     #[arg(long, value_name = "DEVICE", value_parser = device::device, conflicts_with = "archive")]
@@ -367,26 +369,26 @@ pub struct PapersBeside {
     /// Folder for the archives [default: papers-DEVICE]
     #[arg(long, value_name = "FOLDER", requires = "device")]
     pub folder: Option<PathBuf>,
-    /// Run exactly this many blocks on each
+    /// Run exactly this many blocks on each machine
     #[arg(long, value_name = "N", requires = "device", value_parser = clap::value_parser!(u64).range(1..))]
     pub blocks: Option<u64>,
-    /// Set the values of a parameter (repeatable), as of `bench run`
+    /// Set the values of a parameter (repeatable), as for `bench run`
     #[arg(short = 'p', long = "param", requires = "device", value_name = "NAME=VALUE,…", value_parser = runner::quantity::parameter)]
     pub parameters: Vec<(String, Vec<String>)>,
     /// Folder on the device for the storage benchmarks (repeatable), such as internal=/data/local/tmp and external=/sdcard
     #[arg(long, value_name = "[NAME=]FOLDER", requires = "device")]
     pub dir: Vec<String>,
-    /// Folder on this machine that is compared with the device's of the same name (repeatable) [default: the current one]
+    /// Folder on this machine to compare with the device's folder of the same name (repeatable) [default: the current folder]
     #[arg(long, value_name = "NAME=FOLDER", requires = "dir")]
     pub dir_here: Vec<String>,
-    /// Network interface of the device, on which it is a node of a cluster and an end of network runs
+    /// Network interface that the device uses as a cluster node and for network runs
     #[arg(long, value_name = "NAME", default_value = "wlan0", requires = "device")]
     pub interface: String,
-    /// Network interface of this machine, which the device reaches [default: that of the default route]
+    /// Network interface of this machine that the device can reach [default: that of the default route]
     #[arg(long, value_name = "NAME", requires = "device")]
     pub interface_here: Option<String>,
-    /// Server behind this machine, for the delay machine of paper 002: ssh:HOST, netns:NAME. The device must reach it through this
-    /// machine (docs/guide/net-link.md); needs root here
+    /// Server behind this machine, for the delay machine of paper 002: ssh:HOST or netns:NAME. The device must reach it through this
+    /// machine (docs/guide/net-link.md). Needs root on this machine
     #[arg(long, value_name = "DEVICE", value_parser = device::device, requires = "device")]
     pub server: Option<::device::remote::DeviceAddress>,
     /// Network interface of the server
@@ -395,7 +397,7 @@ pub struct PapersBeside {
     /// Start at once even if a machine is hot or busy; the results are marked
     #[arg(long, requires = "device")]
     pub no_wait: bool,
-    /// Copy this file to the device for bytecode (java/dex makes it); without it bytecode is run here only
+    /// Copy this file to the device for bytecode workloads (java/dex builds it); without it, bytecode runs on this machine only
     #[arg(long, value_name = "FILE", requires = "device")]
     pub dex_jar: Option<PathBuf>,
     /// Fathom's binary for devices of another architecture (repeatable)
@@ -406,11 +408,11 @@ pub struct PapersBeside {
     pub json: bool,
 }
 
-/// Run one built-in workload once, as a benchmark's replicate: JSON lines on stdout.
+/// Run one built-in workload once, as a replicate of a benchmark, and print JSON lines.
 #[derive(Debug, Args)]
 #[command(after_help = workload::list())]
 pub struct Workload {
-    /// The workload's name, then its options (NAME --help lists them)
+    /// Name of the workload, followed by its options (NAME --help lists them)
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "NAME [OPTION…]")]
     pub words: Vec<String>,
 }

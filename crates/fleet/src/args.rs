@@ -5,11 +5,11 @@ use crate::privacy::Treatment;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
-/// Keep archives of many devices and days in one place, as files that any engine reads.
+/// Keep archives of many devices and days in one place, as files that any query engine can read.
 ///
-/// A fleet is a folder, or a bucket of any store that speaks S3 (s3://BUCKET/PATH; credentials and endpoint from AWS_ACCESS_KEY_ID,
-/// AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, and AWS_ALLOW_HTTP=true for one without TLS). Its tables are Parquet files at
-/// TABLE/date=DAY/, which `fathom sql FLEET` and any other engine can query.
+/// A fleet is a folder, or a bucket in any S3-compatible store (s3://BUCKET/PATH; credentials and endpoint from AWS_ACCESS_KEY_ID,
+/// AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, and AWS_ALLOW_HTTP=true for a store without TLS). Its tables are Parquet files
+/// in TABLE/date=DAY/, which `fathom sql FLEET` and any other engine can query.
 #[derive(Debug, Args)]
 pub struct Fleet {
     /// What to do.
@@ -46,14 +46,14 @@ pub struct Serve {
     /// The fleet
     #[arg(value_name = "FLEET")]
     pub fleet: String,
-    /// Address to listen on; one that other machines reach needs --key-file
+    /// Address to listen on; any but loopback needs --key-file
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8765")]
     pub listen: std::net::SocketAddr,
     /// File whose first line is the key that clients must send, 16 characters or more
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// Send operations with a trace context (`traceparent` in a comment of the statement) to this collector, as spans over OTLP/HTTP:
-    /// first those already in the fleet, then new ones as they are added
+    /// Send operations with a trace context (`traceparent` in an SQL comment) to this collector, as spans over OTLP/HTTP: first those
+    /// already in the fleet, then new ones as they are added
     #[arg(long, value_name = "URL", value_parser = http_url)]
     pub otlp: Option<String>,
 }
@@ -71,9 +71,9 @@ pub fn http_url(text: &str) -> Result<String, String> {
 /// What a fleet does with texts of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Private {
-    /// Kept as they are.
+    /// Stored unchanged.
     Keep,
-    /// Replaced by hashes with the fleet's salt: they can be counted and joined, but not read.
+    /// Replaced by hashes salted for this fleet: they can be counted and joined, but not read.
     Hash,
     /// Left out.
     Drop,
@@ -91,22 +91,22 @@ impl From<Private> for Treatment {
 
 /// Create an empty fleet, with its privacy rules.
 ///
-/// The rules apply to everything that is added. They cannot be changed later, since what was left out is gone.
+/// The rules apply to everything that is added. They cannot be changed later, since dropped data is gone.
 #[derive(Debug, Args)]
 pub struct Init {
     /// The fleet: a folder, or s3://BUCKET/PATH
     #[arg(value_name = "FLEET")]
     pub fleet: String,
-    /// Command lines, process names, and what processes print
+    /// How to store command lines, process names and process output
     #[arg(long, value_enum, default_value_t = Private::Keep)]
     pub commands: Private,
-    /// Paths of files
+    /// How to store file paths
     #[arg(long, value_enum, default_value_t = Private::Keep)]
     pub paths: Private,
-    /// Texts of statements (literals are not in them, unless they were recorded with --keep-sql)
+    /// How to store SQL text (it has no literals unless recorded with --keep-sql)
     #[arg(long, value_enum, default_value_t = Private::Keep)]
     pub sql: Private,
-    /// Keep the archives themselves too, without their tables
+    /// Also keep the archives themselves, without their tables
     #[arg(long)]
     pub keep_raw: bool,
     /// Target size of a data file (suffixes K, M, G)
@@ -117,7 +117,8 @@ pub struct Init {
 /// Add archives to a fleet.
 ///
 /// Archives that are already in the fleet are skipped, even under another name, so an interrupted `add` can simply be repeated. An
-/// archive that cannot be read is reported and skipped, with exit status 1; all others are added. Several writers may add at once.
+/// archive that cannot be read is reported and skipped, with exit status 1; all others are added. Several writers may add at the same
+/// time.
 ///
 /// Archives on a device are fetched first, except those already in the fleet: `ssh:HOST:/FOLDER` with the system's ssh, `adb:SERIAL:/FOLDER`
 /// (or `adb:/FOLDER`, if there is only one device) through the adb server. The device needs sh, find and tar, but not Fathom.
@@ -156,11 +157,12 @@ pub struct Ls {
     pub files: Option<String>,
 }
 
-/// Write a page: statements by device and day, and where their medians changed.
+/// Write an HTML page: statements by device and day, and when their medians changed.
 ///
 /// Shows each day's latencies as their median and the range from the 10th to the 90th percentile. A change is a day from which on the
-/// median differs, more than days that depend on each other differ by chance, in series of at least ten days; the page states how many
-/// series were tested and how many showed a change. With --pages, the archives of a change's first day and of the day before are linked to pages of their own.
+/// median differs by more than chance, given that consecutive days are correlated, in a series of at least ten days; the page states
+/// how many series were tested and how many showed a change. With --pages, the archives of a change's first day and of the day before
+/// link to pages of their own.
 #[derive(Debug, Args)]
 pub struct Report {
     /// The fleet
@@ -180,16 +182,16 @@ pub struct Gc {
     /// The fleet
     #[arg(value_name = "FLEET")]
     pub fleet: String,
-    /// Keep replaced and uncommitted files for this many seconds: queries and writers may still need them
+    /// Keep replaced and uncommitted files for this many seconds, since queries and writers may still need them
     #[arg(long, value_name = "S", default_value_t = 3600)]
     pub grace: u64,
 }
 
-/// Query archives and fleets in SQL.
+/// Query archives and fleets with SQL.
 ///
-/// Every table of the manual (docs/reference/tables.md) is available, with the additional columns `device`, `run`, `date` and `archive`.
-/// Ids are unique within a `run`, so join on both. The table `archives` has a row for each archive. A kind of archive that lacks a table
-/// adds no rows to it.
+/// Every table documented in docs/reference/tables.md is available, with the additional columns `device`, `run`, `date` and `archive`.
+/// Ids are unique within a `run`, so join on both. The table `archives` has a row for each archive. Archives without a table add no
+/// rows to it.
 ///
 /// Without SQL, opens a shell with history and completion on a terminal, otherwise reads statements from stdin. Only queries are
 /// allowed, and they cannot read files outside the archives.
@@ -231,7 +233,7 @@ pub struct Sql {
     /// Threads that a query may use [default: the number of CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Follow no links, and build no tables: for those who must not read or write outside of what they were given
+    /// Follow no links and build no tables, for callers that must not read or write outside the given archives
     #[arg(long, hide = true)]
     pub read_only: bool,
 }
@@ -245,7 +247,7 @@ pub enum Format {
     Csv,
     /// One object with the columns and the rows (docs/reference/json.md).
     Json,
-    /// A file for other engines; needs -o.
+    /// A Parquet file for other engines; needs -o.
     Parquet,
 }
 

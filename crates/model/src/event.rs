@@ -1,19 +1,19 @@
 //! What a probe records.
 //!
-//! An event is a [`Header`] (when, where, who) and a [`Record`] (what). Probes emit raw pointers; joining them is
-//! `causal`'s, and a pointer alone is no identity: the kernel reuses it within a millisecond, so identity is (pointer,
-//! first-seen time).
+//! An event is a [`Header`] (when, where, who) and a [`Record`] (what). Probes emit raw pointers, which `causal` joins. A
+//! pointer alone is no identity: the kernel reuses it within a millisecond, so identity is (pointer, first-seen time).
 //!
-//! # Which thread a record speaks of
+//! # Which thread a record belongs to
 //!
-//! `tgid` and `tid` are those of the thread that ran when the probe fired, with two exceptions: an `off_cpu` is of the
-//! thread that was away, and a completion (`rq_done`, `bio_done`) is of whichever thread the interrupt hit, hence of none.
+//! `tgid` and `tid` are those of the thread that ran when the probe fired, with two exceptions: an `off_cpu` has those of the
+//! thread that was off the CPU, and a completion (`rq_done`, `bio_done`) has those of whichever thread the interrupt hit, so
+//! it belongs to none.
 //!
 //! # Time
 //!
 //! `CLOCK_BOOTTIME` in ns. A record that covers an interval (`syscall`, `op_end`, `off_cpu`, `join`, `statement`) is
-//! stamped with its **end** and carries its start, since it is written when it ends. [`Event::start_ns`] gives the moment from which
-//! it matters to others: the start, but for `op_end` and `statement`.
+//! stamped with its **end** and carries its start, since it is written when the interval ends. [`Event::start_ns`] returns the
+//! time from which the record matters to others: the start, except for `op_end` and `statement`.
 
 use crate::record::{Field, FieldInfo};
 use crate::records;
@@ -29,10 +29,10 @@ pub use bits::{
 };
 pub use parse_error::ParseError;
 
-/// Version of the records below; a change of their layout adds one. The archive stores it.
+/// Version of the records below, incremented when their layout changes. Stored in the archive.
 pub const EVENT_VERSION: u32 = 1;
 
-/// The `cpu` of a `loss` that is not one CPU's alone, such as a damaged part of the log.
+/// The `cpu` of a `loss` that is not specific to one CPU, such as a damaged part of the log.
 pub const ANY_CPU: u16 = u16::MAX;
 
 records! {
@@ -44,7 +44,7 @@ records! {
         start_ns: u64,
         /// The prepare's result code.
         result: i32,
-        /// 1: the text was cut.
+        /// 1: the text was truncated.
         flags: u16,
         /// Bytes of text.
         len: u16,
@@ -58,7 +58,7 @@ records! {
         /// Nesting on this thread: 1 is the outermost. Statements that are open but between two steps do not count.
         depth: u32,
     }
-    /// That execution ended: the step returned done or an error, or the statement was reset or finalised.
+    /// An execution ended: the step returned done or an error, or the statement was reset or finalised.
     3 op_end OpEnd {
         /// As in `op_begin`.
         key: u64,
@@ -72,8 +72,8 @@ records! {
         inside_ns: u64,
         /// SQLite's result code of the last step (101: done); the function's return value.
         result: i32,
-        /// As in `op_begin`; 2: a function that was left otherwise than by returning (longjmp, an exception), at the latest now.
-        /// 3: an execution that went on, but gave way to others, since more than eight were open on its thread.
+        /// As in `op_begin`. 2: a function that was left other than by returning (longjmp, an exception), no later than now. 3:
+        /// an execution that continued, but was displaced by others, since more than eight were open on its thread.
         kind: u32,
     }
     /// A span of the application's own, from its marks (see `model::marks`): the App layer.
@@ -87,8 +87,8 @@ records! {
         /// Bytes of name.
         len: u16,
     }
-    /// A system call that waits for the disk began (fsync, fdatasync, sync_file_range): it may last long, and others need
-    /// to know that it waits before its `syscall` record is there.
+    /// A system call that waits for the disk began (fsync, fdatasync, sync_file_range): it may take long, and others need to know
+    /// of the wait before its `syscall` record is written.
     5 sync_begin SyncBegin {
         /// Inode.
         ino: u64,
@@ -113,7 +113,7 @@ records! {
         result: i64,
         /// When the file system's own code was entered (0: not seen).
         fs_start_ns: u64,
-        /// When it was left: the call's end, since the file systems' own last tracepoints come before their work is over.
+        /// When that code was left: the end of the call, since the file systems' last tracepoints fire before their work is done.
         fs_end_ns: u64,
         /// File system.
         dev: u32,
@@ -129,7 +129,7 @@ records! {
         ctx: u16,
         /// File descriptor.
         fd: i32,
-        /// Times the file system's write-begin ran, about one a folio.
+        /// How often the file system's write-begin ran, about once per folio.
         fs_writes: u32,
     }
     /// A file became known by name: opened, mapped as code, renamed or removed.
@@ -149,7 +149,7 @@ records! {
         start_ns: u64,
         /// When it was woken (0: it was never asleep, only preempted).
         wake_ns: u64,
-        /// Who woke it.
+        /// Thread that woke it.
         waker: u32,
         /// Its state when it left: 0 runnable, 1 interruptible, 2 uninterruptible, 3 other.
         state: u16,
@@ -166,7 +166,7 @@ records! {
         ino: u64,
         /// First page (4 KiB) of that inode.
         index: u64,
-        /// The system call the thread was in, by its `start_ns`; 0: none that is recorded.
+        /// `start_ns` of the system call that the thread was in; 0: none that is recorded.
         syscall_ns: u64,
         /// Bytes.
         bytes: u32,
@@ -176,9 +176,9 @@ records! {
         dev: u32,
         /// Consecutive pages from `index`; the rest, if any, follows in `bio_pages`.
         pages: u32,
-        /// What to do ([`crate::DiskOp`]).
+        /// Operation ([`crate::DiskOp`]).
         op: u8,
-        /// Who hears of its end ([`crate::BioEnd`]).
+        /// Completion handler ([`crate::BioEnd`]).
         end: u8,
         /// Bit set of [`bio_flags`].
         flags: u16,
@@ -200,11 +200,11 @@ records! {
         /// Consecutive pages.
         pages: u32,
     }
-    /// A bio was split: a new one took its first part.
+    /// A bio was split: a new bio took the first part.
     11 bio_split BioSplit {
         /// The new bio, the first part.
         bio: u64,
-        /// The old one, which keeps the rest.
+        /// The original bio, which keeps the rest.
         parent: u64,
         /// Where the rest begins.
         sector: u64,
@@ -213,15 +213,15 @@ records! {
         /// Disk.
         disk: u32,
     }
-    /// A bio was sent on to another disk (device mapper) or from a partition to its disk.
+    /// A bio was remapped to another disk (device mapper), or from a partition to its disk.
     12 bio_remap BioRemap {
-        /// The bio as it goes on.
+        /// The remapped bio.
         bio: u64,
         /// The bio it was made from (0: itself).
         parent: u64,
         /// Sector on `disk`.
         sector: u64,
-        /// Sector before.
+        /// Sector on `from_disk`.
         from_sector: u64,
         /// Disk it goes to.
         disk: u32,
@@ -243,19 +243,19 @@ records! {
         rq: u64,
         /// First sector.
         sector: u64,
-        /// When the request was made (0 if the kernel keeps no such time).
+        /// When the request was allocated (0 if the kernel does not record it).
         alloc_ns: u64,
         /// Bytes.
         bytes: u32,
         /// Disk.
         disk: u32,
-        /// What to do ([`crate::DiskOp`]).
+        /// Operation ([`crate::DiskOp`]).
         op: u8,
-        /// How many of `bios` are filled.
+        /// Number of entries used in `bios`.
         listed: u8,
         /// Bit set of [`bio_flags`].
         flags: u16,
-        /// How many bios it carries in all; those not listed follow in `rq_bios`.
+        /// Number of bios that it carries; those not listed follow in `rq_bios`.
         total: u32,
         /// The first four bios it carries.
         bios: [u64; 4],
@@ -264,22 +264,22 @@ records! {
     15 rq_bios RqBios {
         /// Address of the request.
         rq: u64,
-        /// How many of `bios` are filled.
+        /// Number of entries used in `bios`.
         listed: u64,
         /// Bios.
         bios: [u64; 8],
     }
-    /// A flush went to the driver, for the waiters of its queue. Follows the `rq_issue` of the same request.
+    /// A flush went to the driver on behalf of the waiters of its queue. Follows the `rq_issue` of the same request.
     16 flush_issue FlushIssue {
         /// Address of the flush request.
         rq: u64,
-        /// The waiting bios (0: a bare flush whose bio is not at hand).
+        /// The waiting bios (0: a bare flush whose bio is not available).
         bios: [u64; 4],
-        /// Step of each waiter: 1 before its data, 4 after its data, 7 nothing but the flush.
+        /// Step of each waiter: 1 before its data, 4 after its data, 7 only the flush.
         steps: [u8; 4],
-        /// How many of `bios` are filled.
+        /// Number of entries used in `bios`.
         listed: u16,
-        /// How many waiters there are in all.
+        /// Total number of waiters.
         total: u16,
     }
     /// A request, or a part of it, completed.
@@ -294,14 +294,14 @@ records! {
         disk: u32,
         /// 0, or a negative error number.
         error: i32,
-        /// What it did ([`crate::DiskOp`]).
+        /// Operation ([`crate::DiskOp`]).
         op: u8,
-        /// 1: nothing of it is left.
+        /// 1: the whole request has completed.
         last: u8,
         /// Bit set of [`bio_flags`].
         flags: u16,
     }
-    /// A bio without data ended (a bare flush, of which the driver may never hear).
+    /// A bio without data completed (a bare flush, which may never reach the driver).
     18 bio_done BioDone {
         /// Address of the bio.
         bio: u64,
@@ -317,16 +317,16 @@ records! {
         /// Transaction.
         txn: u32,
     }
-    /// It finished: the transaction is on the medium.
+    /// The commit finished: the transaction is on the medium.
     20 commit_end CommitEnd {
         /// Disk of the journal.
         dev: u32,
         /// Transaction.
         txn: u32,
     }
-    /// A thread joined a transaction outside any recorded system call, or a second one inside it.
+    /// A thread joined a transaction outside any recorded system call, or a second one inside the call.
     21 join Join {
-        /// When (the record may be written later, with the count).
+        /// When it joined (the record may be written later, with the count).
         start_ns: u64,
         /// Disk of the journal.
         dev: u32,
@@ -348,7 +348,7 @@ records! {
         bytes: u32,
         /// File system.
         dev: u32,
-        /// The system call the thread was in, by its `start_ns`; 0: none that is recorded.
+        /// `start_ns` of the system call that the thread was in; 0: none that is recorded.
         syscall_ns: u64,
     }
     /// Pages were added to the page cache outside a recorded system call: a mapped file was touched.
@@ -362,42 +362,42 @@ records! {
         /// Pages.
         pages: u32,
     }
-    /// A task was made, became another program, or ended.
+    /// A task was created, executed another program, or exited.
     24 task Task [text: len] {
         /// Its parent's tgid.
         parent: u32,
-        /// 0 forked, 1 became another program, 2 ended, 3 was there when the trace began.
+        /// 0 forked, 1 executed another program, 2 exited, 3 existed when the trace began.
         what: u16,
         /// Bytes of name.
         len: u16,
     }
-    /// An io_uring request for a file was submitted or completed. The time of its submission is its identity, as a system
-    /// call's is its start: other records name it in `syscall_ns`.
+    /// An io_uring request for a file was submitted or completed. Its submission time is its identity, as the start is for a
+    /// system call: other records refer to it in `syscall_ns`.
     25 uring Uring {
         /// Address of the request.
         req: u64,
         /// Inode; 0: not known yet (a registered file, at submission).
         ino: u64,
-        /// File position; -1 at submission: the file's own, which is in the completion.
+        /// File position; -1 at submission: the file's current position, which the completion has.
         pos: i64,
-        /// Bytes requested, or vectors; of an fsync its flags (1: fdatasync).
+        /// Bytes requested, or number of vectors; for an fsync, its flags (1: fdatasync).
         bytes: u64,
-        /// Result at completion. Where it is carried on, the moment of its submission.
+        /// Result at completion. In phase 2, the time of its submission.
         result: i64,
         /// File system.
         dev: u32,
         /// The kernel's IORING_OP number.
         opcode: u16,
-        /// 0 submitted; 1 completed; 2 carried on by this thread.
+        /// 0 submitted; 1 completed; 2 continued by this thread.
         phase: u16,
     }
-    /// Records were lost on this CPU between two moments.
+    /// Records were lost on this CPU during an interval.
     26 loss Loss [text: len] {
-        /// Last moment at which nothing was lost yet.
+        /// Last time at which nothing was lost yet.
         start_ns: u64,
-        /// How many.
+        /// Number of lost records.
         events: u64,
-        /// 0 exactly so many, 1 at least so many.
+        /// 0: `events` is exact; 1: it is a lower bound.
         bound: u16,
         /// What lost them ([`crate::LossSource`]).
         source: u16,
@@ -406,77 +406,79 @@ records! {
         /// Bytes of the program's name.
         len: u16,
     }
-    /// A task has another number inside the PID namespace it lives in, by which its own marks name it.
+    /// A task has a different ID inside its PID namespace, which its own marks use.
     27 inner_task InnerTask {
-        /// Its process's number in there.
+        /// Its process ID in the namespace.
         inner_tgid: u32,
-        /// Its own number in there.
+        /// Its thread ID in the namespace.
         inner_tid: u32,
-        /// Its process, as everywhere else; the header speaks of who made it.
+        /// Its process ID, as in all other records; the header has the thread that created it.
         tgid: u32,
-        /// Itself, as everywhere else.
+        /// Its thread ID, as in all other records.
         tid: u32,
     }
-    /// btrfs, f2fs or XFS brings what it logged to the medium: btrfs commits a transaction, f2fs writes a checkpoint, XFS
-    /// writes a checkpoint of its log.
+    /// btrfs, f2fs or XFS writes what it logged to the medium: btrfs commits a transaction, f2fs writes a checkpoint, XFS writes
+    /// a checkpoint of its log.
     28 checkpoint Checkpoint {
-        /// Its number: btrfs's transaction, f2fs's checkpoint version, XFS's checkpoint sequence.
-        /// In phase 2 why it needed one (f2fs's `cp_reason_type`); 0: unknown.
+        /// Its number: btrfs's transaction, f2fs's checkpoint version, XFS's checkpoint sequence. In phase 2, why the call needed
+        /// one (f2fs's `cp_reason_type`); 0: unknown.
         number: u64,
-        /// The system call the thread was in, by its `start_ns`; 0: none that is recorded.
+        /// `start_ns` of the system call that the thread was in; 0: none that is recorded.
         syscall_ns: u64,
         /// File system.
         dev: u32,
-        /// 0 this thread started or requested it, 1 it is on the medium, 2 the call that this thread ends needed one.
+        /// 0 this thread started or requested it, 1 it is on the medium, 2 the call that this thread is ending needed one.
         phase: u16,
         /// Bit set of [`flags`].
         ctx: u16,
     }
     /// The driver sends a command of its own protocol to the device, for a request.
     29 driver_begin DriverBegin {
-        /// Address of the driver's command; of NVMe the request's, of MMC the `mmc_request`'s.
+        /// Address of the driver's command; NVMe: of the request, MMC: of the `mmc_request`.
         command: u64,
-        /// Address of the request that it is for; of an MMC command that is for none, no request's.
+        /// Address of the request that it is for; for an MMC command without a request, an address that belongs to none.
         rq: u64,
-        /// The command as it is sent: of MMC argument, first sector of the data, blocks, [`mmc_is`]; of SCSI the first 16 bytes of the command block, of NVMe dwords 10 to 13.
+        /// The command as it is sent. MMC: argument, first sector of the data, blocks, [`mmc_is`]. SCSI: the first 16 bytes of
+        /// the command block. NVMe: dwords 10 to 13.
         raw: [u8; 16],
-        /// Bytes of data that it moves.
+        /// Bytes of data that it transfers.
         bytes: u32,
         /// Disk; 0: none, or unknown (MMC).
         disk: u32,
         /// The protocol ([`crate::Protocol`]).
         protocol: u16,
-        /// Of SCSI the length of the command block; of NVMe the operation code; of MMC the command's index, or its task's tag.
+        /// SCSI: length of the command block. NVMe: opcode. MMC: the command's index, or its task's tag.
         code: u16,
-        /// Of NVMe the queue; 0: the admin queue.
+        /// NVMe: the queue; 0: the admin queue.
         queue: u16,
         /// Keeps the layout free of gaps.
         pad: u16,
     }
-    /// That command ended, or something happened to it.
+    /// A driver's command ended, timed out or was refused.
     30 driver_end DriverEnd {
         /// Address of the driver's command.
         command: u64,
-        /// Of SCSI the result: the host's byte << 16 | the device's status. Of NVMe the status. Of MMC the host's error (-errno).
+        /// SCSI: host byte << 16 | device status. NVMe: status. MMC: the host's error (-errno).
         result: u32,
-        /// What happened ([`driver_what`]): 0 it ended, 1 it timed out, 2 the driver could not take it.
+        /// What happened ([`driver_what`]): 0 it ended, 1 it timed out, 2 the driver could not accept it.
         what: u16,
         /// The protocol ([`crate::Protocol`]).
         protocol: u16,
-        /// Of SCSI: sense key, additional code and its qualifier; zeroes if there are none. Of MMC the part that failed ([`mmc_part`]).
+        /// SCSI: sense key, additional sense code and its qualifier; zeroes if there are none. MMC: the part that failed
+        /// ([`mmc_part`]).
         sense: [u8; 4],
-        /// Of MMC what the card answered to the command (R1: its status), with what it answered to CMD12 after it; 0: unknown.
+        /// MMC: the card's response to the command (R1: its status), combined with its response to CMD12 after it; 0: unknown.
         answer: u32,
     }
-    /// What the time off the CPU was for that is in the `off_cpu` just before it.
+    /// What the thread waited for during the `off_cpu` just before this record.
     31 wait Wait {
         /// When the thread left the CPU.
         start_ns: u64,
-        /// For how long of that its cgroup had no CPU time left, at most.
+        /// Upper bound of the time during which its cgroup had no CPU quota left.
         throttled_ns: u64,
-        /// Who woke it: the thread; 0: nobody that is known.
+        /// Thread that woke it; 0: unknown.
         waker: u32,
-        /// Its process.
+        /// Process of `waker`.
         waker_tgid: u32,
         /// What it slept for ([`crate::Wait`]); 0: not known.
         what: u16,
@@ -485,7 +487,7 @@ records! {
         /// Keeps the layout free of gaps.
         pad: u32,
     }
-    /// A thread of an operation wanted a lock on a file that another one holds.
+    /// A thread of an operation requested a file lock that another process or thread holds.
     32 lock Lock {
         /// Inode.
         ino: u64,
@@ -493,7 +495,7 @@ records! {
         pos: u64,
         /// File system.
         dev: u32,
-        /// The process that holds it (of an open file's lock, the one that took it); 0: not known.
+        /// The process that holds it (for an OFD lock, the one that took it); 0: not known.
         holder: u32,
         /// 1 fcntl, 2 fcntl on an open file (OFD), 3 flock.
         kind: u16,
@@ -504,22 +506,22 @@ records! {
         /// Keeps the layout free of gaps.
         pad: u16,
     }
-    /// Where a thread stood that was off the CPU for long, in the kernel and in its program. Made by the recorder of the thread's
-    /// memory, of which nothing else is kept; stamped when it ran again.
+    /// The stack of a thread that was off the CPU for long, in the kernel and in its program. The recorder derives it from the
+    /// thread's memory, of which nothing else is kept; stamped when the thread ran again.
     33 stack Stack {
         /// When the thread left the CPU, as in its `off_cpu`.
         start_ns: u64,
         /// The kernel's functions (`chain`); 0: none.
         kernel: u32,
-        /// The program's.
+        /// The program's functions.
         program: u32,
         /// Bit set of [`flags`].
         ctx: u16,
         /// Keeps the layout free of gaps.
         pad: [u16; 3],
     }
-    /// Functions that called each other, as `stack` names them: once, before the first of those. A line each, the innermost first: name
-    /// and offset in it, the file, offset in that, its build ID, with tabs between them.
+    /// A call chain that `stack` records refer to, written once, before the first of them. One line per function, the innermost
+    /// first: name and offset in it, file, offset in the file, build ID, separated by tabs.
     34 chain Chain [text: len] {
         /// Its number.
         chain: u32,
@@ -612,8 +614,8 @@ impl Event {
         out.resize(start + (out.len() - start).next_multiple_of(8), 0);
     }
 
-    /// When what it records began to matter: its start, or its own time for a moment, and for the end of an execution and a
-    /// statement's text, which nothing before them needs.
+    /// Returns the time from which the record matters to others: its start, or its own time if it has no duration, and for the
+    /// end of an execution and a statement's text, which nothing earlier needs.
     pub fn start_ns(&self) -> u64 {
         match &self.record {
             Record::Syscall(x) => x.start_ns,

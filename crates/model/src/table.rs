@@ -7,7 +7,7 @@ use crate::words::{
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Version of the tables below; stored in every archive. A change that an old reader would misread adds one.
+/// Version of the tables below; stored in every archive. Incremented by a change that an old reader would misread.
 pub const TABLE_VERSION: u32 = 3;
 
 /// The type of a column. There is no unsigned one: the difference of two unsigned times wraps in one engine, overflows in
@@ -27,7 +27,7 @@ pub enum ColumnType {
 /// A column as every reader must know it.
 #[derive(Debug, Clone, Copy)]
 pub struct ColumnInfo {
-    /// Name; a unit stands last in it.
+    /// Name; a unit comes last in it.
     pub name: &'static str,
     /// Type.
     pub kind: ColumnType,
@@ -53,8 +53,8 @@ pub struct TableInfo {
 pub enum Cell {
     /// Nothing.
     Empty,
-    /// Whole number. A u64 of 2^63 and more, such as an inode number or a seed may be, is less by 2^64: a key stays a key,
-    /// and comes back as it was.
+    /// Integer. A u64 of 2^63 or more, as an inode number or a seed may be, is stored minus 2^64: a key stays a key, and reads back
+    /// unchanged.
     I64(i64),
     /// Floating point.
     F64(f64),
@@ -259,21 +259,21 @@ tables! {
         tgid: u32,
         /// Thread.
         tid: u32,
-        /// Begin, CLOCK_BOOTTIME.
+        /// Start, CLOCK_BOOTTIME.
         start_ns: u64,
         /// End; empty if the trace or the process ended first.
         end_ns: Option<u64>,
-        /// Time inside the database's calls; less than end - start if the application took its time between rows.
+        /// Time inside the database's calls; less than end - start if the application spent time between rows.
         inside_ns: u64,
         /// Rows returned.
         rows: u64,
-        /// Calls of `sqlite3_step`, or of the function (a recursion has several); each of them costs the recording two traps. Empty
-        /// if not counted: marks, inferred transactions, executions without an end, older archives.
+        /// Calls of `sqlite3_step`, or of the function (several if it recurses); each costs the recording two traps. Empty if not
+        /// counted: marks, inferred transactions, executions without an end, older archives.
         steps: Option<u64>,
         /// Result code.
         result: Option<i64>,
     }
-    /// The trace context that an application handed on with an operation (`traceparent` of W3C's Trace Context, in a comment of the
+    /// The trace context that an application passed with an operation (`traceparent` of W3C's Trace Context, in a comment of the
     /// statement as sqlcommenter writes it).
     contexts TraceContext {
         /// Operation.
@@ -281,7 +281,7 @@ tables! {
         /// The application's `traceparent`: `00-TRACE-SPAN-FLAGS`.
         traceparent: String,
     }
-    /// A statement with its literals taken out, or the name of a function, mark or transaction.
+    /// A statement with its literals replaced, or the name of a function, mark or transaction.
     shapes Shape {
         /// Identity within the archive.
         id: u64,
@@ -299,15 +299,15 @@ tables! {
         layer: Layer,
         /// What it is: `step`, `prepare`, `pwrite64`, `write`, `sync`, `commit`, `bio`, `request`, `flush`, …
         kind: Cow<'static, str>,
-        /// Begin.
+        /// Start.
         start_ns: u64,
         /// End; empty if it was not seen.
         end_ns: Option<u64>,
-        /// Process that made it (0: none).
+        /// Process that created it (0: none).
         tgid: u32,
-        /// Thread that made it (0: none).
+        /// Thread that created it (0: none).
         tid: u32,
-        /// The operation in which it was made, on its own thread. `causes` has the origin of a command.
+        /// The operation in which it was created, on its own thread. `causes` has the origin of a command.
         operation: Option<u64>,
         /// File (`files.id`).
         file: Option<u64>,
@@ -321,7 +321,7 @@ tables! {
         bytes: u64,
         /// Result: bytes done, or a negative error number.
         result: Option<i64>,
-        /// A number of its own: the transaction of a commit, the bios of a request, the waiters of a flush.
+        /// A number specific to its kind: the transaction of a commit, the count of a request's bios or of a flush's waiters.
         number: Option<u64>,
         /// Pages a read had to add to the page cache; empty where it does not apply.
         cache_added: Option<u32>,
@@ -341,23 +341,23 @@ tables! {
         /// The loss that lowered its confidence (`losses.id`).
         weakened_by: Option<u64>,
     }
-    /// A command as the driver sent it to the device, in the words of its protocol.
+    /// A command as the driver sent it to the device, in the terms of its protocol.
     driver_commands DriverCommand {
         /// The device command (`spans.id`, layer Driver) that it carried out; empty if its request was not recorded.
         command: Option<u64>,
-        /// Confidence of that; empty without one.
+        /// Confidence of that link; empty without one.
         confidence: Option<Confidence>,
         /// The protocol: `scsi`, `nvme` or `mmc`.
         protocol: Cow<'static, str>,
-        /// Its name there, such as `WRITE(10)` or `Write`.
+        /// Its name in the protocol, such as `WRITE(10)` or `Write`.
         name: Cow<'static, str>,
         /// Disk (major << 20 | minor); empty if it went to none.
         disk: Option<u32>,
-        /// First block, in the device's own blocks; empty if it names none.
+        /// First block, in the device's own block size; empty if it has none.
         lba: Option<u64>,
-        /// Blocks, in the device's own.
+        /// Number of blocks, in the device's own block size.
         blocks: Option<u64>,
-        /// Bytes of data that it moved.
+        /// Bytes of data that it transferred.
         bytes: u64,
         /// When the driver sent it.
         start_ns: u64,
@@ -378,11 +378,11 @@ tables! {
         operation: Option<u64>,
         /// The process, if one is known.
         tgid: Option<u32>,
-        /// How much of the command: by bytes for data, by handles for a transaction, equal among the waiters of a flush.
+        /// Fraction of the command: by bytes for data, by handles for a transaction, equal among the waiters of a flush.
         share: f64,
         /// Confidence of the weakest link of the chain.
         confidence: Confidence,
-        /// How the chain went: `page`, `transaction`, `flush`, `thread`, …
+        /// How the chain reached it: `page`, `transaction`, `flush`, `thread`, …
         via: Cow<'static, str>,
     }
     /// Where an operation's time went: its slices follow each other without gap or overlap and add up to its latency.
@@ -393,26 +393,26 @@ tables! {
         layer: Layer,
         /// What the thread did or waited for.
         reason: Reason,
-        /// Begin.
+        /// Start.
         start_ns: u64,
         /// End.
         end_ns: u64,
         /// The span waited for or run in, if one is known.
         span: Option<u64>,
-        /// Confidence of layer and span: `exact` if the thread's own records show it, lower where it is concluded what a
-        /// sleeping thread waits for; empty in archives without it.
+        /// Confidence of layer and span: `exact` if the thread's own records show it, lower where what a sleeping thread waited for
+        /// is inferred; empty in archives without it.
         confidence: Option<Confidence>,
-        /// What the sleep was for, more precisely than the reason, where the kernel names it; of a wait for a CPU: the quota.
+        /// What the thread slept for, more precisely than the reason, where the kernel shows it; for a wait for a CPU, the quota.
         wait: Option<Wait>,
-        /// Of a lock: the process that held it; else the one that woke the thread, if it did so of its own accord.
+        /// For a lock, the process that held it; otherwise the one that woke the thread, if it did so of its own accord.
         by_tgid: Option<u32>,
         /// The operation that this process was in.
         by_operation: Option<u64>,
         /// The locked file.
         wait_file: Option<u64>,
     }
-    /// Functions on the stack of a thread that slept for long inside an operation or a recorded call: of the longest sleeps, as many as the
-    /// budget allowed (facts `stacks.*`). A row for the kernel's functions and one for the program's.
+    /// Functions on the stack of a thread that slept for long inside an operation or a recorded call, for as many of the longest
+    /// sleeps as the budget allowed (facts `stacks.*`). One row has the kernel's functions, another the program's.
     stacks StackRow {
         /// Process.
         tgid: u32,
@@ -428,24 +428,24 @@ tables! {
         span: Option<u64>,
         /// `kernel` or `program`.
         kind: Cow<'static, str>,
-        /// Names of the functions, a line each, the innermost first. Without a name: file and offset.
+        /// Names of the functions, one per line, the innermost first; file and offset where there is no name.
         functions: String,
-        /// Where they are, a line each: offset in the function, file, offset in the file, build ID, with tabs between them.
+        /// Their locations, one per line: offset in the function, file, offset in the file, build ID, separated by tabs.
         places: String,
-        /// Why no further function is known; empty if the outermost is.
+        /// Why no further function is known; empty if the outermost is known.
         ended: Option<Cow<'static, str>>,
     }
-    /// A file, for as long as a path named it.
+    /// A file, for as long as it had this path.
     files File {
         /// Identity within the archive.
         id: u64,
         /// File system.
         dev: u32,
-        /// Inode; one of 2^63 and more, as some file systems make them up, is less by 2^64.
+        /// Inode; one of 2^63 or more, as some file systems generate them, is stored minus 2^64.
         ino: u64,
         /// Path as the process saw it; empty if unknown.
         path: Option<String>,
-        /// Since when this name is known.
+        /// When this path became known.
         start_ns: u64,
     }
     /// A process that appears in the trace.
@@ -470,7 +470,7 @@ tables! {
         /// Whether the recorded files are on it.
         holds_files: bool,
     }
-    /// Something missing.
+    /// Something missing from the recording.
     losses LossRow {
         /// Identity within the archive.
         id: u64,
@@ -478,29 +478,30 @@ tables! {
         source: LossSource,
         /// CPU; empty if any.
         cpu: Option<u32>,
-        /// Begin of the interval in which it was lost.
+        /// Start of the interval in which it was lost.
         start_ns: u64,
         /// End of that interval.
         end_ns: u64,
         /// How many records; empty if unknown.
         events: Option<u64>,
-        /// Whether `events` is only the least.
+        /// Whether `events` is a lower bound.
         at_least: bool,
-        /// The program concerned, if one.
+        /// The program concerned, if any.
         program: Option<String>,
     }
-    /// A disk's own statistics beside what was recorded of it, from one moment to another: whether anything is missing.
+    /// A disk's own statistics compared with what was recorded of it during an interval: whether anything is missing.
     checks CheckRow {
         /// Disk (major << 20 | minor).
         disk: u32,
-        /// What is counted as completed: `reads`, `writes`, `discards`, `flushes`, `bytes read`, `bytes written`, `bytes discarded`; and of
-        /// the writes `flushes counted as writes`, which carry no data.
+        /// What is counted as completed: `reads`, `writes`, `discards`, `flushes`, `bytes read`, `bytes written`, `bytes discarded`;
+        /// and among the writes, `flushes counted as writes`, which carry no data.
         what: Cow<'static, str>,
         /// How many the kernel counted; empty if unknown.
         kernel: Option<u64>,
         /// How many were recorded.
         recorded: u64,
-        /// Of these how many completed so near one of the two moments that the kernel may have counted them before or after.
+        /// How many of these completed so close to either end of the interval that the kernel may have counted them on the other side
+        /// of it.
         unsure: u64,
         /// Why the kernel's count is not known.
         unknown: Option<String>,
@@ -515,12 +516,12 @@ tables! {
         attached: bool,
         /// How it was attached, or why it is blind.
         how: String,
-        /// Why it is not attached, as one of a few. Empty if it is, and in archives written before this column was.
+        /// Why it is not attached, as one of a few values. Empty if it is attached, and in archives older than this column.
         absence: Option<Absence>,
-        /// Times its program ran while the kernel counted: 5 ms of each quarter of a second, which together are the fact
-        /// `tracer.counted`. Empty if it did not count. Functions of several files may share one program.
+        /// How often its program ran while the kernel counted: 5 ms of each quarter of a second, in total the fact `tracer.counted`.
+        /// Empty if the kernel did not count. Functions of several files may share one program.
         hits: Option<u64>,
-        /// Times it could not run because it was running already on that CPU.
+        /// How often it could not run because it was already running on that CPU.
         misses: Option<u64>,
         /// Mean time of one run, sampled by the kernel's own statistics; empty if not measured.
         price_ns: Option<f64>,
@@ -546,19 +547,19 @@ tables! {
         id: u64,
         /// Name of the workload or of the comparison.
         name: String,
-        /// What it answers.
+        /// The question it answers.
         question: String,
-        /// Seed of the order; one of 2^63 and more is less by 2^64.
+        /// Seed of the order; one of 2^63 or more is stored minus 2^64.
         seed: u64,
         /// Whether it was a quick run: fewer processes, smaller values.
         quick: bool,
-        /// What the score is: `rate` (work in an iteration / time of it), `time`, or `value` (the metric as it was printed).
+        /// What the score is: `rate` (work in an iteration / its time), `time`, or `value` (the metric as it was printed).
         score: Cow<'static, str>,
         /// Unit of the score; empty if it follows from the samples: what `work` counts per second, or the metric's own.
         unit: Option<String>,
-        /// The score is multiplied by this.
+        /// Factor by which the score is multiplied.
         scale: f64,
-        /// Direction, `higher` or `lower` is better; empty for a comparison of an archive made before designs had it.
+        /// Direction, `higher` or `lower` is better; empty for a comparison in an archive older than this column.
         better: Option<String>,
         /// Target for half the width of each cell's interval, as a fraction; empty if blocks were fixed.
         precision: Option<f64>,
@@ -577,13 +578,13 @@ tables! {
         design: u64,
         /// Name, unique in the design.
         name: String,
-        /// The factors, as JSON. The same design's name and factors make the same cell in two archives.
+        /// The factors, as JSON. Cells of two archives are the same if design name and factors are equal.
         factors: String,
         /// The command, as a JSON array.
         argv: String,
-        /// The metric that the score is made of.
+        /// The metric that the score is computed from.
         metric: Option<String>,
-        /// The cell that it is under another name (A/A).
+        /// The cell that it repeats under another name (A/A).
         same_as: Option<String>,
         /// Why it has no, or no further, replicates.
         absent: Option<String>,
@@ -594,25 +595,25 @@ tables! {
         id: u64,
         /// Cell.
         cell: u64,
-        /// Block: one replicate of every cell, in an order of its own.
+        /// Block: one replicate of every cell, in the block's own order.
         block: u64,
-        /// Place in the block.
+        /// Position in the block.
         place: u64,
-        /// Begin, CLOCK_BOOTTIME.
+        /// Start, CLOCK_BOOTTIME.
         start_ns: u64,
         /// End.
         end_ns: u64,
-        /// Begin, ns since 1970 by the machine's clock, which may be wrong.
+        /// Start, ns since 1970 by the machine's clock, which may be wrong.
         start_unix_ns: Option<u64>,
         /// Exit status; empty if killed.
         exit: Option<i64>,
         /// Whether the workload checked its own result, and it was right.
         verified: Option<bool>,
-        /// What it checked, in its own words.
+        /// What it checked, as the workload describes it.
         verified_by: Option<String>,
         /// Whether it belongs to a warm-up block, which no estimate uses.
         warmup: bool,
-        /// The archive, within this one, into which it was recorded to show why; no estimate uses it.
+        /// The archive, within this one, into which it was recorded (`--why`); no estimate uses the replicate.
         why: Option<String>,
         /// The gates before it, as JSON: by name `state` (`passed`, `failed`, `unavailable`), `value`, `unit`, `why`.
         gates: Option<String>,

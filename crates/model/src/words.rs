@@ -15,7 +15,7 @@ macro_rules! names {
             pub fn name(self) -> &'static str {
                 match self { $( Self::$Variant => $name, )* }
             }
-            /// The one of that name.
+            /// Returns the variant of that name.
             pub fn from_name(name: &str) -> Option<Self> {
                 match name { $( $name => Some(Self::$Variant), )* _ => None }
             }
@@ -28,7 +28,7 @@ macro_rules! names {
     };
 }
 
-/// Declares an enumeration that the kernel side numbers.
+/// Declares an enumeration whose numbers the kernel side uses.
 macro_rules! numbers {
     ($(#[$meta:meta])* $Type:ident : $repr:ty { $( $(#[doc = $doc:literal])+ $Variant:ident = $n:literal $name:literal $c:literal ),* $(,)? }) => {
         $(#[$meta])*
@@ -46,7 +46,7 @@ macro_rules! numbers {
             pub fn c_name(self) -> &'static str {
                 match self { $( Self::$Variant => $c, )* }
             }
-            /// The one of that number.
+            /// Returns the variant of that number.
             pub fn from_number(n: $repr) -> Option<Self> {
                 match n { $( $n => Some(Self::$Variant), )* _ => None }
             }
@@ -55,8 +55,8 @@ macro_rules! numbers {
 }
 
 names! {
-    /// A layer of the stack, from the application down. `RunQueue` is none of the papers' layers: it is where the time
-    /// goes that a thread could have run but no CPU was free.
+    /// A layer of the stack, from the application down. `RunQueue` is not one of the papers' layers: it is the time in which a
+    /// thread could have run but no CPU was free.
     Layer {
         /// The application's own marks.
         App = "App",
@@ -68,21 +68,22 @@ names! {
         FileSystem = "FileSystem",
         /// From a bio's queueing until it is in a request.
         Block = "Block",
-        /// From a request's making until its issue.
+        /// From a request's allocation until its issue.
         IoScheduler = "IoScheduler",
         /// From a request's issue until its completion: driver and device.
         Driver = "Driver",
         /// Runnable, but not running.
         RunQueue = "RunQueue",
-        /// What the recording itself took of the thread's time. In no table: summaries estimate it, and take it off the others.
+        /// The part of the thread's time that the recording itself took. In no table: summaries estimate it, and subtract it from
+        /// the others.
         Tracer = "Tracer",
     }
 }
 
 names! {
-    /// How a child span came out of its parent.
+    /// How a child span derives from its parent.
     Relation {
-        /// The parent's thread made the child.
+        /// The parent's thread created the child.
         Calls = "calls",
         /// The parent wrote the pages that the child carries.
         Dirties = "dirties",
@@ -100,15 +101,15 @@ names! {
         Remaps = "remaps",
         /// The parent waits for the flush.
         WaitsForFlush = "waits for flush",
-        /// The parent waits for what the file system writes of its own, such as its log.
+        /// The parent waits for the file system's own writes, such as its log.
         WaitsForLog = "waits for log",
-        /// The child is the parent, tried again.
+        /// The child is a retry of the parent.
         Retries = "retries",
     }
 }
 
 names! {
-    /// How sure a link is. The order is the policy: a chain is as sure as its least.
+    /// How certain a link is, in ascending order: a chain is as certain as its weakest link.
     Confidence {
         /// A name or a pattern suggests it.
         Guess = "guess",
@@ -116,15 +117,15 @@ names! {
         Address = "address",
         /// Same thread (or the journal's), within the time, and nothing was lost meanwhile.
         Interval = "interval",
-        /// A field of the kernel's says so: inode and page, the system call a thread was in.
+        /// A field of the kernel shows it: inode and page, the system call that a thread was in.
         Structural = "structural",
-        /// The same object, by its address and the time it lived.
+        /// The same object, by its address and lifetime.
         Exact = "exact",
     }
 }
 
 impl Confidence {
-    /// One step less sure: what a loss inside a link's window does to it.
+    /// Returns the next lower confidence, for a loss inside a link's window.
     #[must_use]
     pub fn weakened(self) -> Self {
         match self {
@@ -137,17 +138,17 @@ impl Confidence {
 }
 
 names! {
-    /// Who a share of a device command is charged to.
+    /// What a share of a device command is charged to.
     Origin {
-        /// An operation that was asked about.
+        /// An operation selected for recording.
         Operation = "operation",
         /// A recorded process, outside any operation.
         Process = "process",
-        /// A process that was not asked about.
+        /// A process not selected for recording.
         OtherProcess = "other process",
         /// Fathom itself.
         Tracer = "tracer",
-        /// Nobody that the trace knows: dirtied before it began, by a process that was not recorded, or lost.
+        /// Unknown: dirtied before the trace began, by a process that was not recorded, or lost.
         Unattributed = "unattributed",
     }
 }
@@ -173,19 +174,19 @@ names! {
 }
 
 names! {
-    /// What a thread slept for, or waited for a CPU for, as the kernel itself shows it. The probes number them from 1 in this order,
-    /// so new ones stand last.
+    /// What a thread slept for, or waited for a CPU for, as the kernel itself shows it. The probes number them from 1 in this
+    /// order, so append new ones.
     Wait {
-        /// A lock on a file by fcntl; also the sleeps of SQLite's busy handler after it was refused one, by the kernel
-        /// or, where another thread of its process holds it, by SQLite itself.
+        /// A lock on a file by fcntl; also the sleeps of SQLite's busy handler after the lock was refused, by the kernel or, if
+        /// another thread of its process holds it, by SQLite itself.
         Fcntl = "fcntl lock",
         /// A lock on a file by flock.
         Flock = "flock lock",
-        /// A futex: a lock or a condition of the program's own.
+        /// A futex: a lock or condition variable of the program.
         Futex = "futex",
-        /// A time (nanosleep).
+        /// A timer (nanosleep).
         Timer = "timer",
-        /// Anything to happen on one of several descriptors (poll, select, epoll).
+        /// An event on one of several descriptors (poll, select, epoll).
         Poll = "poll",
         /// A pipe's other end.
         Pipe = "pipe",
@@ -193,31 +194,31 @@ names! {
         Socket = "socket",
         /// The end of a child process.
         Child = "child process",
-        /// A page that was touched and not there.
+        /// A page that was accessed but not present.
         PageFault = "page fault",
         /// Memory, which the thread itself had to free.
         Reclaim = "memory reclaim",
-        /// Leave to dirty more pages (`balance_dirty_pages`).
+        /// Permission to dirty more pages (`balance_dirty_pages`).
         DirtyThrottling = "dirty throttling",
-        /// A transaction of the journal that is locked, or a block that it is writing.
+        /// A journal transaction that is locked, or a block that the journal is writing.
         Transaction = "journal transaction",
         /// Room in the journal.
         JournalSpace = "journal space",
         /// The end of the journal's commit.
         Commit = "journal commit",
-        /// A lock of the kernel's: an inode's, a mutex.
+        /// A kernel lock: an inode's, a mutex.
         KernelLock = "kernel lock",
         /// A place in the disk's queue.
         RequestTag = "request tag",
-        /// Leave to send more writes (blk-wbt and its like).
+        /// Permission to send more writes (blk-wbt and similar).
         WriteThrottling = "write throttling",
         /// The cgroup's share of a disk.
         IoQuota = "I/O quota",
         /// The cgroup's CPU time of the next period.
         CpuQuota = "CPU quota",
-        /// A page that somebody writes back.
+        /// A page under writeback.
         Writeback = "page writeback",
-        /// A block of metadata that somebody reads or writes.
+        /// A metadata block that is being read or written.
         Buffer = "metadata block",
         /// A checkpoint of f2fs.
         F2fsCheckpoint = "f2fs checkpoint",
@@ -227,7 +228,7 @@ names! {
 }
 
 impl Wait {
-    /// Whether somebody else holds it.
+    /// Returns whether it is a lock, which another thread holds.
     pub fn is_lock(self) -> bool {
         matches!(self, Self::Fcntl | Self::Flock | Self::Futex | Self::KernelLock)
     }
@@ -237,7 +238,7 @@ impl Wait {
         self as u16 + 1
     }
 
-    /// The one of that number; `None`: 0, or one of a newer log.
+    /// Returns the wait of that number; `None` for 0 or a number of a newer log.
     pub fn from_number(n: u16) -> Option<Self> {
         Self::ALL.get(usize::from(n).checked_sub(1)?).copied()
     }
@@ -279,13 +280,13 @@ names! {
         NotMounted = "not mounted",
         /// The kernel has no such tracepoint, or its module is not loaded.
         NoTracepoint = "no tracepoint",
-        /// No SQLite was found in the process; `how` says what stands in for its statements.
+        /// No SQLite was found in the process; `how` names what is recorded instead of its statements.
         NoSqlite = "no SQLite",
-        /// A process ran the SQLite before it was found: its first statements, or all, may be missing.
+        /// A process used SQLite before it was found: its first statements, or all, may be missing.
         Late = "found late",
         /// The kernel does not permit it.
         NotPermitted = "not permitted",
-        /// Anything else, which `how` says.
+        /// Any other reason, which `how` gives.
         Failed = "failed",
     }
 }
@@ -295,7 +296,7 @@ names! {
     LossSource {
         /// The ring buffer was full.
         Ring = "ring buffer full",
-        /// A program was not run because it was running already on this CPU.
+        /// A program was not run because it was already running on this CPU.
         Recursion = "program re-entered",
         /// The disk that holds the archive was full.
         ArchiveFull = "archive full",
@@ -314,7 +315,7 @@ impl LossSource {
         self as u16
     }
 
-    /// The one of that number; an unknown number (a newer log) is damage.
+    /// Returns the source of that number; an unknown number (a newer log) is damage.
     pub fn from_number(n: u16) -> Self {
         Self::ALL.get(usize::from(n)).copied().unwrap_or(Self::Damage)
     }
@@ -381,7 +382,7 @@ impl Call {
         matches!(self, Self::Read | Self::Pread64 | Self::Readv | Self::Preadv)
     }
 
-    /// Whether it changes the file system otherwise than by writing.
+    /// Whether it changes the file system other than by writing.
     pub fn changes(self) -> bool {
         matches!(self, Self::Ftruncate | Self::Fallocate | Self::Unlink | Self::Rename)
     }
@@ -405,7 +406,7 @@ numbers! {
         Discard = 3 "discard" "OP_DISCARD",
         /// Write zeroes.
         WriteZeroes = 4 "write zeroes" "OP_WRITE_ZEROES",
-        /// A command of the driver's or of a program's own (SCSI, NVMe pass-through).
+        /// A command issued by the driver or by a program (SCSI, NVMe pass-through).
         DriverCommand = 5 "driver command" "OP_DRIVER",
         /// Another.
         Other = 6 "other" "OP_OTHER",
@@ -413,7 +414,7 @@ numbers! {
 }
 
 numbers! {
-    /// Who hears of a bio's end (`bi_end_io`), which shows what kind of bio it is.
+    /// The completion handler of a bio (`bi_end_io`), which shows what kind of bio it is.
     BioEnd: u8 {
         /// Not known.
         Unknown = 0 "unknown" "END_UNKNOWN",
@@ -423,9 +424,9 @@ numbers! {
         BufferHead = 2 "buffer head" "END_BUFFER_HEAD",
         /// Direct I/O.
         Direct = 3 "direct I/O" "END_DIRECT",
-        /// Somebody waits for just this bio (a bare flush).
+        /// A thread waits for just this bio (a bare flush).
         Wait = 4 "waited for" "END_WAIT",
-        /// A clone of the device mapper's.
+        /// A clone made by the device mapper.
         Clone = 5 "clone" "END_CLONE",
         /// Reads into the page cache.
         PageRead = 6 "page read" "END_PAGE_READ",
@@ -435,9 +436,9 @@ numbers! {
 }
 
 numbers! {
-    /// The protocol by which a driver speaks to its device.
+    /// The protocol between a driver and its device.
     Protocol: u16 {
-        /// SCSI, also of SATA, USB and UFS disks.
+        /// SCSI, also for SATA, USB and UFS disks.
         Scsi = 1 "scsi" "PROTOCOL_SCSI",
         /// NVMe.
         Nvme = 2 "nvme" "PROTOCOL_NVME",
@@ -474,7 +475,7 @@ impl std::fmt::Display for Dev {
     }
 }
 
-/// An answer about the device under test.
+/// A fact about the device under test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fact {
     /// The value, or nothing if it is not known.
@@ -502,7 +503,7 @@ names! {
         Statement = "statement",
         /// A function named by --op.
         Function = "function",
-        /// A mark of the program's own.
+        /// A mark that the program sets.
         Mark = "mark",
         /// A system call of a program without operations of its own.
         Call = "call",
@@ -512,13 +513,13 @@ names! {
 }
 
 names! {
-    /// What a row of `spans` is, where that is asked for; all others are names of calls, of operations of disks and of events.
+    /// The kinds of `spans` rows that the code tests for; all others are names of calls, disk operations and events.
     SpanKind {
         /// A statement is compiled.
         Prepare = "prepare",
         /// A file system reads, below a call or without one.
         Read = "read",
-        /// It writes.
+        /// A file system writes, likewise.
         Write = "write",
         /// f2fs needs a checkpoint.
         CheckpointNeeded = "checkpoint needed",
@@ -528,13 +529,13 @@ names! {
 names! {
     /// A flag of a bio, request or command, and of the call that made it: a word of `spans.flags`.
     SpanFlag {
-        /// Somebody waits for it.
+        /// A thread waits for it.
         Sync = "sync",
         /// Metadata of a file system.
         Meta = "meta",
         /// After a flush of the device's cache.
         Preflush = "preflush",
-        /// Stored before it ends (FUA).
+        /// Durable before it completes (FUA).
         Fua = "fua",
     }
 }
@@ -571,9 +572,9 @@ mod tests {
 /// Why an fsync made f2fs write a checkpoint of the whole file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckpointReason {
-    /// In a span's flags.
+    /// Name in a span's flags.
     pub name: &'static str,
-    /// Whether what happened to folders, links or special files is behind it, and not the file that was synced.
+    /// Whether changes to folders, links or special files caused it, rather than the file that was synced.
     pub is_of_folders: bool,
 }
 

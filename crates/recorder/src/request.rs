@@ -39,9 +39,9 @@ pub enum Probes {
 impl Probes {
     /// The values of `--probes`.
     pub const CHOICES: Choices<Self, 3> = [
-        ("auto", "Inside for a command on x86-64, where no data would be lost, otherwise uprobes", Self::Auto),
+        ("auto", "Inside for CMD on x86-64 if no data would be lost, otherwise uprobes", Self::Auto),
         ("inside", "Inside only; fail otherwise. With --pid: inside where possible, otherwise uprobes", Self::Inside),
-        ("uprobe", "By uprobes", Self::Uprobe),
+        ("uprobe", "With uprobes", Self::Uprobe),
     ];
 }
 

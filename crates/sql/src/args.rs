@@ -19,10 +19,10 @@ pub enum Verb {
     Sql(Sql),
     Fleet(Fleet),
     Serve(Serve),
-    /// Make many recordings out of a few, to measure and test fleets with
+    /// Generate many recordings from a few, to measure and test fleets
     #[command(hide = true)]
     Generate(crate::generate::Generate),
-    /// Make the layout of a fleet too large for this machine, to measure what opening and planning cost
+    /// Create the layout of a fleet too large for this machine, to measure the cost of opening and planning
     #[command(hide = true)]
     Simulate(crate::simulate::Simulate),
 }

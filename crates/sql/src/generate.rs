@@ -12,24 +12,24 @@ use std::path::{Path, PathBuf};
 /// What is made.
 #[derive(Debug, clap::Args)]
 pub struct Generate {
-    /// The folder to fill; it must not be there
+    /// Folder to create; it must not exist
     pub folder: PathBuf,
     /// Real archives, taken in turn
     #[arg(required = true)]
     pub sources: Vec<PathBuf>,
-    /// What random numbers begin from
+    /// Seed of the random numbers
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Archives to make
     #[arg(long, default_value_t = 100)]
     pub count: u64,
-    /// Devices that they are of
+    /// Number of devices
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub devices: u64,
-    /// Days that they are made on
+    /// Number of days
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..))]
     pub days: u64,
-    /// The day from which on every second device is slower by a third [default: the last]
+    /// Day from which every second device is slower by a third [default: the last]
     #[arg(long)]
     pub worse_from: Option<u64>,
 }

@@ -15,14 +15,14 @@ use std::path::{Path, PathBuf};
 /// What is made.
 #[derive(Debug, clap::Args)]
 pub struct Simulate {
-    /// The folder to fill; it must not be there
+    /// Folder to create; it must not exist
     pub folder: PathBuf,
-    /// A real fleet in a folder, whose archives the others are like
+    /// Folder with a real fleet, whose archives are the model for the others
     pub sample: String,
     /// Archives
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub archives: u64,
-    /// Days that they are spread over
+    /// Days to spread them over
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=20_000))]
     pub days: u64,
 }

@@ -53,7 +53,7 @@ impl Penalty {
         ("fixed", "15 ln n for every series of n iterations", Self::Fixed),
         (
             "crops",
-            "Chosen for each series (CROPS): the elbow over all penalties from 4 ln n on. Finds smaller and shorter changes, and some \
+            "Chosen for each series (CROPS): the elbow over all penalties from 4 ln n up. Finds smaller and shorter changes, and some \
              that are noise",
             Self::Elbow,
         ),

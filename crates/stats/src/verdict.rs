@@ -32,8 +32,8 @@ pub enum Better {
 impl Better {
     /// The values of `--better`.
     pub const CHOICES: [(&'static str, &'static str, Self); 2] = [
-        ("higher", "Higher is better, as of rates", Self::Higher),
-        ("lower", "Lower is better, as of times", Self::Lower),
+        ("higher", "Higher is better, such as rates", Self::Higher),
+        ("lower", "Lower is better, such as times", Self::Lower),
     ];
 }
 

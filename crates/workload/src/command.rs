@@ -17,7 +17,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
 const USAGE: &str = "command [--in FOLDER] [--prepare COMMAND] COMMAND\n\n\
-    Runs COMMAND once; one that a shell must read is handed to /bin/sh.";
+    Runs COMMAND once, through /bin/sh if it needs a shell.";
 
 /// A command as it is executed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -73,7 +73,7 @@ fn uninterrupted(context: &Context) -> Result<(), Error> {
 /// The workloads' names, with what each does.
 pub const NAMES: &[(&str, &str)] = &[
     ("http", "GETs of one byte, in a closed loop or at a constant rate"),
-    ("seq", "one file, written or read sequentially, as by dd"),
+    ("seq", "one file, written or read sequentially, like dd"),
     ("file", "many files, each written or read completely"),
     ("random", "reads or writes of small blocks at random offsets in a large file"),
     ("linpack", "a dense system of equations, in C, Rust or Java"),

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 pub const PRAGMAS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pragmas.so"));
 
 const USAGE: &str = "variant [--database FROM TO] [--pragma SQL]… [--set FILE=VALUE]… [--remount FOLDER=OPTION]…\n\n\
-    Makes TO a copy of the database FROM and sets it up by SQL; writes VALUE to FILE; remounts.";
+    Copies the database FROM to TO and configures it with SQL; writes VALUE to FILE; remounts FOLDER with OPTION.";
 
 /// Files that SQLite keeps next to a database.
 const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];

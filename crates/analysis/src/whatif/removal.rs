@@ -45,9 +45,9 @@ pub enum Removal {
 /// The names, each with its description.
 pub const NAMED: [(&str, Removal, &str); 10] = [
     ("flush", Removal::Flush, "waits for flushes of the disk's cache"),
-    ("second-flush", Removal::SecondFlush, "the same, but for the longest of each execution"),
+    ("second-flush", Removal::SecondFlush, "the same, except for the longest of each execution"),
     ("sync", Removal::Sync, "calls of fsync and fdatasync"),
-    ("second-sync", Removal::SecondSync, "the same, but for the longest of each execution"),
+    ("second-sync", Removal::SecondSync, "the same, except for the longest of each execution"),
     ("journal-delete", Removal::JournalDelete, "calls that create and delete rollback journals, syncs of directories"),
     ("directory-sync", Removal::DirectorySync, "syncs of directories"),
     ("checkpoint", Removal::Checkpoint, "WAL checkpoints within statements"),

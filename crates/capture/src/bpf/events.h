@@ -139,7 +139,7 @@ struct fathom_statement {
 	__u64 stmt; /* Address of the `sqlite3_stmt`, unique in its process until finalised. */
 	__u64 start_ns; /* When its prepare call began; 0 if it was first seen at a step. */
 	__s32 result; /* The prepare's result code. */
-	__u16 flags; /* 1: the text was cut. */
+	__u16 flags; /* 1: the text was truncated. */
 	__u16 len; /* Bytes of text. */
 };
 
@@ -150,7 +150,7 @@ struct fathom_op_begin {
 	__u32 depth; /* Nesting on this thread: 1 is the outermost. Statements that are open but between two steps do not count. */
 };
 
-/* That execution ended: the step returned done or an error, or the statement was reset or finalised. */
+/* An execution ended: the step returned done or an error, or the statement was reset or finalised. */
 struct fathom_op_end {
 	__u64 key; /* As in `op_begin`. */
 	__u64 start_ns; /* When it began. */
@@ -158,7 +158,7 @@ struct fathom_op_end {
 	__u64 steps; /* Calls of `sqlite3_step`. */
 	__u64 inside_ns; /* Nanoseconds inside those calls; the rest is the application between rows. */
 	__s32 result; /* SQLite's result code of the last step (101: done); the function's return value. */
-	__u32 kind; /* As in `op_begin`; 2: a function that was left otherwise than by returning (longjmp, an exception), at the latest now. 3: an execution that went on, but gave way to others, since more than eight were open on its thread. */
+	__u32 kind; /* As in `op_begin`. 2: a function that was left other than by returning (longjmp, an exception), no later than now. 3: an execution that continued, but was displaced by others, since more than eight were open on its thread. */
 };
 
 /* A span of the application's own, from its marks (see `model::marks`): the App layer. */
@@ -169,7 +169,7 @@ struct fathom_mark {
 	__u16 len; /* Bytes of name. */
 };
 
-/* A system call that waits for the disk began (fsync, fdatasync, sync_file_range): it may last long, and others need to know that it waits before its `syscall` record is there. */
+/* A system call that waits for the disk began (fsync, fdatasync, sync_file_range): it may take long, and others need to know of the wait before its `syscall` record is written. */
 struct fathom_sync_begin {
 	__u64 ino; /* Inode. */
 	__u32 dev; /* File system (kernel's dev_t: major << 20 | minor). */
@@ -185,7 +185,7 @@ struct fathom_syscall {
 	__u64 bytes; /* Bytes requested. */
 	__s64 result; /* Return value: bytes done, or a negative error number. */
 	__u64 fs_start_ns; /* When the file system's own code was entered (0: not seen). */
-	__u64 fs_end_ns; /* When it was left: the call's end, since the file systems' own last tracepoints come before their work is over. */
+	__u64 fs_end_ns; /* When that code was left: the end of the call, since the file systems' last tracepoints fire before their work is done. */
 	__u32 dev; /* File system. */
 	__u32 txn; /* First jbd2 transaction that a handle of this call joined (0: none). */
 	__u16 handles; /* Handles that joined it. */
@@ -193,7 +193,7 @@ struct fathom_syscall {
 	__u16 call; /* Which call ([`Call`]). */
 	__u16 ctx; /* Bit set of [`flags`]. */
 	__s32 fd; /* File descriptor. */
-	__u32 fs_writes; /* Times the file system's write-begin ran, about one a folio. */
+	__u32 fs_writes; /* How often the file system's write-begin ran, about once per folio. */
 };
 
 /* A file became known by name: opened, mapped as code, renamed or removed. */
@@ -208,7 +208,7 @@ struct fathom_file {
 struct fathom_off_cpu {
 	__u64 start_ns; /* When it left the CPU. */
 	__u64 wake_ns; /* When it was woken (0: it was never asleep, only preempted). */
-	__u32 waker; /* Who woke it. */
+	__u32 waker; /* Thread that woke it. */
 	__u16 state; /* Its state when it left: 0 runnable, 1 interruptible, 2 uninterruptible, 3 other. */
 	__u16 ctx; /* Bit set of [`flags`]. */
 };
@@ -219,13 +219,13 @@ struct fathom_bio_queue {
 	__u64 sector; /* First sector (512 B) on `disk`. */
 	__u64 ino; /* Inode whose pages it carries; for metadata the block device's own inode. 0: none. */
 	__u64 index; /* First page (4 KiB) of that inode. */
-	__u64 syscall_ns; /* The system call the thread was in, by its `start_ns`; 0: none that is recorded. */
+	__u64 syscall_ns; /* `start_ns` of the system call that the thread was in; 0: none that is recorded. */
 	__u32 bytes; /* Bytes. */
 	__u32 disk; /* Disk. */
 	__u32 dev; /* File system of `ino`; for metadata the block device. */
 	__u32 pages; /* Consecutive pages from `index`; the rest, if any, follows in `bio_pages`. */
-	__u8 op; /* What to do ([`crate::DiskOp`]). */
-	__u8 end; /* Who hears of its end ([`crate::BioEnd`]). */
+	__u8 op; /* Operation ([`crate::DiskOp`]). */
+	__u8 end; /* Completion handler ([`crate::BioEnd`]). */
 	__u16 flags; /* Bit set of [`bio_flags`]. */
 	__u16 ctx; /* Bit set of [`flags`]. */
 	__u16 pad; /* Keeps the layout free of gaps. */
@@ -240,21 +240,21 @@ struct fathom_bio_pages {
 	__u32 pages; /* Consecutive pages. */
 };
 
-/* A bio was split: a new one took its first part. */
+/* A bio was split: a new bio took the first part. */
 struct fathom_bio_split {
 	__u64 bio; /* The new bio, the first part. */
-	__u64 parent; /* The old one, which keeps the rest. */
+	__u64 parent; /* The original bio, which keeps the rest. */
 	__u64 sector; /* Where the rest begins. */
 	__u32 bytes; /* Bytes of the new bio. */
 	__u32 disk; /* Disk. */
 };
 
-/* A bio was sent on to another disk (device mapper) or from a partition to its disk. */
+/* A bio was remapped to another disk (device mapper), or from a partition to its disk. */
 struct fathom_bio_remap {
-	__u64 bio; /* The bio as it goes on. */
+	__u64 bio; /* The remapped bio. */
 	__u64 parent; /* The bio it was made from (0: itself). */
 	__u64 sector; /* Sector on `disk`. */
-	__u64 from_sector; /* Sector before. */
+	__u64 from_sector; /* Sector on `from_disk`. */
 	__u32 disk; /* Disk it goes to. */
 	__u32 from_disk; /* Disk it comes from. */
 };
@@ -270,30 +270,30 @@ struct fathom_rq_insert {
 struct fathom_rq_issue {
 	__u64 rq; /* Address of the request. */
 	__u64 sector; /* First sector. */
-	__u64 alloc_ns; /* When the request was made (0 if the kernel keeps no such time). */
+	__u64 alloc_ns; /* When the request was allocated (0 if the kernel does not record it). */
 	__u32 bytes; /* Bytes. */
 	__u32 disk; /* Disk. */
-	__u8 op; /* What to do ([`crate::DiskOp`]). */
-	__u8 listed; /* How many of `bios` are filled. */
+	__u8 op; /* Operation ([`crate::DiskOp`]). */
+	__u8 listed; /* Number of entries used in `bios`. */
 	__u16 flags; /* Bit set of [`bio_flags`]. */
-	__u32 total; /* How many bios it carries in all; those not listed follow in `rq_bios`. */
+	__u32 total; /* Number of bios that it carries; those not listed follow in `rq_bios`. */
 	__u64 bios[4]; /* The first four bios it carries. */
 };
 
 /* More bios of the request just issued on this CPU. */
 struct fathom_rq_bios {
 	__u64 rq; /* Address of the request. */
-	__u64 listed; /* How many of `bios` are filled. */
+	__u64 listed; /* Number of entries used in `bios`. */
 	__u64 bios[8]; /* Bios. */
 };
 
-/* A flush went to the driver, for the waiters of its queue. Follows the `rq_issue` of the same request. */
+/* A flush went to the driver on behalf of the waiters of its queue. Follows the `rq_issue` of the same request. */
 struct fathom_flush_issue {
 	__u64 rq; /* Address of the flush request. */
-	__u64 bios[4]; /* The waiting bios (0: a bare flush whose bio is not at hand). */
-	__u8 steps[4]; /* Step of each waiter: 1 before its data, 4 after its data, 7 nothing but the flush. */
-	__u16 listed; /* How many of `bios` are filled. */
-	__u16 total; /* How many waiters there are in all. */
+	__u64 bios[4]; /* The waiting bios (0: a bare flush whose bio is not available). */
+	__u8 steps[4]; /* Step of each waiter: 1 before its data, 4 after its data, 7 only the flush. */
+	__u16 listed; /* Number of entries used in `bios`. */
+	__u16 total; /* Total number of waiters. */
 };
 
 /* A request, or a part of it, completed. */
@@ -303,12 +303,12 @@ struct fathom_rq_done {
 	__u32 bytes; /* Bytes completed. */
 	__u32 disk; /* Disk. */
 	__s32 error; /* 0, or a negative error number. */
-	__u8 op; /* What it did ([`crate::DiskOp`]). */
-	__u8 last; /* 1: nothing of it is left. */
+	__u8 op; /* Operation ([`crate::DiskOp`]). */
+	__u8 last; /* 1: the whole request has completed. */
 	__u16 flags; /* Bit set of [`bio_flags`]. */
 };
 
-/* A bio without data ended (a bare flush, of which the driver may never hear). */
+/* A bio without data completed (a bare flush, which may never reach the driver). */
 struct fathom_bio_done {
 	__u64 bio; /* Address of the bio. */
 	__u32 disk; /* Disk. */
@@ -321,15 +321,15 @@ struct fathom_commit_begin {
 	__u32 txn; /* Transaction. */
 };
 
-/* It finished: the transaction is on the medium. */
+/* The commit finished: the transaction is on the medium. */
 struct fathom_commit_end {
 	__u32 dev; /* Disk of the journal. */
 	__u32 txn; /* Transaction. */
 };
 
-/* A thread joined a transaction outside any recorded system call, or a second one inside it. */
+/* A thread joined a transaction outside any recorded system call, or a second one inside the call. */
 struct fathom_join {
-	__u64 start_ns; /* When (the record may be written later, with the count). */
+	__u64 start_ns; /* When it joined (the record may be written later, with the count). */
 	__u32 dev; /* Disk of the journal. */
 	__u32 txn; /* Transaction. */
 	__u32 handles; /* Handles. */
@@ -342,7 +342,7 @@ struct fathom_fs_write {
 	__u64 pos; /* First byte. */
 	__u32 bytes; /* Bytes. */
 	__u32 dev; /* File system. */
-	__u64 syscall_ns; /* The system call the thread was in, by its `start_ns`; 0: none that is recorded. */
+	__u64 syscall_ns; /* `start_ns` of the system call that the thread was in; 0: none that is recorded. */
 };
 
 /* Pages were added to the page cache outside a recorded system call: a mapped file was touched. */
@@ -353,108 +353,108 @@ struct fathom_cache_add {
 	__u32 pages; /* Pages. */
 };
 
-/* A task was made, became another program, or ended. */
+/* A task was created, executed another program, or exited. */
 struct fathom_task {
 	__u32 parent; /* Its parent's tgid. */
-	__u16 what; /* 0 forked, 1 became another program, 2 ended, 3 was there when the trace began. */
+	__u16 what; /* 0 forked, 1 executed another program, 2 exited, 3 existed when the trace began. */
 	__u16 len; /* Bytes of name. */
 };
 
-/* An io_uring request for a file was submitted or completed. The time of its submission is its identity, as a system call's is its start: other records name it in `syscall_ns`. */
+/* An io_uring request for a file was submitted or completed. Its submission time is its identity, as the start is for a system call: other records refer to it in `syscall_ns`. */
 struct fathom_uring {
 	__u64 req; /* Address of the request. */
 	__u64 ino; /* Inode; 0: not known yet (a registered file, at submission). */
-	__s64 pos; /* File position; -1 at submission: the file's own, which is in the completion. */
-	__u64 bytes; /* Bytes requested, or vectors; of an fsync its flags (1: fdatasync). */
-	__s64 result; /* Result at completion. Where it is carried on, the moment of its submission. */
+	__s64 pos; /* File position; -1 at submission: the file's current position, which the completion has. */
+	__u64 bytes; /* Bytes requested, or number of vectors; for an fsync, its flags (1: fdatasync). */
+	__s64 result; /* Result at completion. In phase 2, the time of its submission. */
 	__u32 dev; /* File system. */
 	__u16 opcode; /* The kernel's IORING_OP number. */
-	__u16 phase; /* 0 submitted; 1 completed; 2 carried on by this thread. */
+	__u16 phase; /* 0 submitted; 1 completed; 2 continued by this thread. */
 };
 
-/* Records were lost on this CPU between two moments. */
+/* Records were lost on this CPU during an interval. */
 struct fathom_loss {
-	__u64 start_ns; /* Last moment at which nothing was lost yet. */
-	__u64 events; /* How many. */
-	__u16 bound; /* 0 exactly so many, 1 at least so many. */
+	__u64 start_ns; /* Last time at which nothing was lost yet. */
+	__u64 events; /* Number of lost records. */
+	__u16 bound; /* 0: `events` is exact; 1: it is a lower bound. */
 	__u16 source; /* What lost them ([`crate::LossSource`]). */
 	__u16 pad; /* Keeps the layout free of gaps. */
 	__u16 len; /* Bytes of the program's name. */
 };
 
-/* A task has another number inside the PID namespace it lives in, by which its own marks name it. */
+/* A task has a different ID inside its PID namespace, which its own marks use. */
 struct fathom_inner_task {
-	__u32 inner_tgid; /* Its process's number in there. */
-	__u32 inner_tid; /* Its own number in there. */
-	__u32 tgid; /* Its process, as everywhere else; the header speaks of who made it. */
-	__u32 tid; /* Itself, as everywhere else. */
+	__u32 inner_tgid; /* Its process ID in the namespace. */
+	__u32 inner_tid; /* Its thread ID in the namespace. */
+	__u32 tgid; /* Its process ID, as in all other records; the header has the thread that created it. */
+	__u32 tid; /* Its thread ID, as in all other records. */
 };
 
-/* btrfs, f2fs or XFS brings what it logged to the medium: btrfs commits a transaction, f2fs writes a checkpoint, XFS writes a checkpoint of its log. */
+/* btrfs, f2fs or XFS writes what it logged to the medium: btrfs commits a transaction, f2fs writes a checkpoint, XFS writes a checkpoint of its log. */
 struct fathom_checkpoint {
-	__u64 number; /* Its number: btrfs's transaction, f2fs's checkpoint version, XFS's checkpoint sequence. In phase 2 why it needed one (f2fs's `cp_reason_type`); 0: unknown. */
-	__u64 syscall_ns; /* The system call the thread was in, by its `start_ns`; 0: none that is recorded. */
+	__u64 number; /* Its number: btrfs's transaction, f2fs's checkpoint version, XFS's checkpoint sequence. In phase 2, why the call needed one (f2fs's `cp_reason_type`); 0: unknown. */
+	__u64 syscall_ns; /* `start_ns` of the system call that the thread was in; 0: none that is recorded. */
 	__u32 dev; /* File system. */
-	__u16 phase; /* 0 this thread started or requested it, 1 it is on the medium, 2 the call that this thread ends needed one. */
+	__u16 phase; /* 0 this thread started or requested it, 1 it is on the medium, 2 the call that this thread is ending needed one. */
 	__u16 ctx; /* Bit set of [`flags`]. */
 };
 
 /* The driver sends a command of its own protocol to the device, for a request. */
 struct fathom_driver_begin {
-	__u64 command; /* Address of the driver's command; of NVMe the request's, of MMC the `mmc_request`'s. */
-	__u64 rq; /* Address of the request that it is for; of an MMC command that is for none, no request's. */
-	__u8 raw[16]; /* The command as it is sent: of MMC argument, first sector of the data, blocks, [`mmc_is`]; of SCSI the first 16 bytes of the command block, of NVMe dwords 10 to 13. */
-	__u32 bytes; /* Bytes of data that it moves. */
+	__u64 command; /* Address of the driver's command; NVMe: of the request, MMC: of the `mmc_request`. */
+	__u64 rq; /* Address of the request that it is for; for an MMC command without a request, an address that belongs to none. */
+	__u8 raw[16]; /* The command as it is sent. MMC: argument, first sector of the data, blocks, [`mmc_is`]. SCSI: the first 16 bytes of the command block. NVMe: dwords 10 to 13. */
+	__u32 bytes; /* Bytes of data that it transfers. */
 	__u32 disk; /* Disk; 0: none, or unknown (MMC). */
 	__u16 protocol; /* The protocol ([`crate::Protocol`]). */
-	__u16 code; /* Of SCSI the length of the command block; of NVMe the operation code; of MMC the command's index, or its task's tag. */
-	__u16 queue; /* Of NVMe the queue; 0: the admin queue. */
+	__u16 code; /* SCSI: length of the command block. NVMe: opcode. MMC: the command's index, or its task's tag. */
+	__u16 queue; /* NVMe: the queue; 0: the admin queue. */
 	__u16 pad; /* Keeps the layout free of gaps. */
 };
 
-/* That command ended, or something happened to it. */
+/* A driver's command ended, timed out or was refused. */
 struct fathom_driver_end {
 	__u64 command; /* Address of the driver's command. */
-	__u32 result; /* Of SCSI the result: the host's byte << 16 | the device's status. Of NVMe the status. Of MMC the host's error (-errno). */
-	__u16 what; /* What happened ([`driver_what`]): 0 it ended, 1 it timed out, 2 the driver could not take it. */
+	__u32 result; /* SCSI: host byte << 16 | device status. NVMe: status. MMC: the host's error (-errno). */
+	__u16 what; /* What happened ([`driver_what`]): 0 it ended, 1 it timed out, 2 the driver could not accept it. */
 	__u16 protocol; /* The protocol ([`crate::Protocol`]). */
-	__u8 sense[4]; /* Of SCSI: sense key, additional code and its qualifier; zeroes if there are none. Of MMC the part that failed ([`mmc_part`]). */
-	__u32 answer; /* Of MMC what the card answered to the command (R1: its status), with what it answered to CMD12 after it; 0: unknown. */
+	__u8 sense[4]; /* SCSI: sense key, additional sense code and its qualifier; zeroes if there are none. MMC: the part that failed ([`mmc_part`]). */
+	__u32 answer; /* MMC: the card's response to the command (R1: its status), combined with its response to CMD12 after it; 0: unknown. */
 };
 
-/* What the time off the CPU was for that is in the `off_cpu` just before it. */
+/* What the thread waited for during the `off_cpu` just before this record. */
 struct fathom_wait {
 	__u64 start_ns; /* When the thread left the CPU. */
-	__u64 throttled_ns; /* For how long of that its cgroup had no CPU time left, at most. */
-	__u32 waker; /* Who woke it: the thread; 0: nobody that is known. */
-	__u32 waker_tgid; /* Its process. */
+	__u64 throttled_ns; /* Upper bound of the time during which its cgroup had no CPU quota left. */
+	__u32 waker; /* Thread that woke it; 0: unknown. */
+	__u32 waker_tgid; /* Process of `waker`. */
 	__u16 what; /* What it slept for ([`crate::Wait`]); 0: not known. */
 	__u16 ctx; /* Bit set of [`flags`]. */
 	__u32 pad; /* Keeps the layout free of gaps. */
 };
 
-/* A thread of an operation wanted a lock on a file that another one holds. */
+/* A thread of an operation requested a file lock that another process or thread holds. */
 struct fathom_lock {
 	__u64 ino; /* Inode. */
 	__u64 pos; /* First byte to be locked. */
 	__u32 dev; /* File system. */
-	__u32 holder; /* The process that holds it (of an open file's lock, the one that took it); 0: not known. */
+	__u32 holder; /* The process that holds it (for an OFD lock, the one that took it); 0: not known. */
 	__u16 kind; /* 1 fcntl, 2 fcntl on an open file (OFD), 3 flock. */
 	__u16 phase; /* 0 refused, 1 the thread waits for it. */
 	__u16 ctx; /* Bit set of [`flags`]. */
 	__u16 pad; /* Keeps the layout free of gaps. */
 };
 
-/* Where a thread stood that was off the CPU for long, in the kernel and in its program. Made by the recorder of the thread's memory, of which nothing else is kept; stamped when it ran again. */
+/* The stack of a thread that was off the CPU for long, in the kernel and in its program. The recorder derives it from the thread's memory, of which nothing else is kept; stamped when the thread ran again. */
 struct fathom_stack {
 	__u64 start_ns; /* When the thread left the CPU, as in its `off_cpu`. */
 	__u32 kernel; /* The kernel's functions (`chain`); 0: none. */
-	__u32 program; /* The program's. */
+	__u32 program; /* The program's functions. */
 	__u16 ctx; /* Bit set of [`flags`]. */
 	__u16 pad[3]; /* Keeps the layout free of gaps. */
 };
 
-/* Functions that called each other, as `stack` names them: once, before the first of those. A line each, the innermost first: name and offset in it, the file, offset in that, its build ID, with tabs between them. */
+/* A call chain that `stack` records refer to, written once, before the first of them. One line per function, the innermost first: name and offset in it, file, offset in the file, build ID, separated by tabs. */
 struct fathom_chain {
 	__u32 chain; /* Its number. */
 	__u16 ended; /* Why it ends where it does ([`chain_end`]). */

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 /// Benchmark CPU, storage, SQLite and HTTP: fresh processes in randomised blocks, scores with confidence intervals.
 ///
-/// Each cell (a combination of parameters) runs in fresh processes, in randomised blocks that run each cell once. Scores with
-/// their intervals, raw samples and the facts known of the machine are stored in an archive.
+/// Each cell (a combination of parameters) runs in fresh processes, in randomised blocks that run each cell once. Scores with their
+/// intervals, raw samples and the known facts about the machine are stored in an archive.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
@@ -67,11 +67,10 @@ pub struct Sweep {
     /// Run exactly this many blocks, however wide the intervals are
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub blocks: Option<u64>,
-    /// Seed of the randomised order [default: a new one, which is recorded]
+    /// Seed of the randomised order [default: random; it is recorded]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Total time, divided in proportion to the workloads' own budgets (suffixes s, m, h); the minimum number of blocks is run in
-    /// any case
+    /// Total time, divided in proportion to the workloads' own budgets (suffixes s, m, h); the minimum number of blocks always runs
     #[arg(long, value_name = "TIME", value_parser = long_time)]
     pub budget: Option<Duration>,
     /// Start at once even if the machine is hot or busy; the results are marked
@@ -113,7 +112,7 @@ pub struct BenchRun {
     /// Folder on the storage under test, optionally named (repeatable)
     #[arg(long, value_name = "[NAME=]FOLDER")]
     pub dir: Vec<String>,
-    /// The same on this machine, where it is one of several devices [default: those of --dir]
+    /// Like --dir, for this machine if it is one of several devices [default: those of --dir]
     #[arg(long, value_name = "[NAME=]FOLDER", requires = "device")]
     pub dir_here: Vec<String>,
     /// Archive to write; an existing one is kept as NAME.fathom.old
@@ -134,11 +133,11 @@ pub struct BenchRun {
     pub fixed_performance: bool,
     #[command(flatten)]
     pub devices: super::Devices,
-    /// Run on one device after the other, as is needed where they share a power supply, a cooler or a network. Without it devices measure at
-    /// the same time, but for this machine and its guests, which take turns
+    /// Run on one device after another, as needed if they share a power supply, cooling or a network. By default, devices run at the
+    /// same time, except for this machine and its guests, which take turns
     #[arg(long, requires = "device")]
     pub in_turn: bool,
-    /// Copy this file to the device for the modes art-* (java/dex makes it)
+    /// Copy this file to the device for the modes art-* (java/dex builds it)
     #[arg(long, value_name = "FILE", requires = "device")]
     pub dex_jar: Option<PathBuf>,
     /// The command the user typed, for advice.
@@ -152,7 +151,7 @@ pub struct BenchRun {
 /// verdict of faster or slower is a false positive.
 #[derive(Debug, Args)]
 pub struct BenchSelftest {
-    /// A workload by name or file [default: one that only computes]
+    /// A workload by name or file [default: a compute-only workload]
     #[arg(value_name = "WORKLOAD|DESIGN.toml")]
     pub what: Option<String>,
     /// Number of comparisons

@@ -22,19 +22,19 @@ Exit status: 0 as recorded, 1 a difference or failure, 2 usage error."
 pub struct Check {
     #[command(subcommand)]
     pub verb: Option<CheckVerb>,
-    /// The contract
+    /// Contract to compare with
     #[arg(value_name = "FILE", default_value = "fathom-check.toml")]
     pub file: PathBuf,
-    /// Run this before each run [default: the contract's]
+    /// Run this command before each run [default: the contract's]
     #[arg(long, value_name = "COMMAND")]
     pub prepare: Option<String>,
-    /// Do not trace, even where it is permitted
+    /// Do not trace, even if it is permitted
     #[arg(long)]
     pub no_trace: bool,
     /// Print JSON (format: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,
-    /// The command [default: the contract's]
+    /// Command to run, with its arguments [default: the contract's]
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<String>,
 }
@@ -45,25 +45,24 @@ pub enum CheckVerb {
     Record(CheckRecord),
 }
 
-/// Run a command several times and write what the runs have in common to a file.
+/// Run a command several times, and write the counts that the runs have in common to a file.
 ///
-/// Counts that differ between the runs are stored as ranges. Commit the file, and record again when a
-/// difference is intended.
+/// Counts that differ between the runs are stored as ranges. Commit the file, and record again after an intended change.
 #[derive(Debug, Args)]
 pub struct CheckRecord {
     /// File to write; `-` for stdout
     #[arg(short, long, value_name = "FILE", default_value = "fathom-check.toml")]
     pub output: PathBuf,
-    /// Runs
+    /// Number of runs
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(2..=100))]
     pub runs: u64,
-    /// Run this before each run, so that each finds the same files
+    /// Run this command before each run, so that each run finds the same files
     #[arg(long, value_name = "COMMAND")]
     pub prepare: Option<String>,
-    /// Do not trace, even where it is permitted
+    /// Do not trace, even if it is permitted
     #[arg(long)]
     pub no_trace: bool,
-    /// The command
+    /// Command to run, with its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,
 }

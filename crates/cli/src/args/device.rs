@@ -9,8 +9,9 @@ use std::time::Duration;
 
 /// List devices, show their facts and what Fathom can do on them.
 ///
-/// A device is `local`, `adb:SERIAL` (as `fathom device list` names it; `adb` if there is only one), or `ssh:[USER@]HOST[:PORT]`. Fathom
-/// copies itself there once per version, and removes what else it makes. Nothing is installed, and these commands need no root.
+/// A device is `local`, `adb:SERIAL` (as `fathom device list` names it; `adb` if there is only one), or `ssh:[USER@]HOST[:PORT]`.
+/// Fathom copies itself to the device once per version, and removes everything else it creates there. Nothing is installed, and these
+/// commands need no root.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
@@ -18,9 +19,9 @@ use std::time::Duration;
 Start here:
   fathom device list                                     this machine, and what adb lists
   fathom device check adb                                what Fathom can do there (all: on each)
-  fathom device info adb                                 what the phone is
+  fathom device info adb                                 facts about the phone
   fathom bench run sqlite --quick --device adb           the first measurement there
-  fathom device stop adb --list                          what was left there
+  fathom device stop adb --list                          what was left running there
 
 The guide is docs/guide/android.md."
 )]
@@ -39,20 +40,21 @@ pub enum DeviceVerb {
     Fetch(DeviceFetch),
 }
 
-/// List this machine and the devices that adb knows, with their states.
+/// List this machine and the devices that adb lists, with their states.
 #[derive(Debug, Args)]
 pub struct DeviceList {
     /// Run until Ctrl-C, and print the list again whenever it changes
     #[arg(long)]
     pub watch: bool,
-    /// Print JSON (format: docs/reference/json.md); with --watch a line for each change
+    /// Print JSON (format: docs/reference/json.md); with --watch, one line per change
     #[arg(long)]
     pub json: bool,
 }
 
-/// Show a device's facts, and why others are unknown.
+/// Show the facts known about a device, and why others are unknown.
 ///
-/// Several devices (a list with commas, or `all` that adb lists) are asked at the same time, and shown one after the other.
+/// Several devices (comma-separated, or `all` for every device that adb lists) are queried at the same time, and shown one after
+/// another.
 #[derive(Debug, Args)]
 pub struct DeviceInfo {
     #[command(flatten)]
@@ -60,34 +62,35 @@ pub struct DeviceInfo {
     /// Also show unknown facts with the reason, and the source of each fact
     #[arg(long)]
     pub all: bool,
-    /// Print JSON (format: docs/reference/json.md); of several devices a line each
+    /// Print JSON (format: docs/reference/json.md); with several devices, one line each
     #[arg(long)]
     pub json: bool,
 }
 
 /// Show what Fathom can do on a device, and what prevents the rest.
 ///
-/// Several devices (a list with commas, or `all` that adb lists) are asked at the same time, and shown one after the other.
+/// Several devices (comma-separated, or `all` for every device that adb lists) are queried at the same time, and shown one after
+/// another.
 #[derive(Debug, Args)]
 pub struct DeviceCheck {
     #[command(flatten)]
     pub which: Which,
-    /// Print JSON (format: docs/reference/json.md); of several devices a line each
+    /// Print JSON (format: docs/reference/json.md); with several devices, one line each
     #[arg(long)]
     pub json: bool,
 }
 
 /// List and stop what Fathom left running on a device: nodes, net servers, benchmarks whose host was disconnected.
 ///
-/// A service (`pool node --device`, `net serve --device`) is stopped and removed. A benchmark that was not fetched is ended; its results
-/// stay for `fathom device fetch` unless --discard is given.
+/// A service (`pool node --device`, `net serve --device`) is stopped and removed. A benchmark that was not fetched is ended; its
+/// results are kept for `fathom device fetch` unless --discard is given.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fathom device stop adb --list               what is there
+  fathom device stop adb --list               list what is running
   fathom device stop adb                      stop all of it
-  fathom device stop adb node-4711-9f3c            stop this one
-  fathom device stop adb --remove-program     and remove Fathom's own file there")]
+  fathom device stop adb node-4711-9f3c       stop this one
+  fathom device stop adb --remove-program     also remove Fathom's binary there")]
 pub struct DeviceStop {
     /// The device
     #[arg(value_name = "DEVICE", value_parser = device)]
@@ -95,13 +98,13 @@ pub struct DeviceStop {
     /// What to stop, by the names that --list shows [default: all]
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
-    /// Only list
+    /// Only list what is running
     #[arg(long, conflicts_with_all = ["discard", "remove_program"])]
     pub list: bool,
     /// Also remove the results of benchmarks that were not fetched
     #[arg(long)]
     pub discard: bool,
-    /// Also remove Fathom's program from the device, if nothing there needs it
+    /// Also remove Fathom's binary from the device, if nothing there needs it
     #[arg(long, conflicts_with = "names")]
     pub remove_program: bool,
     /// Fathom's binary for devices of another architecture (repeatable)
@@ -149,7 +152,7 @@ pub struct ServiceDevice {
 /// The devices that are looked at.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// The device; several with commas between them, or `all` that adb lists
+    /// Devices, separated by commas, or `all` for every device that adb lists
     #[arg(value_name = "DEVICE,…", default_value = "local", value_parser = devices)]
     pub device: Vec<DeviceNames>,
     /// Fathom's binary for devices of another architecture (repeatable)
@@ -161,16 +164,14 @@ pub struct Which {
 #[derive(Debug, Clone, Default, Args)]
 pub struct Devices {
     /// Run on this device and bring the archive back: adb:SERIAL (adb if there is only one), ssh:[USER@]HOST[:PORT],
-    /// lab:SCENARIO[,KEY=VALUE…], such as lab:scsi-ext4,fs=f2fs (docs/guide/lab.md).
-    /// Several, separated by commas, or `all` (those that adb lists), run at the same time; their archives, named after the
-    /// devices, are in the folder given by -o
+    /// lab:SCENARIO[,KEY=VALUE…], such as lab:scsi-ext4,fs=f2fs (docs/guide/lab.md). Several devices, separated by commas, or `all`
+    /// (every device that adb lists), run at the same time; their archives, named after the devices, are in the folder given by -o
     #[arg(long, value_name = "DEVICE,…", value_parser = devices)]
     pub device: Vec<DeviceNames>,
     /// Fathom's binary for devices of another architecture (repeatable)
     #[arg(long, value_name = "FILE", requires = "device")]
     pub binary: Vec<PathBuf>,
-    /// How long to wait for a device that was disconnected; the run continues on it meanwhile [default: 2m; 0: the run
-    /// ends with the connection]
+    /// How long to wait for a disconnected device; the run continues on it meanwhile [default: 2m; 0: the run ends with the connection]
     #[arg(long, value_name = "TIME", value_parser = patience, requires = "device")]
     pub reconnect: Option<Duration>,
 }
@@ -215,6 +216,6 @@ fn patience(text: &str) -> Result<Duration, String> {
 /// What records on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Via {
-    /// Android's own Perfetto, without root: ftrace as far as the device shows it, and the framework's SQL statements.
+    /// Android's own Perfetto, without root: ftrace as far as the device exposes it, and the framework's SQL statements.
     Perfetto,
 }

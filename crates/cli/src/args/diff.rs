@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 /// Compare two recordings statement by statement, and show where the difference lies.
 ///
-/// Executions are aligned by statement and ordinal: the n-th INSERT of A with the n-th of B. For each statement and for all
-/// together, prints what one recording did and the other did not (system calls by kind of file, bios, flushes, a sync of the
-/// directory, a WAL checkpoint), the ratio B / A of the times with its interval, and how much of the difference each phase and
-/// layer accounts for. Statements of one recording only are listed. With one recording of each, the verdict is slower or faster
-/// only if different work accounts for it: a slower device cannot be distinguished from a busier machine. With several per side (at least
-/// 4 and 4, or 3 and 5; best recorded alternately) the times decide, relative to how much recordings of one side differ.
+/// Executions are aligned by statement and ordinal: the n-th INSERT of A with the n-th of B. For each statement and for all together,
+/// prints what one recording did and the other did not (system calls by kind of file, bios, flushes, a sync of the directory, a WAL
+/// checkpoint), the ratio B / A of the times with its interval, and how much of the difference each phase and layer accounts for.
+/// Statements that only one recording has are listed. With one recording per side, the verdict is slower or faster only if different
+/// work accounts for it: a slower device cannot be distinguished from a busier machine. With several per side (at least 4 and 4, or 3
+/// and 5; best recorded alternately) the times decide, relative to the variation among recordings of one side.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -19,7 +19,7 @@ Examples:
   fathom diff delete.fathom wal.fathom --json
   fathom diff baseline.fathom new.fathom --fail-on slower:10   fail if over 10 % slower
   fathom diff before.fathom after.fathom -o diff.html          both timelines on a page
-  fathom diff old?.fathom --with new?.fathom                   four or more a side: times decide
+  fathom diff old?.fathom --with new?.fathom                   four or more per side: times decide
 
 Exit status: 0 success; 1 failure, or with --fail-on a statement (or all together) is slower or the verdict is withheld; 2 usage error.")]
 pub struct Diff {
@@ -42,8 +42,8 @@ pub struct Diff {
 
 /// Explain what makes the statements of a recording slow.
 ///
-/// Each finding has a code, a claim with its numbers, its share of the statement's time with its interval, an upper bound of
-/// what the remedy saves, and the spans that show it. Findings overlap: a flush may be the second of a commit and wait behind another's.
+/// Each finding has a code, a claim with its numbers, its share of the statement's time with its interval, an upper bound of what the
+/// remedy saves, and the spans that show it. Findings overlap: the second flush of a commit may also wait behind another program's.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -8,14 +8,14 @@ use model::quantity::{long_time, percent};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Try the remedies that `fathom explain` names for a command, and measure the effect of each.
+/// Try the remedies that `fathom explain` suggests for a command, and measure the effect of each.
 ///
-/// CMD is recorded once; each remedy that its findings name is then run as a variant next to the unchanged command, in randomised blocks with
-/// an A/A control, as in `fathom bench ab`. The database is never touched: each run gets a fresh copy of it, whose path
-/// replaces {db} in CMD. Persistent settings (WAL, page size) are made in the copy; settings of a connection are made by a preloaded object when
-/// CMD opens the database, which requires SQLite as a shared library. Settings of the machine are restored at the end, also after
-/// Ctrl-C; after a SIGKILL, by the next `fathom fix`. Remedies that reduce durability are listed separately, and are chosen as the best only
-/// if --allow permits it.
+/// Records CMD once, then runs each remedy from its findings as a variant next to the unchanged command, in randomised blocks with an
+/// A/A control, as in `fathom bench ab`. Runs never touch the database itself: each gets a fresh copy, whose path replaces {db} in CMD.
+/// Persistent settings (WAL, page size) are set in the copy; connection settings are set by a preloaded object when CMD opens the
+/// database, which requires SQLite as a shared library. Machine settings are restored at the end, also after Ctrl-C; after a SIGKILL,
+/// the next `fathom fix` restores them. Remedies that reduce durability are listed separately, and can be chosen as the best only if
+/// --allow permits it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -28,40 +28,40 @@ Runs CMD as the user who runs fathom: under sudo, as root.
 
 Exit status: 0 success, 1 failure, 2 usage error, 130 interrupted (what was measured is kept).")]
 pub struct Fix {
-    /// The database that CMD uses; each run gets a fresh copy, beside it, whose path replaces {db} in CMD
+    /// Database that CMD uses; each run gets a fresh copy next to it, whose path replaces {db} in CMD
     #[arg(long, value_name = "FILE")]
     pub database: Option<PathBuf>,
-    /// Try these remedies instead of those that findings name (`fathom fix --list` lists them)
+    /// Try these remedies instead of those from the findings (`fathom fix --list` lists them)
     #[arg(long = "try", value_name = "NAME", value_delimiter = ',')]
     pub names: Vec<String>,
-    /// List the remedies, what each sets and what it gives up
+    /// List the remedies, with what each sets and what it gives up
     #[arg(long)]
     pub list: bool,
     /// How much durability the best remedy may give up
     #[arg(long, value_name = "CLASS", default_value = "same", value_parser = one_of(&Durability::CHOICES))]
     pub allow: Durability,
-    /// Also try settings of this machine: scheduler, read-ahead and requests of the database's disk, the CPUs' governor
+    /// Also try machine settings: I/O scheduler, read-ahead and nr_requests of the database's disk, and the CPU governor
     #[arg(long)]
     pub system: bool,
-    /// Also try mount options of this file system, which nothing else may be using
+    /// Also try mount options of this file system; nothing else may be using it
     #[arg(long, value_name = "MOUNT")]
     pub scratch: Option<PathBuf>,
     /// Apply the best remedy permanently: to the database and the machine
     #[arg(long)]
     pub apply: bool,
-    /// Run this before each run, untimed; {db} is the copy
+    /// Run this command before each run, untimed; {db} is the copy
     #[arg(long, value_name = "COMMAND")]
     pub prepare: Option<String>,
-    /// Run exactly this many blocks [default: at least 10, then until precise or out of time]
+    /// Run exactly this many blocks [default: at least 10, then until --precision or --budget is reached]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub blocks: Option<u64>,
-    /// Begin no block after this time, once there are ten (suffixes s, m, h)
+    /// Start no new block after this time, once ten have run (suffixes s, m, h)
     #[arg(long, value_name = "TIME", value_parser = long_time, default_value = "60s")]
     pub budget: Duration,
     /// Stop when half the width of each ratio's interval is below this percentage
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "2")]
     pub precision: f64,
-    /// Seed of the random order [default: a new one, which is recorded]
+    /// Seed of the random order [default: random; it is recorded]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Archive to write; an existing one is kept as NAME.fathom.old
@@ -73,7 +73,7 @@ pub struct Fix {
     /// Print JSON (format: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,
-    /// The command
+    /// Command to run, with its arguments
     #[arg(last = true, value_name = "CMD", required_unless_present = "list")]
     pub command: Vec<String>,
 }

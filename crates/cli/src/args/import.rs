@@ -9,8 +9,8 @@ use std::path::PathBuf;
 ///
 /// Reads trace-cmd's trace.dat (versions 6 and 7, also compressed), Perfetto traces with ftrace events (also compressed), ftrace as
 /// text (tracefs's `trace`, `trace-cmd report`, `perf script`), and blktrace's binary files (DEV.blktrace.CPU, all CPUs of a device
-/// together, or what `blkparse -d` writes). The kind is found by content. Prints which layers the trace lacks. Such traces do not
-/// record addresses of kernel objects, so bios, requests and pages are linked by disk, sector and time, with lower confidence.
+/// together, or what `blkparse -d` writes). The format is detected from the content. Prints which layers the trace lacks. Such traces
+/// do not record addresses of kernel objects, so bios, requests and pages are linked by disk, sector and time, with lower confidence.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +26,7 @@ Examples:
   sudo blktrace -d /dev/sda -w 10 -o sda
   fathom import sda.blktrace.0")]
 pub struct Import {
-    /// The trace; of blktrace one file of each disk, of which those of the other CPUs are read too
+    /// Trace to convert; for blktrace, one file per disk (those of its other CPUs are read too)
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     /// Archive to write [default: the first FILE's name with .fathom]; an existing one is kept as NAME.fathom.old
@@ -35,8 +35,8 @@ pub struct Import {
     /// Keep literals in stored SQL text; by default they are replaced by ? before anything is stored
     #[arg(long)]
     pub keep_sql: bool,
-    /// Architecture whose system call numbers the trace has: x86_64, aarch64, riscv64 or loongarch64 [default: what the trace says,
-    /// else x86_64]
+    /// Architecture of the trace's system call numbers: x86_64, aarch64, riscv64 or loongarch64 [default: as stated in the trace, else
+    /// x86_64]
     #[arg(long, value_name = "ARCH", value_parser = machine)]
     pub machine: Option<Machine>,
     /// Print only errors

@@ -38,7 +38,7 @@ pub struct HostArgs {
     /// Folder for kernels [default: fathom/lab in the user's cache folder]
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
-    /// Fathom's program for the guest [default: this one; for another architecture, fathom-ARCH beside it]
+    /// Fathom's binary for the guest [default: this one; for another architecture, fathom-ARCH next to it]
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
 }
@@ -49,17 +49,18 @@ pub struct GuestArgs {
     /// Set a value of the scenario (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Folder of the host that is mounted as /share in the guest [default: a temporary one]
+    /// Host folder to mount as /share in the guest [default: a temporary one]
     #[arg(short, long, value_name = "DIR", value_parser = folder_parser())]
     pub output: Option<PathBuf>,
     #[command(flatten)]
     pub host: HostArgs,
 }
 
-/// Boot a guest with a scenario's disks, and run one command in it, as ssh does on another machine.
+/// Boot a guest with a scenario's disks, and run one command in it, like ssh on another machine.
 ///
-/// The command's input, outputs and exit status are those of `fathom lab exec`. It starts in /mnt, the file system; this program is
-/// `fathom`. The guest is on QEMU's user-mode network: this machine is 10.0.2.2 there. The guest ends with the command.
+/// The command's stdin, stdout, stderr and exit status are those of `fathom lab exec`. It starts in /mnt, where the file system is
+/// mounted; this program is available as `fathom`. The guest is on QEMU's user-mode network, where this machine is 10.0.2.2. The guest
+/// ends with the command.
 ///
 /// `--device lab:SCENARIO` does the same for `record`, `bench run`, `net run` and `device info`.
 #[derive(Debug, Args)]
@@ -79,10 +80,10 @@ pub struct LabExec {
     pub guest: GuestArgs,
 }
 
-/// Boot a guest with a scenario's disks, or with those given, and open a shell in it.
+/// Boot a guest with a scenario's disks, or those of --disk, and open a shell in it.
 ///
-/// The file system is at /mnt, this program is `fathom`, and /share is the folder named by -o, which is kept. The guest shuts down
-/// with the shell.
+/// The file system is mounted at /mnt, this program is available as `fathom`, and /share is the folder given by -o, which is kept. The
+/// guest shuts down when the shell exits.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -92,7 +93,7 @@ pub struct LabShell {
     /// A scenario's name, or a file: FILE.toml
     #[arg(value_name = "SCENARIO", required_unless_present = "disk", conflicts_with = "disk")]
     pub scenario: Option<String>,
-    /// A disk instead of a scenario's (repeatable): virtio, scsi, nvme, sd, scsi_debug or loop [default size: 256M]
+    /// Disk to use instead of a scenario's (repeatable): virtio, scsi, nvme, sd, scsi_debug or loop [default size: 256M]
     #[arg(long, value_name = "BUS[:SIZE]")]
     pub disk: Vec<String>,
     #[command(flatten)]
@@ -110,11 +111,11 @@ pub struct LabList {
     pub json: bool,
 }
 
-/// Boot a guest, run a scenario's workload in it under `fathom record`, and bring back the recording.
+/// Boot a guest, run a scenario's workload in it under `fathom record`, and copy the recording back.
 ///
-/// The folder of the result holds trace.fathom, workload.log, console.log and scenario.toml. They are written while the guest runs: a
-/// guest that crashes, hangs or is stopped by Ctrl-C leaves what was recorded until then. The first run downloads Debian's kernel
-/// (70 MB) with apt-get; nothing is installed.
+/// The result folder contains trace.fathom, workload.log, console.log and scenario.toml. They are written while the guest runs: if it
+/// crashes, hangs or is stopped by Ctrl-C, everything recorded until then is kept. The first run downloads Debian's kernel (70 MB) with
+/// apt-get; nothing is installed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -127,7 +128,7 @@ pub struct LabRun {
     /// A scenario's name, or a file: FILE.toml
     #[arg(value_name = "SCENARIO")]
     pub scenario: String,
-    /// Folder for the result; one of an earlier run is kept as NAME.old [default: SCENARIO.lab]
+    /// Folder for the result; an existing one is kept as NAME.old [default: SCENARIO.lab]
     #[arg(short, long, value_name = "DIR", value_parser = folder_parser())]
     pub output: Option<PathBuf>,
     /// Set a value of the scenario (repeatable): record.backend=ftrace, disk.data.size=1G

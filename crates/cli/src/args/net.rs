@@ -22,9 +22,9 @@ use wire::address;
 /// What is compared to measure the cost of readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Cost {
-    /// Tenths of a second with readings against tenths without
+    /// Tenths of a second with sampling against tenths without
     Turns,
-    /// A/A control: readings in all of them, so that the true difference is zero
+    /// A/A control: sampling in all of them, so that the true difference is zero
     Control,
 }
 
@@ -84,7 +84,7 @@ pub struct NetServe {
     /// Exit when the first client disconnects, or if none connects within a minute
     #[arg(long)]
     pub once: bool,
-    /// Another process of Fathom started this one and ends it: it is not said how.
+    /// Another Fathom process started this one and ends it: do not print how to stop it.
     #[arg(long, hide = true)]
     pub hosted: bool,
     #[command(flatten)]
@@ -114,12 +114,13 @@ Start both ends from here, with a key made for the run:
   sudo fathom net run --from netns:a --to netns:b --interface eth0 --link delay=16ms,loss=1%
 
 A device is local, ssh:[USER@]HOST[:PORT] (`ssh` must work without a password), adb:SERIAL (as in `adb devices`; adb if there is \
-only one), netns:NAME (as in `ip netns`), or lab:SCENARIO[,KEY=VALUE…] (a virtual machine on this one, booted for the run). Fathom copies itself there once. Only commands and results go through ssh or adb; \
+only one), netns:NAME (as in `ip netns`), or lab:SCENARIO[,KEY=VALUE…] (a virtual machine on this one, \
+booted for the run). Fathom copies itself to each device once. Only commands and results go through ssh or adb; \
 test data goes directly from one end to the other.",
     group(clap::ArgGroup::new("traffic").args(["tcp", "udp", "transactions"]))
 )]
 pub struct NetRun {
-    /// The server; not needed with --to and --interface
+    /// Address of the server; not needed with --to and --interface
     #[arg(value_name = "ADDR:PORT", value_parser = address, required_unless_present = "to")]
     pub address: Option<SocketAddr>,
     /// The server's key
@@ -137,16 +138,17 @@ pub struct NetRun {
     /// Direction of the data; up is to the server
     #[arg(long, default_value = "up", value_parser = one_of(&Directions::CHOICES))]
     pub direction: Directions,
-    /// TCP at full speed, or at --rate per stream (the default)
+    /// Send TCP data at full speed, or at --rate per stream (the default)
     #[arg(long)]
     pub tcp: bool,
-    /// UDP packets at --rate
+    /// Send UDP packets at --rate
     #[arg(long)]
     pub udp: bool,
-    /// Requests and responses over TCP, one in flight per stream
+    /// Exchange requests and responses over TCP, one in flight per stream
     #[arg(long, conflicts_with_all = ["direction", "rate", "preset"])]
     pub transactions: bool,
-    /// Bit/s (suffixes k, M, G: powers of 1000), or `auto` (UDP): the highest at which a whole run loses at most 1 % (95 % confidence bound)
+    /// Bit/s (suffixes k, M, G: powers of 1000), or `auto` (UDP): the highest rate at which a whole run loses at most 1 % (95 %
+    /// confidence bound)
     #[arg(long, value_name = "R")]
     pub rate: Option<Rate>,
     /// Another tool's defaults; iperf2: UDP at 1 Mb/s in packets of 1470 bytes
@@ -201,7 +203,7 @@ pub struct NetRun {
     /// Print samples as JSON lines, as a benchmark's replicate does
     #[arg(long, conflicts_with = "json")]
     pub lines: bool,
-    /// With --lines: also each sample of the sender's congestion window and round-trip time
+    /// With --lines, also print each sample of the sender's congestion window and round-trip time
     #[arg(long, requires = "lines")]
     pub readings: bool,
     /// Archive for all samples; an existing one is kept as NAME.fathom.old
@@ -225,11 +227,11 @@ pub struct NetRun {
     pub binary: Vec<PathBuf>,
 }
 
-/// Measure as another process of Fathom asks for it, and hand the result to it
+/// Run a measurement for another Fathom process, and return the result to it
 #[derive(Debug, Args)]
 #[command(hide = true)]
 pub struct NetMeasure {
-    /// What is asked for
+    /// The request
     #[arg(value_name = "FILE")]
     pub asked: PathBuf,
 }

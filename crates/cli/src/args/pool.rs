@@ -26,8 +26,8 @@ use wire::address;
     after_help = "\
 Start here:
   fathom pool try                                           measure eight nodes on this machine
-  fathom pool keygen pool.key                               make a key, then copy it to every device
-  fathom pool node --init --store a.img --size 1G           make a store on each device
+  fathom pool keygen pool.key                               generate a key; copy it to every device
+  fathom pool node --init --store a.img --size 1G           create a store on each device
   fathom pool node --store a.img --listen 0.0.0.0:7001 --key pool.key
   fathom pool serve --node 192.0.2.11:7001 --node 192.0.2.12:7001 \\
     --nbd unix:/tmp/pool.sock --key pool.key
@@ -76,13 +76,13 @@ pub struct Trust {
     pub insecure: u8,
 }
 
-/// Run a node, or make its store.
+/// Run a node, or create its store.
 ///
 /// A store has a checksum for each 4 KiB block: reading a damaged block is an error and never returns wrong data.
 #[derive(Debug, Clone, Args)]
 #[command(group(clap::ArgGroup::new("medium").required(true).args(["store", "backend", "config"])))]
 pub struct PoolNode {
-    /// Make the store, then exit unless --listen is given
+    /// Create the store, then exit unless --listen is given
     #[arg(long, requires = "store")]
     pub init: bool,
     /// File or block device of the store
@@ -100,7 +100,7 @@ pub struct PoolNode {
     /// Address to listen on for coordinators; port 0 picks a free one, which is printed
     #[arg(long, value_name = "ADDR:PORT", value_parser = address, required_unless_present_any = ["init", "config", "interface"])]
     pub listen: Option<SocketAddr>,
-    /// Listen on this network interface's address, such as wlan0, at a free port, which is printed
+    /// Listen on this network interface's address, such as wlan0, on a free port, which is printed
     #[arg(long, value_name = "NAME", conflicts_with_all = ["listen", "config"])]
     pub interface: Option<String>,
     /// Read options from the [node] section of this TOML file; options on the command line take precedence
@@ -109,7 +109,7 @@ pub struct PoolNode {
     /// Address to serve Prometheus metrics on (/metrics), without authentication
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     pub metrics: Option<SocketAddr>,
-    /// Another process of Fathom started this one and ends it: it is not said how.
+    /// Another Fathom process started this one and ends it: do not print how to stop it.
     #[arg(long, hide = true)]
     pub hosted: bool,
     #[command(flatten)]
@@ -140,7 +140,7 @@ pub struct Disk {
     /// The pool's name [default: default]; a store belongs to the first pool that used it
     #[arg(long, value_name = "NAME")]
     pub pool: Option<String>,
-    /// Layout of the disk [default: concat]; fixed when the pool is made
+    /// Layout of the disk [default: concat]; fixed when the pool is created
     #[arg(long, value_parser = one_of(&Layout::CHOICES))]
     pub layout: Option<Layout>,
     /// Connections to each node, which serves them with up to a thread per CPU [default: 1]; window and batch apply to all of a node's
@@ -157,9 +157,9 @@ pub struct Disk {
 
 /// Run the coordinator: join nodes into one disk and export it over NBD.
 ///
-/// A previous coordinator of the nodes is fenced. Requests to an unreachable node wait for --node-timeout (30 s), then fail with
-/// EIO, and fail at once from then on until the node is back; so does FLUSH. The node is named on stderr, in `pool status`, and to
-/// clients that negotiated structured replies.
+/// A previous coordinator of the nodes is fenced. Requests to an unreachable node wait for --node-timeout (30 s), then fail with EIO;
+/// from then on they fail at once until the node is back. The same applies to FLUSH. The node is named on stderr, in `pool status`, and
+/// to clients that negotiated structured replies.
 #[derive(Debug, Clone, Args)]
 #[command(group(clap::ArgGroup::new("disk").required(true).args(["node", "backend", "config"])))]
 pub struct PoolServe {
@@ -177,14 +177,14 @@ pub struct PoolServe {
     /// Address to listen on for NBD clients
     #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT", required_unless_present = "config")]
     pub nbd: Option<Endpoint>,
-    /// Require TLS of NBD clients; the folder contains server-cert.pem and server-key.pem, as for nbdkit
+    /// Require NBD clients to use TLS; the folder contains server-cert.pem and server-key.pem, as for nbdkit
     #[arg(long, value_name = "FOLDER")]
     pub tls: Option<PathBuf>,
     /// Require client certificates signed by the folder's ca-cert.pem
     #[arg(long, requires = "tls")]
     pub verify_clients: bool,
-    /// Continue although nodes may have lost acknowledged writes, because their machines restarted before a flush. Without this
-    /// option, writes and flushes are then refused, and the affected ranges are printed
+    /// Continue even if nodes may have lost acknowledged writes because their machines restarted before a flush. Without this option,
+    /// writes and flushes are refused in that case, and the affected ranges are printed
     #[arg(long, conflicts_with = "backend")]
     pub accept_loss: bool,
     /// Send all data through sockets; by default, large transfers to nodes on this machine use shared memory
@@ -200,8 +200,8 @@ pub struct PoolServe {
 
 /// Show the state of a pool's nodes: window, batch, round-trip time, queues, packets.
 ///
-/// For each node: current window and batch, the time from sending a request to its answer, requests queued at the coordinator and
-/// at the node, the node's time in its store; and for the last second, answers, packets and bytes per packet in both directions.
+/// For each node: current window and batch, the time from sending a request to its reply, requests queued at the coordinator and at the
+/// node, the node's time in its store; and for the last second, replies, packets and bytes per packet in both directions.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -222,10 +222,10 @@ pub struct PoolStatus {
 
 /// Attach a pool as a block device of this machine.
 ///
-/// Uses nbdublk, Fathom's own NBD client setup (`kernel`), nbd-client or qemu-nbd: the first that this machine and its kernel
-/// have, or --with. `kernel` stays in the foreground until Ctrl-C, which detaches the disk; if the coordinator is killed,
-/// requests wait until it is back. For the others, the command is printed before it is run, and a killed coordinator makes
-/// requests fail.
+/// Uses nbdublk, Fathom's own NBD client setup (`kernel`), nbd-client or qemu-nbd: the first one available on this machine and its
+/// kernel, or the one given by --with. `kernel` stays in the foreground until Ctrl-C, which detaches the disk; if the coordinator is
+/// killed, requests wait until it is back. For the others, prints their command before running it; requests fail if the coordinator is
+/// killed.
 #[derive(Debug, Args)]
 pub struct PoolAttach {
     /// The coordinator's NBD address
@@ -245,7 +245,7 @@ pub struct PoolAttach {
 /// Window and batch: fixed, or the tuner's.
 #[derive(Debug, Args)]
 pub struct Control {
-    /// Requests in flight to each node [default: the tuner decides]
+    /// Requests in flight to each node [default: chosen by the tuner]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub window: Option<u32>,
     /// Requests per packet (with --window) or per socket write (with --nbd); with --paper, at most per socket write
@@ -302,9 +302,9 @@ impl PoolLoad {
 /// Sends uniformly random requests in a closed loop. A node has one coordinator at a time, so nodes in use are refused unless
 /// --take-over is given; the previous coordinator is then fenced until it is restarted.
 ///
-/// --nodes starts nodes in memory for the measurement, and --link emulates a network such as Wi-Fi between them. --paper measures
-/// the cluster of paper 001, with --at on devices, and --paper-figures reproduces that paper's figures 7 to 12. --nbd measures an NBD server of any make
-/// through one connection, with a client cheap enough for the server to be the limit.
+/// --nodes starts in-memory nodes for the measurement, and --link emulates a network such as Wi-Fi between them. --paper measures the
+/// cluster of paper 001, with --at on devices, and --paper-figures reproduces that paper's figures 7 to 12. --nbd measures any NBD
+/// server through one connection, with a client light enough that the server is the bottleneck.
 #[derive(Debug, Args)]
 #[command(
     group(clap::ArgGroup::new("which").required(true).args(["node", "nodes", "at", "paper_figures", "nbd"])),
@@ -336,7 +336,7 @@ pub struct PoolBench {
     pub paper: PaperBench,
 }
 
-/// Start nodes in memory on this machine, measure the pool, and stop them.
+/// Start in-memory nodes on this machine, measure the pool, and stop them.
 #[derive(Debug, Args)]
 pub struct PoolTry {
     /// Number of nodes, each a process

@@ -17,18 +17,18 @@ use std::path::PathBuf;
 /// on this machine if that is larger. The false discovery rate of faster and slower is at most 5 % (Benjamini-Hochberg). Cells
 /// whose commands, units, metrics or directions differ are listed but not compared.
 ///
-/// Where A and B are devices, both are measured with the same cells at the same time. The first also runs with the second's settings of
-/// SQLite, a factor at a time, which shows how much of the ratio is due to them.
+/// If A and B are devices, both are measured at the same time with the same cells. The first also runs with the second's SQLite
+/// settings, one factor at a time, which shows how much of the ratio is due to them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   fathom bench compare monday.fathom tuesday.fathom
   fathom bench compare phone.fathom pc.fathom --markdown phone-pc.md
   fathom bench compare old.fathom new.fathom --fail-on slower:5    fail if a cell is over 5 % slower
-  fathom bench compare bench.fathom --by mode                      each mode with the first
-  fathom bench compare bench.fathom --by mode=int                  each mode with int
+  fathom bench compare bench.fathom --by mode                      each mode against the first
+  fathom bench compare bench.fathom --by mode=int                  each mode against int
   fathom bench compare pc.fathom phone.fathom --by mode=jvm-tiered,art-jit
-  fathom bench compare host adb:R58M1             measure both; SQLite's settings in the ratio
+  fathom bench compare host adb:R58M1             measure both; the effect of SQLite's settings
 
 Exit status: 0 success; 1 failure, nothing could be compared, or with --fail-on a cell is slower or could not be compared; 2 usage \
 error.")]
@@ -39,8 +39,8 @@ pub struct BenchCompare {
     /// The candidate
     #[arg(value_name = "B.fathom", required_unless_present = "by")]
     pub b: Option<PathBuf>,
-    /// Compare the values of a parameter: within A, each with the first or with VALUE; of two archives, A's cells with the first value and
-    /// B's with the second (NAME=VALUE,VALUE)
+    /// Compare the values of a parameter: within A, each against the first or against VALUE; across two archives, A's cells with the
+    /// first value against B's with the second (NAME=VALUE,VALUE)
     #[arg(long, value_name = "NAME[=VALUE[,VALUE]]")]
     pub by: Option<String>,
     /// Exit with status 1 if a cell is slower (by more than PERCENT), or if a cell of both archives could not be compared
@@ -70,28 +70,28 @@ pub struct BenchCompare {
 
 /// What is measured where A or B are devices.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Two devices (A and B are devices, such as `host` and `adb:SERIAL`)")]
+#[command(next_help_heading = "Two devices (if A and B are devices, such as `host` and `adb:SERIAL`)")]
 pub struct MeasureBoth {
     /// Workload to run on both (repeatable) [default: sqlite]
     #[arg(long = "run", value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
-    /// Set the values of a parameter (repeatable), as of `bench run`
+    /// Set the values of a parameter (repeatable), as for `bench run`
     #[arg(short = 'p', long = "param", value_name = "NAME=VALUE,…", value_parser = parameter)]
     pub parameters: Vec<(String, Vec<String>)>,
-    /// SQLite's settings on A [default: journal_mode=delete,synchronous=full: SQLite's own; of an Android device those of its framework]
+    /// SQLite settings on A [default: SQLite's own, journal_mode=delete,synchronous=full; on Android, those of its framework]
     #[arg(long, value_name = "NAME=VALUE,…", value_delimiter = ',', value_parser = setting)]
     pub a_settings: Vec<(String, String)>,
-    /// SQLite's settings on B, likewise
+    /// SQLite settings on B, likewise
     #[arg(long, value_name = "NAME=VALUE,…", value_delimiter = ',', value_parser = setting)]
     pub b_settings: Vec<(String, String)>,
-    /// Also record INSERTs on each, in its own journal mode, and show what an INSERT does on both: counts, phases, where time goes (needs
-    /// root on both)
+    /// Also record INSERTs on each device, in its own journal mode, and compare what an INSERT does: counts, phases, where its time
+    /// goes (needs root on both)
     #[arg(long)]
     pub trace: bool,
     /// Smoke test: few processes, small values; results are marked as quick
     #[arg(long)]
     pub quick: bool,
-    /// Run exactly this many blocks on each
+    /// Run exactly this many blocks on each device
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub blocks: Option<u64>,
     /// Start at once even if a device is hot or busy; the results are marked
@@ -105,7 +105,7 @@ pub struct MeasureBoth {
     pub output: Option<PathBuf>,
 }
 
-/// Show results over time, with changes of the machine.
+/// Show results over time, with changes to the machine.
 ///
 /// Each result is compared with the previous one of the same cell.
 #[derive(Debug, Args)]
@@ -123,8 +123,8 @@ pub struct BenchHistory {
 
 /// Estimate how many replicates a given precision needs.
 ///
-/// From the variance within and between a benchmark's replicates, for an interval of a given width and for detecting a difference
-/// of a given size. With five replicates the variance is known only to a factor of about 1.7, so take it as a rough estimate.
+/// Uses the variance within and between a benchmark's replicates. Gives the number for an interval of a given width, and for detecting
+/// a difference of a given size. With five replicates the variance is known only to a factor of about 1.7, so this is a rough estimate.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -4,28 +4,29 @@ use analysis::whatif::removal::{NAMED, Removal};
 use clap::Args;
 use std::path::PathBuf;
 
-/// Predict what a recording's statements would take without a flush, a call or a checkpoint, or on another device.
+/// Predict how long a recording's statements would take without a flush, a call or a checkpoint, or on another device.
 ///
-/// Each execution is a chain of intervals in which its thread ran, or waited for a known cause. The chain is replayed
-/// without what --without names, with device commands as long as they were in another recording, or with N of them at the device
-/// at once. Prints the latencies as recorded and as predicted, the ratio with its interval, and the error of such predictions
-/// where the changes were really made. What was not recorded is not simulated; what the prediction leaves out is listed.
+/// Each execution is a chain of intervals in which its thread ran or waited for a known cause. The chain is replayed without what
+/// --without removes, with the durations of device commands from another recording, or with at most N commands at the device at once.
+/// Prints recorded and predicted latencies, their ratio with its interval, and the measured error of such predictions where the changes
+/// were actually made. What was not recorded is not simulated; the output lists what the prediction leaves out.
 #[derive(Debug, Args)]
 #[command(after_help = after_help())]
 pub struct Whatif {
     /// The recording
     #[arg(value_name = "T.fathom")]
     pub archive: PathBuf,
-    /// Remove this from each execution (repeatable, or separated by commas): a name from the list below, or calls as named by `fathom diff`
+    /// Remove this from each execution (repeatable, or comma-separated): a name from the list below, or calls as `fathom diff` prints
+    /// them
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = str::parse::<Removal>)]
     pub without: Vec<Removal>,
-    /// Let device commands take as long as those of this recording, by kind and size
+    /// Take the durations of device commands from this recording, by kind and size
     #[arg(long, value_name = "OTHER.fathom")]
     pub device: Option<PathBuf>,
-    /// Let the device take this many commands at once, in the order in which they came
+    /// Let the device process this many commands at once, in order of arrival
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), conflicts_with_all = ["without", "device"])]
     pub queue: Option<u32>,
-    /// Seed of the draws of another device's times
+    /// Seed for drawing the durations of --device
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Print JSON (format: docs/reference/json.md)
@@ -45,7 +46,7 @@ Examples:
   fathom whatif trace.fathom --queue 1
 
 --without takes:
-{names}  [NTH] CALL [FILE]  such calls; NTH: first, second, third, 4th, 5th of each execution;
+{names}  [NTH] CALL [FILE]  such system calls; NTH: first, second, third, 4th, 5th of each execution;
                    FILE: database, WAL, directory, …"
     )
 }

@@ -24,8 +24,8 @@ impl Durability {
     /// The values of `--allow`: what the best remedy may give up.
     pub const CHOICES: Choices<Self, 3> = [
         ("same", "None: every commit survives a power failure as before", Self::Same),
-        ("last-commits", "Also those with which the last commits may be lost when the power fails", Self::LastCommits),
-        ("corruption", "Also those with which the database may be damaged when the power fails", Self::Corruption),
+        ("last-commits", "The last commits may be lost in a power failure", Self::LastCommits),
+        ("corruption", "The database may be damaged by a power failure", Self::Corruption),
     ];
 
     /// Its name on the command line and in JSON.

@@ -72,7 +72,7 @@ pub enum Gso {
 impl Gso {
     /// The values of `--gso`.
     pub const CHOICES: Choices<Self, 3> = [
-        ("auto", "Where it changes nothing but speed", Self::Auto),
+        ("auto", "Where it affects only the emulator's speed", Self::Auto),
         ("on", "Always", Self::On),
         ("off", "Never", Self::Off),
     ];

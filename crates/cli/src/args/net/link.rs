@@ -25,7 +25,7 @@ Examples:
     -- sh -c '$FATHOM_LINK_ENTER_SERVER iperf3 -s -1 & sleep 1; iperf3 -c $FATHOM_LINK_SERVER'
   fathom net link --preset wifi-g
 
-CMD's environment has the addresses, FATHOM_LINK_CLIENT and FATHOM_LINK_SERVER (for IPv6 FATHOM_LINK_CLIENT6 and \
+CMD's environment contains the addresses (FATHOM_LINK_CLIENT and FATHOM_LINK_SERVER; for IPv6, FATHOM_LINK_CLIENT6 and \
 FATHOM_LINK_SERVER6), and FATHOM_LINK_ENTER_SERVER, a prefix that runs a command in the server's namespace. Exits with CMD's \
 status. With --json, statistics go to stdout and CMD's output to stderr.
 
@@ -47,13 +47,13 @@ pub struct LinkOptions {
     /// Start from a named link; the options below override it
     #[arg(long, value_name = "NAME", value_parser = preset)]
     pub preset: Option<Spec>,
-    /// One-way delay, such as 8ms or 500us; this and the following options take UP/DOWN too, such as 8ms/20ms
+    /// One-way delay, such as 8ms or 500us; this and the following options also accept UP/DOWN, such as 8ms/20ms
     #[arg(long, value_name = "TIME", value_parser = pair(spec::time_ns))]
     pub delay: Option<Pair<u64>>,
     /// Bits per second, such as 50mbit
     #[arg(long, value_name = "RATE", value_parser = pair(spec::rate))]
     pub rate: Option<Pair<u64>>,
-    /// Fixed time per packet, in addition to its bits at the rate, such as 165us
+    /// Fixed time per packet, in addition to its transmission time at --rate, such as 165us
     #[arg(long, value_name = "TIME", value_parser = pair(spec::time_ns))]
     pub packet_cost: Option<Pair<u64>>,
     /// Share of packets lost, such as 1%, or in bursts: burst:WORSEN,RECOVER
@@ -71,13 +71,13 @@ pub struct LinkOptions {
     /// Queue length in bytes [default: unlimited]
     #[arg(long, value_name = "BYTES", value_parser = pair(spec::count))]
     pub queue_bytes: Option<Pair<u64>>,
-    /// Both directions share one medium in turns
+    /// Let both directions take turns on one shared medium
     #[arg(long)]
     pub half_duplex: bool,
     /// Maximum packet size [default: 1500]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
     pub mtu: Option<u32>,
-    /// Segmentation offload: pass packets of up to 64 KiB whole; auto: where this affects only the emulator's speed
+    /// Segmentation offload: pass packets of up to 64 KiB unsegmented
     #[arg(long, default_value = "auto", value_parser = one_of(&Gso::CHOICES))]
     pub gso: Gso,
     /// Seed of loss and jitter

@@ -9,17 +9,17 @@ use model::quantity::seconds;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Run once over an emulated link, as a benchmark's replicate: JSON lines on stdout.
+/// Run once over an emulated link, as a replicate of a benchmark, and print JSON lines.
 ///
-/// Makes the link, runs a server at one end and a client at the other, and reports the emulator's lateness. If packets were
-/// delivered too late, the run is invalid and fails.
+/// Creates the link, runs a server at one end and a client at the other, and reports the emulator's lateness. If packets were delivered
+/// too late, the run is invalid and fails.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   fathom net trial --delay 8ms --rate 10mbit --cc reno --direction down
   fathom net trial --preset wifi-g --udp iperf2
 
-Up is from the client to the server. What the lines mean: docs/guide/designs.md.")]
+Up is from the client to the server. The lines are described in docs/guide/designs.md.")]
 pub struct NetTrial {
     #[command(flatten)]
     pub link: LinkOptions,
@@ -44,7 +44,7 @@ pub struct NetTrial {
     /// UDP: iperf2 (1 Mb/s, iperf 2's default), auto (the highest rate with at most 1 % loss), or a rate
     #[arg(long, value_name = "RATE")]
     pub udp: Option<UdpRate>,
-    /// Requests and responses of one byte each
+    /// Exchange requests and responses of one byte each
     #[arg(long, conflicts_with = "udp")]
     pub transactions: bool,
 }
@@ -61,7 +61,7 @@ Built-in designs:
   net-wlan           Wi-Fi and Bluetooth, TCP and UDP, both directions (paper 002, chapter 4)
   net-devices        between devices: -p from=adb:A,adb:B -p to=ssh:S -p interface=wlan0
   net-delay-devices  the same with this machine as a router that emulates a link: x delay x loss
-  net-readings       what sampling TCP_INFO costs on this machine, over loopback
+  net-readings       cost of sampling TCP_INFO on this machine, over loopback
 
 Examples:
   sudo fathom net sweep --quick
