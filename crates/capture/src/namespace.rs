@@ -21,8 +21,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/namespace.bpf.o"));
 
-/// The name of the machine's initial PID namespace (and user namespace) in `/proc/self/ns` (`PROC_PID_INIT_INO` and
-/// `PROC_USER_INIT_INO`, include/linux/proc_ns.h).
+/// The name of the machine's initial PID namespace in `/proc/self/ns` (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const MACHINE: &str = "pid:[4026531836]";
 
 /// The numbers of a task. As in `bpf/namespace.bpf.c`.

@@ -20,7 +20,7 @@
 //!
 //! A transaction is an operation like any other but with confidence `guess`: in every link that leads down from it, and in
 //! every cause that names it. Transactions are inferred only for processes of which no statement was recorded
-//! ([`crate::Config::told`]), and not on a thread that is inside a mark or function: what is recorded takes precedence over
+//! ([`crate::Config::with_statements`]), and not on a thread that is inside a mark or function: what is recorded takes precedence over
 //! what is inferred.
 //!
 //! *Uncertainty*: names may mislead. Read transactions leave no trace in files. Commits that are not synced (WAL with

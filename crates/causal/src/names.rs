@@ -26,6 +26,8 @@ struct Known {
     id: u64,
     path: Option<String>,
     start_ns: u64,
+    /// The open that gave it its name created it.
+    created: bool,
     removed: bool,
 }
 
@@ -93,7 +95,7 @@ impl Names {
         }
         self.count += 1;
         // Its row is written when its name becomes known, or at the end.
-        self.files.insert(key, Known { id: self.count, path: None, start_ns: time_ns, removed: false });
+        self.files.insert(key, Known { id: self.count, path: None, start_ns: time_ns, created: false, removed: false });
         Some(self.count)
     }
 
@@ -158,14 +160,16 @@ impl Names {
         self.coming.remove(&(header.tid, header.time_ns));
         let place = self.opening.iter().position(|o| (o.tid, o.end_ns) == (header.tid, header.time_ns));
         let opening = place.map(|place| self.opening.swap_remove(place)).filter(|o| o.coming.key == key);
-        let created = opening.as_ref().is_some_and(|o| o.coming.created);
+        let created = opening.as_ref().map_or(file.what == file_what::CREATED, |o| o.coming.created);
         match self.files.get_mut(&key) {
+            // The removal of another file, recorded when its call ended: this one was created in the inode that it had freed.
+            Some(known) if removed && known.created && path.is_some() && base(&known.path) != base(&path) => return false,
             Some(known) if known.path.is_none() && !known.removed => {
                 known.path = path;
                 if known.path.is_some() {
                     sink.file(known.row(key));
                 }
-                known.removed = removed;
+                (known.created, known.removed) = (created, removed);
             }
             Some(known) if removed => known.removed = true,
             // Another thread opened the file that this one created, and returned first.
@@ -180,7 +184,7 @@ impl Names {
                     |o| o.id,
                 );
                 self.opening.iter_mut().filter(|o| o.id == id).for_each(|o| o.new = false);
-                let known = Known { id, path, start_ns: header.time_ns, removed };
+                let known = Known { id, path, start_ns: header.time_ns, created, removed };
                 if known.path.is_some() {
                     sink.file(known.row(key));
                 }
@@ -247,4 +251,9 @@ impl Names {
     pub(crate) fn len(&self) -> usize {
         self.files.len() + self.coming.len() + self.opening.len() + self.processes.len()
     }
+}
+
+/// A path's last component.
+fn base(path: &Option<String>) -> Option<&str> {
+    path.as_deref()?.rsplit('/').next()
 }

@@ -198,10 +198,7 @@ seldom void exit_names(struct task_struct *task, struct slot *slot, int fd, u64 
 	}
 }
 
-/*
- * A removed file's name, as passed by the program. Its inode was read during the call, see filesystem.bpf.c: the record is stamped
- * with that moment if it is known, since by the end of the call another task may have created a new file with this inode.
- */
+/* A removed file's name, as passed by the program. Its inode was read during the call, see filesystem.bpf.c. */
 seldom void exit_unlink(struct slot *slot, u64 name, u64 now)
 {
 	struct scratch *s = take_scratch();
@@ -215,7 +212,7 @@ seldom void exit_unlink(struct slot *slot, u64 name, u64 now)
 	s->file.r.dev = slot->dev;
 	s->file.r.what = 2;
 	s->file.r.len = len;
-	output(&s->file, FATHOM_KIND_FILE, sizeof(s->file.r) + len, slot->fs_start_ns ? slot->fs_start_ns : now, whoami());
+	output(&s->file, FATHOM_KIND_FILE, sizeof(s->file.r) + len, now, whoami());
 	put_scratch(s);
 }
 

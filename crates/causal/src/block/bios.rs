@@ -1,7 +1,7 @@
 //! Bios, from their queueing until a request takes them.
 //!
 //! When a bio is queued, everything that decides whom it is charged to is known (who wrote its pages, the commit that its
-//! thread is in, the system call that sent it). So its charges are determined at that time (`bill`) and kept with it
+//! thread is in, the system call that sent it). So its charges are determined at that time (`Charging::charge_bio`) and kept with it
 //! through splits and remaps.
 //!
 //! *Uncertainty*: a bio's address is reused within a millisecond. A bio is the one queued last at its address; if the end
