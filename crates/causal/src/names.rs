@@ -163,7 +163,9 @@ impl Names {
         let created = opening.as_ref().map_or(file.what == file_what::CREATED, |o| o.coming.created);
         match self.files.get_mut(&key) {
             // The removal of another file, recorded when its call ended: this one was created in the inode that it had freed.
-            Some(known) if removed && known.created && path.is_some() && base(&known.path) != base(&path) => return false,
+            Some(known) if removed && known.created && path.is_some() && base(&known.path) != base(&path) => {
+                return false;
+            }
             Some(known) if known.path.is_none() && !known.removed => {
                 known.path = path;
                 if known.path.is_some() {

@@ -176,14 +176,8 @@ mod tests {
         let to = "127.0.0.1:1".parse().unwrap();
         let none = SocketOptions { congestion: Some("nosuch".into()), ..SocketOptions::default() };
         let refused = connecting(to, &none, None, false).unwrap_err().to_string();
-        assert!(
-            refused.contains("nosuch") && refused.contains("tcp_available_congestion_control"),
-            "{refused}"
-        );
+        assert!(refused.contains("nosuch") && refused.contains("tcp_available_congestion_control"), "{refused}");
         let refused = connecting(to, &SocketOptions::default(), Some("nosuch0"), false).unwrap_err().to_string();
-        assert!(
-            refused.contains("nosuch0") && (refused.contains("ip link") || refused.contains("root")),
-            "{refused}"
-        );
+        assert!(refused.contains("nosuch0") && (refused.contains("ip link") || refused.contains("root")), "{refused}");
     }
 }
