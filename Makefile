@@ -1,4 +1,4 @@
-# Every target sets up what it needs first (see scripts/setup), so that each can be the first one typed on a new machine.
+# Every target first installs what it needs (see scripts/setup), so that any of them can be the first on a new machine.
 
 FATHOM := target/release/fathom
 
@@ -37,17 +37,17 @@ setup-test:
 build: setup
 	@scripts/build
 
-# A program of its own: who records and measures need not wait for an SQL engine to compile.
+# A separate program, so that recording and measuring do not require compiling an SQL engine.
 .PHONY: build-sql
 build-sql: setup
 	@scripts/build-sql
 
-# Recording needs root, building does not: the demo says so itself, and how to go on.
+# Recording needs root, building does not: the demo prints this, and how to continue.
 .PHONY: demo
 demo: build
 	@$(FATHOM) demo
 
-# Clippy compiles the tests, so that one build lints and makes them.
+# Clippy compiles the tests, so that one build both lints and compiles them.
 .PHONY: test
 test: setup-test
 	@scripts/build
@@ -61,7 +61,7 @@ test-all: test
 	@scripts/test-sql
 	@cargo xtask long --linted
 
-# The tests of `fathom sql` and `fathom fleet` alone.
+# Only the tests of `fathom sql` and `fathom fleet`.
 .PHONY: test-sql
 test-sql: setup-test
 	@scripts/setup sql
@@ -81,9 +81,9 @@ bench:
 	@scripts/build
 	@$(FATHOM) bench run experiments/peers/*.toml --output target/bench.fathom --markdown docs/results/performance.md
 
-# SEED draws workloads and devices anew, TRIALS says how many of each cause (a quarter of it of each healthy workload and each change).
-# The default is over 200 trials of causes, and takes about an hour on a quiet machine. With MINUTES it ends after so many, of which a third
-# is for changes; Ctrl-C ends it, too. The page is of what is done, and says so.
+# SEED seeds the choice of workloads and devices; TRIALS is the number of trials per cause (a quarter of it per healthy workload and per
+# change). The default is over 200 trials of causes, about an hour on a quiet machine. With MINUTES the run ends after that time, a third
+# of which is for changes; Ctrl-C ends it, too. The page then covers the trials done so far, and states that.
 SEED ?= $(shell date +%s)
 TRIALS ?= $(if $(MINUTES),40,16)
 .PHONY: truth
@@ -95,8 +95,8 @@ truth: setup-test
 	@target/release/truth whatif --trials $$(( ($(TRIALS) + 3) / 4 )) --seed $(SEED) $(if $(MINUTES),--minutes $$(( $(MINUTES) / 3 ))) \
 		--output docs/results/whatif.md
 
-# A figure is printed; all of them make the page of the manual. DEVICE=adb:SERIAL makes them on this machine and on the device, and
-# judges the papers' claims: archives and page are in target/papers-device. PAPERS are further options, such as --quick.
+# A single figure is printed; all figures make the manual's page. DEVICE=adb:SERIAL makes them on this machine and on the device, and
+# judges the papers' claims: archives and page are in target/papers-device. PAPERS holds further options, such as --quick.
 .PHONY: papers
 papers: build
 ifdef DEVICE
@@ -107,8 +107,8 @@ else
 	@$(FATHOM) papers $(or $(FIG),--output docs/results/papers.md)
 endif
 
-# Paper 004's three systems, and what of their settings makes the difference, in guests: counts, since an emulated processor's times are
-# no speed. The recordings stay in target/paper-004/.
+# Paper 004's three systems in guests, and which of their settings make the difference: counts only, since times on an emulated processor
+# are meaningless. The recordings stay in target/paper-004/.
 PAPER_004 = linux linux-truncate android-x86 phone phone-truncate phone-f2fs
 .PHONY: papers-lab
 papers-lab: build
@@ -119,24 +119,24 @@ papers-lab: build
 	done
 	@$(FATHOM) papers 004/2-4 $(PAPER_004:%=--archive target/paper-004/%.lab/trace.fathom) --output docs/results/paper-004.md
 
-# Paper 004's figures 1 to 5 on this machine's disk, of the paper's 10,000 INSERTs: timed, unlike the lab's. ROWS changes their number.
+# Paper 004's figures 1 to 5 on this machine's disk, with the paper's 10,000 INSERTs: timed, unlike the lab's. ROWS changes their number.
 .PHONY: papers-native
 papers-native: build
 	@mkdir -p target/paper-004/native
 	@experiments/papers/native $(FATHOM) docs/results/paper-004-native.md $(or $(ROWS),10000) target/paper-004/native
 
-# What SQLite's version, its settings and the table have to do with paper 004's counts, natively: counts only.
+# How SQLite's version, its settings and the table affect paper 004's counts, natively: counts only.
 .PHONY: papers-versions
 papers-versions: build
 	@experiments/papers/versions/run $(FATHOM) docs/results/paper-004-versions.md
 
-# The program for aarch64, cross-built: arm64 guests of the lab record with it.
+# The program cross-compiled for aarch64: the lab's arm64 guests record with it.
 .PHONY: aarch64
 aarch64: setup
 	@cargo xtask aarch64
 
-# Every scenario, one after the other; those that do not end as they expect are named at the end.
-# Without a program for aarch64 (no such target of Rust's) arm64's say so.
+# Every scenario, one after the other; those that do not end as expected are listed at the end.
+# Without a program for aarch64 (Rust target not available) the arm64 scenarios report that.
 .PHONY: lab
 lab: build
 	-@cargo xtask aarch64
@@ -146,7 +146,7 @@ lab: build
 	done; \
 	[ -z "$$failed" ] || { echo "not as expected:$$failed" >&2; exit 1; }
 
-# README's pictures, of the recording that `fathom demo` carries.
+# README's pictures, of the recording that `fathom demo` includes.
 PICTURE = scripts/picture target/picture/sample.html docs/images
 .PHONY: picture
 picture: setup-test
@@ -160,12 +160,12 @@ picture: setup-test
 	@$(PICTURE)/addresses.png scatter 440 '#scatter canvas@0.99,0.045' '#scatter canvas@0.99,0.80' '#scatter canvas@0.99,0.90' \
 		'#scatter-body > :last-child@0.5,0.35'
 
-# What `make demo` shows where nothing can be traced.
+# The recording that `make demo` shows where nothing can be traced.
 .PHONY: sample
 sample: build
 	@scripts/sample $(FATHOM)
 
-# No build of Fathom needs mdBook, so nothing installs it unasked.
+# No build of Fathom needs mdBook, so it is only installed on request.
 .PHONY: book
 book:
 	@command -v mdbook >/dev/null || { echo "make book needs mdbook: cargo install mdbook --version 0.4.52 --locked" >&2; exit 1; }

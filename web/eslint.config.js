@@ -1,4 +1,4 @@
-// What the type checker knows better (names that are not there, unused ones) is left to it.
+// Undefined and unused names are left to the type checker, which detects them better.
 import js from '@eslint/js';
 
 export default [

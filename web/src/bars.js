@@ -1,4 +1,4 @@
-// A figure: a row a cell, with its estimate, the interval and every process's own score as a dot.
+// A figure: one row per cell, with its estimate, the interval, and each process's own score as a dot.
 
 import { FONT, FONT_BOLD, paint, sharpen } from './theme.js';
 import { el } from './dom.js';
@@ -67,7 +67,7 @@ export class Bars {
       c.fillText(texts[i], at, height - BAR_AXIS / 2);
     });
     if (axis.log) {
-      // Under the values, where no tick stands.
+      // Below the values, where there is no tick.
       c.textAlign = 'right';
       c.fillText('logarithmic', width - 2, height - BAR_AXIS / 2);
     }

@@ -1,4 +1,4 @@
-// The page of a benchmark: figures, curves, numbers, method.
+// The benchmark page: figures, curves, numbers, method.
 
 import { byId, el, fill, find } from './dom.js';
 import { onThemeChange } from './theme.js';
@@ -13,7 +13,7 @@ import { showBadges, showFacts, showHeld, showHow, showMetrics, showResults, sho
 /** @import { BenchPage, Figure, Stated } from './types.js' */
 
 /**
- * The figure with its heading and what its paper says; a part for each unit.
+ * The figure with its heading and what its paper states; one part per unit.
  * @param {Figure} figure
  * @param {Tip} tip
  * @returns {(Bars | Lines)[]}
@@ -33,7 +33,7 @@ function figureParts(figure, tip) {
 }
 
 /**
- * The numbers of the paper's text, ours beside them.
+ * The numbers in the paper's text, with ours beside them.
  * @param {Stated[]} stated
  */
 function statedTable(stated) {
@@ -71,7 +71,7 @@ function figureNode(figure, parts) {
     el('h3', {}, `${name}${figure.title}`),
     figure.says ? el('p', { class: 'says' }, `The paper, on its machines: ${figure.says}.`) : null,
     figure.stated.length > 0 ? statedTable(figure.stated) : null,
-    // Each part has left out of its labels what its own bars share.
+    // Each part omits from its labels what all of its bars share.
     parts.flatMap((part) => [part.canvas, part.shared ? el('p', { class: 'note' }, `All with ${part.shared}.`) : null]),
   );
 }
@@ -101,7 +101,7 @@ fill(
   flows.map((chart) => chart.node),
 );
 showHeld(byId('held-body'), page.held);
-// A part that has nothing to show is not there, nor the way to it.
+// A section with nothing to show is omitted, and so is the link to it.
 /** @type {[string, boolean][]} */
 const sections = [
   ['curves', curves.length > 0],

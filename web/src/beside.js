@@ -1,6 +1,6 @@
-// Another recording of the page below the one that is shown, at the same scale: so shifted that the counterpart of the chosen
-// execution, which is that of the same statement with the same ordinal, begins below it. Without a choice, or a counterpart, the first
-// operations of both begin below each other.
+// Another recording of the page, drawn below the shown one at the same scale. It is shifted so that the counterpart of the selected
+// execution (same statement, same ordinal) starts at the same x position. Without a selection or a counterpart, the first operations
+// of both recordings are aligned.
 
 import { duration } from './format.js';
 import { readPage, recordings } from './data.js';
@@ -15,11 +15,11 @@ import { Parts } from './parts.js';
 /** @import { View } from './gestures.js' */
 /** @import { Commands } from './scatter.js' */
 
-/** A second recording of more characters than this is read when asked for only: it takes as much memory as the first. */
+/** A second recording of more characters than this is read only on request: it takes as much memory as the first. */
 const LARGE_BLOCK = 8e6;
 
 /**
- * The execution of another recording that is aligned with one; -1 if it has none.
+ * The execution of the other recording that corresponds to `operation`; -1 if there is none.
  * @param {Trace} trace
  * @param {number} operation
  * @param {Trace} other
@@ -35,7 +35,7 @@ export function counterpartOf(trace, operation, other) {
 
 export class Beside {
   /**
-   * @param {Trace} trace of the recording that is shown
+   * @param {Trace} trace of the shown recording
    * @param {number} shown
    * @param {Commands[]} commands
    * @param {() => void} redraw
@@ -79,7 +79,7 @@ export class Beside {
     const block = recordings()[chosen];
     if (block) {
       const { trace, title } = await readPage(block.textContent, chosen);
-      // Another may have been chosen meanwhile.
+      // Another recording may have been selected in the meantime.
       if (this.chosen !== chosen) return;
       const kinds = this.commands[chosen]?.kinds;
       const timeline = new Timeline(this.canvas, trace, (span) => kinds?.get(trace.spans.id[span]) ?? '');
@@ -130,7 +130,7 @@ export class Beside {
   }
 
   /**
-   * Goes to the other recording, to what was clicked there.
+   * Switches to the other recording, at the clicked element.
    * @param {number} x
    * @param {number} y
    */

@@ -1,5 +1,5 @@
-// The chain of a span: all that it brought about, down to the device, and all that brought it about, up to operations.
-// How sure an element is: the least sure link on the surest way to it. The ways are searched from the surest level down,
+// The chain of a span: everything it caused, down to the device, and everything that caused it, up to operations.
+// An element's confidence is that of the weakest link on the strongest path to it. Paths are searched from the highest level down,
 // so each element is settled once (a widest-path search with five widths).
 
 import { CONFIDENCES } from './data.js';
@@ -10,12 +10,12 @@ import { CONFIDENCES } from './data.js';
 
 const SUREST = CONFIDENCES.length - 1;
 
-/** Layers at which an upward walk ends: what asked is found; what asked for that is another question. */
+/** Layers at which an upward walk ends: the requester is found; what caused the request is a separate question. */
 const ASKS = new Set(['App', 'Database']);
 
 /**
- * Walks from spans, each with how sure it is, along links in one direction. Adds to `found`, Map span -> {level, link};
- * link is -1 for the spans begun with.
+ * Walks from spans, each with its confidence, along links in one direction. Adds to `found`, Map span -> {level, link};
+ * link is -1 for the starting spans.
  * @param {Trace} trace
  * @param {[number, number][]} from
  * @param {boolean} downward
@@ -41,7 +41,7 @@ function walk(trace, from, downward, found = new Map()) {
 }
 
 /**
- * What is chosen with all that belongs to it: {operation, span, elements: Map span -> {level, link}, links: Set}.
+ * The selection with everything that belongs to it: {operation, span, elements: Map span -> {level, link}, links: Set}.
  * @param {Trace} trace
  * @param {number} operation
  * @param {number} span
@@ -62,7 +62,7 @@ function chainOf(trace, operation, span, down, up) {
 }
 
 /**
- * An operation with those that ran inside it: a mark holds its statements.
+ * An operation with those that ran inside it: a mark contains its statements.
  * @param {Trace} trace
  * @param {number} operation
  */
@@ -73,7 +73,8 @@ export function within(trace, operation) {
 }
 
 /**
- * How sure a span without a way from its operation is: as its surest link upward; without one, by its thread and time.
+ * The confidence of a span that no path from its operation reaches: that of its strongest link upward; without a link,
+ * that of attribution by thread and time.
  * @param {Trace} trace
  * @param {number} span
  */
@@ -83,9 +84,9 @@ function surestLinkTo(trace, span) {
 }
 
 /**
- * Down from an operation: what it brought about, and the commands charged to it. Only its own span is certain; its calls
- * and all below are as sure as the links to them. What the trace counts to the operation though no link of the page leads
- * there comes after, with those that ran inside it first.
+ * Down from an operation: what it caused, and the commands charged to it. Only its own span is certain; its calls and
+ * everything below have the confidence of the links to them. Spans that the trace attributes to the operation without a link
+ * on the page come afterwards, those that ran inside it first.
  * @param {Trace} trace
  * @param {number} operation
  */
@@ -111,7 +112,7 @@ export function chainOfOperation(trace, operation) {
 }
 
 /**
- * Both ways from any span; for an operation's own span, the operation's chain.
+ * Both directions from any span; for an operation's own span, the operation's chain.
  * @param {Trace} trace
  * @param {number} span
  * @returns {Chain}
@@ -123,7 +124,7 @@ export function chainOfSpan(trace, span) {
 }
 
 /**
- * The least sure element of a chain, as a word.
+ * The lowest confidence in a chain, as a word.
  * @param {Chain} chain
  */
 export function surenessOf(chain) {

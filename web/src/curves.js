@@ -1,4 +1,4 @@
-// A cell's processes over their iterations: warm-ups, steps and outliers as they were, and where the steady state begins.
+// A cell's processes over their iterations: warm-ups, steps and outliers as measured, and where the steady state begins.
 
 import { count } from './format.js';
 import { FONT, paint, sharpen } from './theme.js';
@@ -19,7 +19,7 @@ export class Curves {
    * @param {Tip} tip
    */
   constructor(cell, tip) {
-    // Where values lie on the canvas: nowhere until it is drawn.
+    // Positions of values on the canvas; NaN until it is drawn.
     /** @type {(value: number) => number} */
     this.x = () => NaN;
     /** @type {(value: number) => number} */
@@ -44,7 +44,7 @@ export class Curves {
     );
   }
 
-  /** How many processes are of which class. */
+  /** The number of processes in each class. */
   words() {
     const classes = new Map();
     for (const process of this.cell.processes) {
@@ -96,7 +96,7 @@ export class Curves {
   }
 
   /**
-   * Where the steady state begins, unless that is the beginning.
+   * Marks the start of the steady state, unless it is the first iteration.
    * @param {CanvasRenderingContext2D} c
    * @param {Curve} process
    * @param {number} alpha

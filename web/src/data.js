@@ -1,6 +1,6 @@
-// The figures as Rust computed them, made quick to walk: columns become typed arrays, rows that refer to each other get
-// an index in both directions. Times become nanoseconds from the first operation's start. Nothing is computed here that
-// a table on the page would show: that is Rust's.
+// The figures as Rust computed them, arranged for fast access: columns become typed arrays, and rows that refer to each other
+// get an index in both directions. Times become nanoseconds from the first operation's start. Nothing that a table on the page
+// shows is computed here: Rust does that.
 
 import { fillColumn, inflated, rowsOf } from './unpack.js';
 
@@ -9,11 +9,11 @@ import { fillColumn, inflated, rowsOf } from './unpack.js';
 /** @typedef { Awaited<ReturnType<typeof readPage>> } PageOf */
 /** @typedef { CommandsData & { bytes: Uint8Array } } CommandsOf */
 
-/** Least sure first: a chain is as sure as its least link, so the order is the policy (model::words::Confidence). */
+/** Lowest first: a chain has the confidence of its weakest link, so the order is the policy (model::words::Confidence). */
 export const CONFIDENCES = ['guess', 'address', 'interval', 'structural', 'exact'];
 
 /**
- * For each of `keys` rows, which rows of a table name it: compressed lists, in the order of the table.
+ * For each of `keys` rows, the rows of a table that refer to it: compressed lists, in table order.
  * @param {Int32Array} column
  * @param {number} keys
  */
@@ -35,7 +35,7 @@ function indexBy(column, keys) {
 }
 
 /**
- * A table with some rows of another after its own. Columns that refer to rows are changed by what `moved` has for them.
+ * A table with some rows of another appended. Columns that refer to rows are mapped with the function in `moved`.
  * @template {Rows} Table
  * @param {Table} table
  * @param {Table} more
@@ -60,7 +60,7 @@ function joined(table, more, rows, moved) {
   return /** @type {Table} */ (all);
 }
 
-/** The layered timeline. Where it is in parts, its tables hold those that were added. */
+/** The layered timeline. If it is split into parts, its tables hold the parts added so far. */
 export class Trace {
   /**
    * @param {TimelineData | null | undefined} raw
@@ -88,7 +88,7 @@ export class Trace {
       start: loss.start - this.origin,
       end: loss.end - this.origin,
     }));
-    /** What the timeline is cut into; nothing if its tables hold all. */
+    /** The parts that the timeline is split into; empty if its tables hold everything. */
     this.parts = (timeline.parts ?? []).map((part) => ({
       ...part,
       start: part.start - this.origin,
@@ -96,17 +96,17 @@ export class Trace {
       loaded: false,
     }));
     this.operations = this.readOperations(timeline.operations);
-    /** Each operation's span among all of the recording. */
+    /** Each operation's span, by its number in the whole recording. */
     this.spanNumbers = this.operations.span.slice();
     this.held = this.readHeld(timeline);
-    // Where each row of the recording is in the tables, where they are filled by and by.
+    // The position in the tables of each row of the recording, for tables that are filled incrementally.
     const all = this.parts.reduce((most, part) => Math.max(most, part.first + part.own), 0);
     this.rowOfNumber = new Int32Array(all);
     /** @type {Set<number>} */
     this.linksHeld = new Set();
     /** @type {Set<number>} */
     this.causesHeld = new Set();
-    // A damaged archive may name an operation as its own parent; parents stand before what ran inside them.
+    // A damaged archive may name an operation as its own parent; parents come before the operations that ran inside them.
     this.operationsIn = indexBy(
       this.operations.parent.map((parent, i) => (parent < i ? parent : -1)),
       this.operations.count,
@@ -124,7 +124,7 @@ export class Trace {
   }
 
   /**
-   * The tables that belong together.
+   * Reads the tables that refer to each other.
    * @param {HeldColumns} raw
    */
   readHeld(raw) {
@@ -136,7 +136,7 @@ export class Trace {
     };
   }
 
-  /** What finds rows of one table by those of another. */
+  /** Builds the indexes that find rows of one table by rows of another. */
   indexes() {
     const { spans, links, causes, slices } = this.held;
     const operations = this.operations.count;
@@ -151,7 +151,7 @@ export class Trace {
     };
   }
 
-  /** Follows changes of the tables. */
+  /** Updates everything derived from the tables after they change. */
   arrange() {
     this.by = this.indexes();
     this.spanOfId = null;
@@ -201,7 +201,7 @@ export class Trace {
     return this.by.slicesOf;
   }
 
-  /** Empties the tables of a timeline in parts. */
+  /** Empties the tables of a timeline that is split into parts. */
   forget() {
     this.held = this.readHeld({});
     this.rowOfNumber.fill(-1);
@@ -213,7 +213,7 @@ export class Trace {
   }
 
   /**
-   * The tables of a part by themselves, and which rows of the recording they are.
+   * The tables of one part, and the numbers that their rows have in the recording.
    * @param {PartData} raw
    * @param {Uint8Array} bytes
    */
@@ -229,7 +229,7 @@ export class Trace {
   }
 
   /**
-   * Adds the rows of a part that are not there yet. Rows keep their places; `arrange` must follow.
+   * Adds the rows of a part that are not present yet. Existing rows keep their positions; call `arrange` afterwards.
    * @param {number} number
    * @param {ReturnType<Trace['readPart']>} part
    */
@@ -286,7 +286,7 @@ export class Trace {
     return until >= to || (until > -Infinity && !this.leftOut?.spans);
   }
 
-  /** Rows of spans by begin, where the tables are not in this order. */
+  /** Rows of spans by start time, if the tables are not in this order. */
   inOrder() {
     const order = new Int32Array(this.spans.count);
     let next = 0;
@@ -295,7 +295,7 @@ export class Trace {
   }
 
   /**
-   * One column: numbers, with NaN for what is missing.
+   * One column of numbers, with NaN for missing values.
    * @template {string} Name
    * @param {{ [column in NoInfer<Name>]?: Numbers | Place } | undefined} table
    * @param {Name} name
@@ -308,7 +308,7 @@ export class Trace {
   }
 
   /**
-   * One column of row numbers: -1 where there is none.
+   * One column of row numbers; -1 for missing values.
    * @template {string} Name
    * @param {{ [column in NoInfer<Name>]?: Numbers | Place } | undefined} table
    * @param {Name} name
@@ -361,13 +361,13 @@ export class Trace {
       rows: this.numbers(raw, 'rows', n),
       result: this.numbers(raw, 'result', n),
       part: this.rowNumbers(raw, 'part', n),
-      /** Whether all that belongs to it is on the page; of tables that do not say, it is. */
+      /** Whether everything that belongs to it is on the page; true if the tables lack the column. */
       whole: fillColumn(this.bytes, raw?.whole, new Int32Array(n).fill(1)),
     };
   }
 
   /**
-   * A level of detail: cells by row, each row's by time.
+   * A level of detail: cells by row, and by time within a row.
    * @param { { part_ns: number, cells: CellColumns } } raw
    */
   readLevel({ part_ns: part, cells }) {
@@ -430,7 +430,7 @@ export class Trace {
   }
 
   /**
-   * Rows of spans by their numbers in the archive. Made when first asked for: of a million it takes a while.
+   * Rows of spans by their numbers in the archive. Built on first use: for a million spans it takes a while.
    * @returns {Map<number, number>}
    */
   get rowOfId() {
@@ -454,7 +454,7 @@ export class Trace {
   }
 
   /**
-   * The operation that a span is; -1 if it is none.
+   * The operation whose own span this is; -1 if there is none.
    * @param {number} span
    */
   operationOfSpan(span) {
@@ -462,7 +462,7 @@ export class Trace {
   }
 
   /**
-   * A text by its number; empty if there is none.
+   * A string by its number; empty if there is none.
    * @param {number} number
    */
   text(number) {
@@ -485,7 +485,7 @@ export class Trace {
   }
 
   /**
-   * The end, or the start again where the end was not seen.
+   * The end of a span, or its start if the end was not seen.
    * @param {number} span
    */
   endOf(span) {
@@ -504,7 +504,7 @@ export class Trace {
   }
 
   /**
-   * The process and thread that made a span, by name where it is known; empty if none did.
+   * The process and thread of a span, by name if known; empty if it has none.
    * @param {number} span
    */
   threadOf(span) {
@@ -530,7 +530,7 @@ export class Trace {
 }
 
 /**
- * The blocks of the recordings in the page.
+ * The data blocks of the recordings on the page.
  * @returns {HTMLScriptElement[]}
  */
 export function recordings() {
@@ -551,7 +551,7 @@ export function readCommands() {
 }
 
 /**
- * One recording's data block.
+ * Parses one recording's data block.
  * @param {string} text
  * @param {number} recording
  */

@@ -1,5 +1,5 @@
-// What `fathom diff` says of the two recordings of a page: the verdict, the phases and layers that account for the difference,
-// the statements, and what the executions of one do and those of the other never.
+// The result of `fathom diff` for the two recordings of a page: the verdict, the phases and layers that account for the difference,
+// the statements, and what executions of one recording do that those of the other never do.
 
 import { count, duration, percent } from './format.js';
 import { byId, el, fill, find, table } from './dom.js';

@@ -1,5 +1,5 @@
-// Elements from data. Text reaches the page here and nowhere else, and only as text: what a traced program or a device
-// said can neither become markup nor hide behind control characters.
+// Builds elements from data. Text enters the page only here, and only as text: strings from a traced program or a device
+// can neither become markup nor hide behind control characters.
 
 import { visible } from './format.js';
 
@@ -40,7 +40,7 @@ export function el(tag, attributes = {}, ...children) {
 }
 
 /**
- * The page's element of that name, of the kind that the page's HTML says.
+ * The page's element with that id, typed as in the page's HTML.
  * @template {string} Id
  * @param {Id} id
  * @returns {Id extends keyof Kinds ? Kinds[Id] : HTMLElement}
@@ -50,7 +50,7 @@ export function byId(id) {
 }
 
 /**
- * The first element that a selector finds, if there is one.
+ * The first element that matches a selector, if any.
  * @param {string} selector
  * @returns {HTMLElement | null}
  */
@@ -59,7 +59,7 @@ export function find(selector) {
 }
 
 /**
- * Replaces what is in an element.
+ * Replaces the children of an element.
  * @param {Element} node
  * @param {(Node | string | null | undefined | false | (Node | string | null | undefined | false)[])[]} children
  */
@@ -96,7 +96,7 @@ export function table(caption, columns, rows, attributes = {}) {
 }
 
 /**
- * Pairs of a term and what is said of it; a pair without a value is left out.
+ * A list of terms with their values; a pair without a value is omitted.
  * @param {[string, Child][]} pairs
  */
 export function terms(pairs) {
@@ -110,7 +110,7 @@ export function terms(pairs) {
 }
 
 /**
- * The square of a layer's colour that stands before its name.
+ * The square in a layer's colour, shown before the layer's name.
  * @param {string} layer
  */
 export function swatch(layer) {
@@ -118,7 +118,7 @@ export function swatch(layer) {
 }
 
 /**
- * How sure something is, as a word with a mark of one to five steps.
+ * A confidence, as a word with a mark of one to five steps.
  * @param {string} word
  * @param {string} [title]
  */

@@ -1,4 +1,4 @@
-// The findings of `fathom explain`: what the statements lose time to, with the spans that show it a click away.
+// The findings of `fathom explain`: where the statements lose time, with the spans that show it one click away.
 
 import { count, duration, percent } from './format.js';
 import { el, fill, terms } from './dom.js';
@@ -7,7 +7,7 @@ import { callers, callersInProgram } from './tables.js';
 /** @import { Explanation, Finding, SlowWait } from './types.js' */
 
 const CLOSED_AFTER = 1;
-/** Of a finding. */
+/** The number of stacks shown for a finding. */
 const STACKS = 3;
 
 /**
@@ -22,7 +22,7 @@ function timeOf(finding) {
 }
 
 /**
- * Where the threads stood that slept so, the longest first.
+ * The stacks of the threads during these waits, longest first.
  * @param {SlowWait[]} waits
  */
 function asleep(waits) {

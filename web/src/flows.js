@@ -1,5 +1,4 @@
-// What flows did over time: congestion windows or round-trip times of several flows on one axis, and behind them what held
-// them back.
+// Flows over time: congestion windows or round-trip times of several flows on one axis, with what limited them in the background.
 
 import { FONT, layerPaint, paint, sharpen } from './theme.js';
 import { el } from './dom.js';
@@ -32,7 +31,7 @@ export class Flows {
    * @param {Tip} tip
    */
   constructor(chart, tip) {
-    // Where values lie on the canvas: nowhere until it is drawn.
+    // Positions of values on the canvas; NaN until it is drawn.
     /** @type {(value: number) => number} */
     this.x = () => NaN;
     /** @type {(value: number) => number} */
@@ -65,7 +64,7 @@ export class Flows {
     c.textBaseline = 'middle';
     const right = Math.max(...this.chart.flows.map((flow) => c.measureText(flow.name).width)) + 34;
     const [across, up] = [width - FLOWS_LEFT - right, FLOWS_HEIGHT - FLOWS_BOTTOM - 10];
-    // From zero: how large a window is matters as much as how it moves.
+    // From zero: the size of a window matters as much as its changes.
     const axis = valueAxis([0, ...this.chart.flows.flatMap((flow) => flow.points.map((point) => point[1]))], 5);
     this.x = (seconds) => FLOWS_LEFT + (seconds / this.end) * across;
     this.y = (value) => 10 + up * (1 - axis.at(value));

@@ -1,4 +1,4 @@
-// How numbers are written everywhere on the page, so that the same value always reads the same.
+// Number formatting for the whole page, so that the same value is always written the same way.
 // Times are nanoseconds, sizes bytes; a missing value is an en dash, never a zero.
 
 export const MISSING = '–';
@@ -7,7 +7,7 @@ export const MISSING = '–';
 const absent = (value) => value === null || value === undefined || Number.isNaN(value);
 
 /**
- * Three significant digits, or as many as are wanted, without exponent and without trailing zeros of a decimal part.
+ * Three significant digits, or `wanted`, without an exponent and without trailing zeros in the decimal part.
  * @param {number} value
  */
 export function digits(value, wanted = 3) {
@@ -26,7 +26,7 @@ export function count(value) {
 }
 
 /**
- * A mean of counts: whole numbers stay whole, others keep what can be read off a table.
+ * A mean of counts: whole numbers stay whole, others keep as many digits as a table can show.
  * @param {number | null | undefined} value
  */
 export function mean(value) {
@@ -82,7 +82,7 @@ export function bytes(value) {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
   let scaled = value;
   let unit = 0;
-  // What would be rounded to 1024 is one of the next unit.
+  // A value that would round to 1024 is 1 of the next unit.
   while (Math.abs(scaled) >= 1023.5 && unit < units.length - 1) {
     scaled /= 1024;
     unit += 1;
@@ -91,7 +91,7 @@ export function bytes(value) {
 }
 
 /**
- * A part of one as a percentage; what is there but rounds to nothing says so.
+ * A fraction as a percentage; a non-zero value that rounds to zero is marked as such.
  * @param {number | null | undefined} part
  * @returns {string}
  */
@@ -112,7 +112,7 @@ export function baseName(path) {
 }
 
 /**
- * Text shortened to a number of characters, with an ellipsis that shows it.
+ * Text shortened to a number of characters, ending in an ellipsis.
  * @param {string} text
  * @param {number} limit
  */
@@ -121,12 +121,12 @@ export function shorten(text, limit) {
   return points.length <= limit ? text : `${points.slice(0, limit - 1).join('')}…`;
 }
 
-// eslint-disable-next-line no-control-regex -- they are what is looked for
+// eslint-disable-next-line no-control-regex -- control characters are what it matches
 const CONTROLS = /[\u0000-\u001f\u007f]/g;
 
 /**
- * Control characters made visible, so that text from a traced program cannot move or hide other text.
- * C0 and DEL have pictures of their own in Unicode; C1, the direction overrides and what has no width become their code points.
+ * Makes control characters visible, so that text from a traced program cannot move or hide other text.
+ * C0 and DEL have Unicode symbols; C1, direction overrides and zero-width characters are written as their code points.
  * @param {string} text
  */
 export function visible(text) {

@@ -1,5 +1,5 @@
-// From pointer, wheel and keys to changes of the visible window and of what is chosen. The wheel alone scrolls the page,
-// as a reader expects, until the timeline has the focus; with Ctrl, and by pinching, it always zooms.
+// Translates pointer, wheel and keys into changes of the visible window and of the selection. The wheel alone scrolls the page,
+// as a reader expects, until the timeline has the focus; the wheel with Ctrl, and pinching, always zoom.
 
 import { panned, zoomed } from './scale.js';
 
@@ -10,7 +10,7 @@ const WHEEL_STEP = 0.0016;
 const LINE_PIXELS = 16;
 
 /**
- * Follows pointer, wheel and keys; `act.step` takes 1 or -1.
+ * Handles pointer, wheel and keys; `act.step` takes 1 or -1.
  * @param {HTMLCanvasElement} canvas
  * @param { { timeAt(x: number): number, plotWidth: number } } timeline
  * @param { { view(): View, setView(view: View): void, hover(x: number, y: number): void, leave(): void, choose(x: number, y: number): void, clear(): void, step(by: number): void, fit(): void } } act

@@ -1,24 +1,24 @@
-// Where each span is drawn. Rust has placed spans in lanes whose boxes do not overlap; here lanes become rows of pixels,
+// Where each span is drawn. Rust places spans in lanes whose boxes do not overlap; here lanes become rows of pixels,
 // and each row can be searched by time.
 
 /** @import { Trace } from './data.js' */
 /** @typedef { { layer: string, name: string, first: boolean, head: boolean, group: number, number: number, shown: boolean, spans: Int32Array, reach: Float64Array, y: number, h: number } } Row */
 /** @typedef { Trace['levels'][number] } Level */
 
-/** What a layer is high, if its rows can be. */
+/** The height of a layer, if its rows allow it. */
 const LAYER_ROOM = 96;
 const LEAST_LAYER = 20;
 export const LAYER_GAP = 9;
 const MOST_HIGH = 24;
 const LEAST_HIGH = 3;
-/** A group's name fits beside its rows. */
+/** The height that a group's name needs beside its rows. */
 export const NAME_HEIGHT = 12;
-/** With more groups than so many in a layer, names would make it higher than a screen. */
+/** With more groups than this in a layer, names would make it taller than a screen. */
 const MOST_NAMED = 24;
 
 /**
- * Rows from the application down to the device. `first` marks a layer's first row, `head` that of a thread or disk where the
- * layer has several; where a row lies, `layOutRows` says.
+ * Rows from the application down to the device. `first` marks the first row of a layer, `head` the first row of a thread or disk if
+ * the layer has several; `layOutRows` sets the position of a row.
  * @param {Trace} trace
  */
 export function buildRows(trace) {
@@ -75,7 +75,7 @@ export function buildRows(trace) {
 }
 
 /**
- * Whether a row has anything in a window of time.
+ * Whether a row has anything in a time window.
  * @param {Row} row
  * @param {Trace} trace
  * @param {number} from
@@ -87,10 +87,10 @@ export function isBusy(row, trace, from, to) {
 }
 
 /**
- * The cells of a row in a window, as a range of their numbers: `cells` are the row's own, by time.
+ * The cells of a row in a window, as an index range: `cells` are the row's own, by time.
  * @param {Level} level
  * @param {Int32Array} cells
- * @param {number} low the run's begin
+ * @param {number} low the start of the run
  * @param {number} from
  * @param {number} to
  */
@@ -108,8 +108,8 @@ export function cellsIn(level, cells, low, from, to) {
 }
 
 /**
- * Gives the rows that are shown their places, and returns the bands of the layers. Each layer has about the same room: few rows
- * are high enough for words, many still fit a screen. A layer's first row is always there, so that none vanishes.
+ * Positions the shown rows and returns the bands of the layers. Each layer gets about the same height: a few rows are tall enough
+ * for text, many still fit on a screen. A layer's first row is always shown, so that no layer vanishes.
  * @param {Row[]} rows
  * @param {number} top
  * @param {number} heading room above the rows of a layer in which names do not fit beside its own
@@ -146,7 +146,7 @@ export function layOutRows(rows, top, heading) {
 }
 
 /**
- * For each place in the row, the latest end up to it: ascending even where boxes overlap, so that it can be searched.
+ * For each position in the row, the latest end up to it: ascending even where boxes overlap, so that it can be searched.
  * @param {Int32Array} row
  * @param {Trace} trace
  */
@@ -161,7 +161,7 @@ function reachOf(row, trace) {
 }
 
 /**
- * The first place in a row whose span, or one before it, ends at or after the time.
+ * The first position in a row at which the span, or one before it, ends at or after the time.
  * @param {Row} row
  * @param {number} time
  */
@@ -177,7 +177,7 @@ export function firstReaching(row, time) {
 }
 
 /**
- * The span of a row at a time, give or take a tolerance; of several the longest, with how many there were.
+ * The span of a row at a time, within a tolerance; of several the longest, with their number.
  * @param {Row} row
  * @param {Trace} trace
  * @param {number} time

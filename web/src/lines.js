@@ -1,4 +1,4 @@
-// A figure of lines: a factor along x as categories, a line for each value of another, intervals as strokes.
+// A line figure: one factor along x as categories, a line for each value of another factor, intervals as strokes.
 
 import { FONT, layerPaint, paint, sharpen } from './theme.js';
 import { el } from './dom.js';
@@ -17,7 +17,7 @@ const LINES_NEAR = 14;
 const SUFFIXES = { K: 1024, M: 1024 ** 2, G: 1024 ** 3 };
 
 /**
- * A factor's value as a number, to put values in their order; words stay as they come.
+ * A factor's value as a number, for sorting; words keep their order.
  * @param {string} text
  */
 function sizeOf(text) {
@@ -41,7 +41,7 @@ export class Lines {
   constructor(figure, tip) {
     this.figure = figure;
     this.tip = tip;
-    // Its heading and its axis say what all its values share.
+    // The heading and the axis already show what all values share.
     this.shared = '';
     /** @type {{ bar: Dot, x: number, y: number }[]} */
     this.places = [];

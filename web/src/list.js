@@ -1,4 +1,4 @@
-// The list of operations: every execution of a statement, filtered and sorted, a page at a time. It is also the way to
+// The list of operations: every execution of a statement, filtered and sorted, one page at a time. It also gives access to
 // any operation without a pointer.
 
 import { count, duration, moment, percent } from './format.js';
@@ -30,7 +30,7 @@ export class OperationList {
    * @param {Trace} trace
    * @param {Parts} parts
    * @param {(operation: number) => void} choose
-   * @param {(span: number) => void} chooseSpan by its number among all of the recording
+   * @param {(span: number) => void} chooseSpan by its number in the whole recording
    */
   constructor(trace, parts, choose, chooseSpan) {
     this.trace = trace;
@@ -71,14 +71,14 @@ export class OperationList {
     this.arrange();
   }
 
-  /** Looks for the text: the list holds what it is in, and the spans can be gone through. */
+  /** Searches for the text: the list then shows the operations that contain it, and the matching spans can be stepped through. */
   async look() {
     const text = this.search.value.trim();
     this.at = -1;
     this.found = null;
     if (text !== '')
       for await (const so of found(this.trace, this.parts, text)) {
-        // Something else is looked for by now.
+        // The search text has changed in the meantime.
         if (this.search.value.trim() !== text) return;
         this.found = so;
         this.tell();
@@ -119,7 +119,7 @@ export class OperationList {
     this.show();
   }
 
-  /** Shows the list from its beginning. */
+  /** Shows the first page of the list. */
   toBegin() {
     this.page = 0;
     this.show();
@@ -132,7 +132,7 @@ export class OperationList {
   }
 
   /**
-   * The operation before or after one in time, among those of the chosen statement.
+   * The operation before or after another in time, among those of the selected statement.
    * @param {number} operation
    * @param {number} by
    */
@@ -144,7 +144,7 @@ export class OperationList {
   }
 
   /**
-   * Marks the chosen operation and turns to its page.
+   * Marks the selected operation and turns to its page.
    * @param {number} operation
    */
   mark(operation) {

@@ -1,4 +1,4 @@
-// The page: one state (visible window, what is chosen), and what redraws when it changes. The state also stands in the
+// The page: one state (visible window, selection), and what redraws when it changes. The state is also kept in the
 // address, so that a place in a trace can be sent to a colleague.
 
 import { bytes, count, duration, moment } from './format.js';
@@ -27,7 +27,7 @@ import { showTogether } from './together.js';
 
 const MOST_IDS = 2000;
 const ROOM_BEFORE = 0.06;
-/** A window that rests for so long is looked at: its parts are loaded. */
+/** The parts of a window are loaded once it has not moved for this long. */
 const REST_MS = 120;
 
 class Page {
@@ -53,7 +53,7 @@ class Page {
     this.parts = new Parts(this.trace, data.recording);
     /** @type {number | undefined} */
     this.resting = undefined;
-    /** Counts choices: one that must wait for a part gives way to a later one. */
+    /** Counts selections: one that waits for a part is dropped if a later one is made. */
     this.choices = 0;
     this.overview = new Overview(byId('overview'), this.trace);
     this.beside = new Beside(
@@ -116,7 +116,7 @@ class Page {
   }
 
   /**
-   * Loads parts, where there are any. What is chosen stays so.
+   * Loads parts, if there are any. Keeps the selection.
    * @param {number[]} numbers
    */
   async load(numbers) {
@@ -195,11 +195,11 @@ class Page {
     follow.addEventListener('change', all);
     new ResizeObserver(all).observe(byId('content'));
     onThemeChange(all);
-    // The event's own address: by now a delayed writeAddress may have replaced the location's.
+    // Use the event's own address: a delayed writeAddress may have replaced the location's by now.
     addEventListener('hashchange', (event) => this.readAddress(new URL(event.newURL).hash));
   }
 
-  /** Opens with an execution of median latency of the statement that the device worked most for: typical, not extreme. */
+  /** Selects an execution of median latency of the statement that caused most device work: typical, not extreme. */
   async chooseFirst() {
     const { trace } = this;
     const { operations } = trace;
@@ -240,7 +240,7 @@ class Page {
   }
 
   /**
-   * A window of the papers' width, beginning shortly before what is chosen.
+   * Sets a window of the papers' width that begins shortly before the selection.
    * @param {number} ns
    */
   preset(ns) {
@@ -250,7 +250,7 @@ class Page {
     this.setView(from, from + ns);
   }
 
-  /** The window that holds the chosen operation, or the chosen span, with a margin. */
+  /** Sets the window to the selected operation, or the selected span, with a margin. */
   fitChain() {
     if (!this.chain) return;
     const { operation, span } = this.chain;
@@ -290,7 +290,7 @@ class Page {
   }
 
   /**
-   * A span by its number among all of the recording.
+   * Selects a span by its number in the whole recording.
    * @param {number} number
    */
   async chooseNumber(number) {
@@ -317,7 +317,7 @@ class Page {
   }
 
   /**
-   * A command by its recording and its number in the archive, as the address map knows it.
+   * Selects a command by its recording and its number in the archive, as in the address map.
    * @param {number} recording
    * @param {number} id
    */
@@ -424,7 +424,7 @@ class Page {
     }
   }
 
-  /** What follows from the choice: panel, list, marks, and what is said to those who cannot see the canvas. */
+  /** Updates everything that depends on the selection: panel, list, marks, and the text for those who cannot see the canvas. */
   show() {
     const { chain, trace } = this;
     showPanel(
@@ -449,7 +449,7 @@ class Page {
         `${count(chain.elements.size)} elements in its chain, weakest link ${surenessOf(chain)}`;
   }
 
-  /** Draws once for all changes of a frame. */
+  /** Draws once for all changes in a frame. */
   draw() {
     const width = this.view.to - this.view.from;
     Object.assign(this.figure.dataset, {
@@ -482,7 +482,7 @@ class Page {
   }
 
   /**
-   * Goes to another recording: the page is read anew, so that only one timeline is ever held.
+   * Switches to another recording by reloading the page, so that only one timeline is ever in memory.
    * @param {string} hash
    */
   turnTo(hash) {
@@ -491,7 +491,7 @@ class Page {
     location.reload();
   }
 
-  /** Takes the state from the address; false if there is none in it. */
+  /** Restores the state from the address; false if the address holds none. */
   async readAddress(hash = location.hash) {
     const parts = new URLSearchParams(hash.slice(1));
     /** @param {string} name */
@@ -518,7 +518,7 @@ class Page {
 }
 
 /**
- * Which recording an address names: the first if none.
+ * The recording that an address names; the first if it names none.
  * @param {string} hash
  */
 function recordingIn(hash) {

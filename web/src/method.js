@@ -1,5 +1,5 @@
-// How the figures were got: the header's facts and badges, what could be seen, what was lost, how sure the links are, and
-// everything that is known of the device under test.
+// How the figures were obtained: the header's facts and badges, coverage, losses, the confidence of links, and
+// everything known about the device under test.
 
 import { count, duration, mean, moment, percent } from './format.js';
 import { el, fill, sureness, table } from './dom.js';
@@ -9,7 +9,7 @@ import { CONFIDENCES } from './data.js';
 /** @import { Completeness, Fact, Loss, Probe, Summary } from './types.js' */
 
 /**
- * A fact's value with its unit, or why there is none.
+ * A fact's value with its unit, or why it is unknown.
  * @param {Fact | string | number | null | undefined} fact
  */
 function said(fact) {
@@ -20,7 +20,7 @@ function said(fact) {
 }
 
 /**
- * What the header tells of the device; the first name that is known answers.
+ * What the header shows of the device; the first known name is used.
  * @type {[string, string[]][]}
  */
 const HEADLINES = [
@@ -65,7 +65,7 @@ export function showHeader(page, nodes) {
 }
 
 /**
- * Only an archive that counted its losses may say that there are none.
+ * Only an archive that counted its losses may be shown as free of losses.
  * @param {Loss | null | undefined} loss
  * @param {Completeness | undefined} check
  */
@@ -89,7 +89,7 @@ function nothingLost(loss) {
 }
 
 /**
- * Whether a probe was not needed: of a file system that was not there nothing was missed.
+ * Whether a probe was not needed: nothing is missed of a file system that is not present.
  * @param {Probe} probe
  */
 function unused(probe) {

@@ -1,4 +1,4 @@
-// The whole run in a strip above the timeline: when operations ran and when the device was busy, with the visible window.
+// The whole run as a strip above the timeline: when operations ran and the device was busy, with the visible window.
 
 import { layerPaint, paint, sharpen } from './theme.js';
 
@@ -22,7 +22,7 @@ export class Overview {
     for (let i = 0; i < operations.count; i += 1)
       addBusy(this.operations, trace, operations.start[i], trace.operationEnd(i));
     this.commands = new Float64Array(BARS);
-    // What the page does not hold one by one is in the levels of detail.
+    // Spans that the page does not hold individually are in the levels of detail.
     if ((trace.parts.length > 0 || trace.leftOut?.spans) && trace.levels.length > 0) this.addLevel();
     else
       for (let i = 0; i < spans.count; i += 1)
@@ -92,7 +92,7 @@ export class Overview {
 }
 
 /**
- * Adds an interval to the share of each bar's time that is covered, more than one where intervals overlap.
+ * Adds an interval to the covered share of each bar's time; the share exceeds one where intervals overlap.
  * @param {Float64Array} shares
  * @param {Trace} trace
  * @param {number} start

@@ -1,5 +1,5 @@
-// The side panel: what is chosen, in words. Every element of its chain names its file, offset, sector, size, time and how
-// sure it is that it belongs there.
+// The side panel: the selection in words. Each element of its chain shows its file, offset, sector, size, time and the
+// confidence that it belongs there.
 
 import { baseName, bytes, count, digits, duration, moment, percent } from './format.js';
 import { el, fill, sureness, swatch, terms } from './dom.js';
@@ -12,14 +12,14 @@ import { surenessOf, within } from './chain.js';
 
 const SHOWN_AT_FIRST = 12;
 const MOST_SHOWN = 2000;
-/** SQLite's result codes that are no error. */
+/** SQLite's result codes that are not errors. */
 const RESULTS = new Map([
   [100, ' (row)'],
   [101, ' (done)'],
 ]);
 
 /**
- * What an element is about, in one short line.
+ * What an element refers to, in one short line.
  * @param {Trace} trace
  * @param {number} span
  */
@@ -106,7 +106,7 @@ function causesOf(trace, operation) {
 }
 
 /**
- * The elements of a chain by layer, in order of time; long lists open on demand.
+ * The elements of a chain by layer, in time order; long lists expand on demand.
  * @param {Trace} trace
  * @param {Chain} chain
  * @param {Choose} choose
@@ -167,7 +167,7 @@ function chainList(trace, chain, choose) {
 }
 
 /**
- * Where the time of an operation went: one bar, and the same in numbers.
+ * Where the time of an operation went, as a bar and in numbers.
  * @param {Trace} trace
  * @param {number} operation
  */
@@ -320,7 +320,7 @@ function charged(trace, operation) {
 }
 
 /**
- * SQLite's two codes that are no error say so.
+ * The result; SQLite's two codes that are not errors are marked as such.
  * @param {Trace} trace
  * @param {number} operation
  */
@@ -421,7 +421,7 @@ function spanPart(trace, chain, chooseOperation) {
 }
 
 /**
- * Shows a chain, or how to choose one.
+ * Shows a chain, or how to select one.
  * @param {HTMLElement} node
  * @param {Trace} trace
  * @param {Chain | null} chain
@@ -429,7 +429,7 @@ function spanPart(trace, chain, chooseOperation) {
  * @param {Choose} chooseOperation
  */
 export function showPanel(node, trace, chain, choose, chooseOperation) {
-  // What had the focus goes away with the old list: the panel itself keeps the reader's place.
+  // The focused element disappears with the old list: the panel itself takes the focus to keep the reader's place.
   if (node.contains(document.activeElement)) node.focus({ preventScroll: true });
   if (!chain) {
     fill(

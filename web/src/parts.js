@@ -1,13 +1,13 @@
-// A timeline in parts: each is a block of the page, read when its time is looked at or one of its operations or spans is chosen.
+// A timeline split into parts: each is a block of the page, read when its time is viewed or one of its operations or spans is selected.
 
 import { inflated } from './unpack.js';
 
 /** @import { Trace } from './data.js' */
 /** @import { PartData } from './types.js' */
 
-/** Above so many spans what is not needed any more is forgotten. */
+/** Above this many spans, parts that are no longer needed are dropped. */
 const MOST_LOADED = 1_000_000;
-/** A window with more is drawn by how busy its rows were. */
+/** A window with more spans than this is drawn as how busy its rows were. */
 const MOST_IN_VIEW = 400_000;
 
 export class Parts {
@@ -19,7 +19,7 @@ export class Parts {
     this.trace = trace;
     /** @type {HTMLScriptElement[]} */
     this.blocks = Array.from(document.querySelectorAll(`script.part[data-of="${recording}"]`));
-    /** What is under way: one after the other, so that none adds rows while another does. */
+    /** The load in progress: loads run one after another, so that no two add rows at the same time. */
     this.last = Promise.resolve(false);
   }
 
@@ -28,7 +28,7 @@ export class Parts {
   }
 
   /**
-   * The tables of a part, which stay as they are.
+   * Reads the tables of a part.
    * @param {number} number
    */
   async read(number) {
@@ -39,8 +39,8 @@ export class Parts {
   }
 
   /**
-   * Loads what is missing of some parts; gives whether rows had to be forgotten for it: then none is what it was. What must stay is
-   * `kept`, a part or -1.
+   * Loads those of the parts that are missing. Returns whether rows had to be dropped for it, in which case no row number is valid any
+   * more. `kept` is a part that must stay, or -1.
    * @param {number[]} numbers
    * @param {number} kept
    * @param {() => void} changed
@@ -84,7 +84,7 @@ export class Parts {
   }
 
   /**
-   * The part that owns a span, by its number among all of the recording; -1 if none does.
+   * The part that owns a span, by its number in the whole recording; -1 if none does.
    * @param {number} at
    */
   ofSpan(at) {

@@ -1,16 +1,16 @@
-// What every plot of a benchmark shares: a linear or logarithmic axis of values, ticks, words for them, and lines across.
+// Shared by all plots of a benchmark: a linear or logarithmic value axis, ticks, their labels, and grid lines.
 
 import { digits, duration } from './format.js';
 import { niceStep } from './scale.js';
 import { paint } from './theme.js';
 
-/** Beyond this ratio of the largest to the smallest value the small ones could not be seen beside the large. */
+/** Beyond this ratio of largest to smallest value, the small ones would be invisible on a linear axis. */
 const LOGARITHMIC_FROM = 30;
 
 const PREFIXES = ['', 'k', 'M', 'G', 'T'];
 
 /**
- * A rate of bits with the prefix that suits it: "60 Gbit/s".
+ * A bit rate with a suitable prefix: "60 Gbit/s".
  * @param {number} value
  * @param {number} wanted
  */
@@ -21,7 +21,7 @@ function bitRate(value, wanted) {
 }
 
 /**
- * A value with its unit; times and rates of bits are written in the unit that suits them, and a share has none.
+ * A value with its unit; times and bit rates are scaled to a suitable unit, and a share has none.
  * @param {number | null | undefined} value
  * @param {string} unit
  */
@@ -36,7 +36,7 @@ export function valueText(value, unit, wanted = 3) {
 }
 
 /**
- * Ticks as text, with digits enough to tell neighbours apart: close to each other they differ in the fourth.
+ * Ticks as text, with enough digits to tell neighbours apart: close ticks differ only in the fourth digit.
  * @param {number[]} ticks
  * @param {string} unit
  */
@@ -45,7 +45,7 @@ export function tickTexts(ticks, unit) {
   const texts = (wanted) => ticks.map((tick) => valueText(tick, unit, wanted));
   for (let wanted = 3; wanted < 12; wanted += 1) {
     const all = texts(wanted);
-    // Of a tick that is rounded its neighbours are too far or too near: what is written must be where it stands.
+    // A rounded tick would appear too far from or too near to its neighbours: the label must match the position.
     const longer = texts(wanted + 1);
     if (all.every((text, i) => text === longer[i])) return all;
   }
@@ -53,7 +53,7 @@ export function tickTexts(ticks, unit) {
 }
 
 /**
- * The least and the most of numbers, however many.
+ * The minimum and maximum of any number of values.
  * @param {number[]} values
  */
 function extent(values) {
@@ -89,7 +89,7 @@ export function valueAxis(values, wanted) {
 }
 
 /**
- * An axis about values that lie close together, with a margin; not from zero, since it shows a course and no size.
+ * An axis around values that are close together, with a margin; not from zero, since it shows a trend rather than magnitudes.
  * @param {number[]} values
  * @param {number} wanted
  * @returns { { log: boolean, ticks: number[], at: (value: number) => number } }
@@ -107,7 +107,7 @@ export function closeAxis(values, wanted) {
 }
 
 /**
- * Draws a line from left to right at each tick of an upright axis, with its value before it; y(value) is where it lies.
+ * Draws a line from left to right at each tick of a vertical axis, with its value before it; y(value) is its position.
  * @param {CanvasRenderingContext2D} c
  * @param {number[]} ticks
  * @param {(value: number) => number} y
@@ -129,7 +129,7 @@ export function valueLines(c, ticks, y, { left, right, unit }) {
 }
 
 /**
- * The words that not all labels share, and those that they do.
+ * Splits labels into the words that not all of them share, and those that all share.
  * @param {string[]} labels
  */
 export function tellApart(labels) {
@@ -139,5 +139,5 @@ export function tellApart(labels) {
   return { own: own.map((label, i) => label || labels[i]), shared: shared.join(' ') };
 }
 
-/** The colour of the n-th line, distinguishable with every common colour vision. */
+/** The colour of the n-th line, distinguishable with all common forms of colour vision. */
 export const LINE_COLOURS = ['database', 'driver', 'syscall', 'ioscheduler', 'filesystem', 'app', 'block', 'runqueue'];

@@ -1,4 +1,4 @@
-// The visible window of time, and the ticks on its axis. Times are nanoseconds from the first operation's start.
+// The visible time window, and the ticks on its axis. Times are nanoseconds from the first operation's start.
 
 import { timeUnit } from './format.js';
 
@@ -21,7 +21,7 @@ export function windowOf(from, to, low, high) {
 }
 
 /**
- * The window scaled by a factor (below 1: closer) about a point that stays where it is on the screen.
+ * The window scaled by a factor (below 1: zoom in) about a point that stays in place on the screen.
  * @param { { from: number, to: number } } view
  * @param {number} factor
  * @param {number} about
@@ -31,7 +31,7 @@ export function zoomed(view, factor, about) {
 }
 
 /**
- * The window moved by a part of its width.
+ * The window moved by a fraction of its width.
  * @param { { from: number, to: number } } view
  * @param {number} part
  */
@@ -50,8 +50,8 @@ export function niceStep(value) {
 }
 
 /**
- * Ticks about `spacing` pixels apart. Far into a run, and close, a tick's full label would be longer than its
- * distance to the next one: then the labels count from a base, which is returned to be written once.
+ * Ticks about `spacing` pixels apart. When zoomed in far into a run, a tick's full label would be longer than its
+ * distance to the next one: the labels then count from a base, which is returned to be written once.
  * @param {number} from
  * @param {number} to
  * @param {number} pixels

@@ -1,5 +1,5 @@
-// Device commands over time and address, one statement beside another: the papers' figures 11 and 12. A write is a filled
-// square, a read a ring, a flush (which has no address) a stroke in a band of its own: none needs colour to be distinguished.
+// Device commands over time and address, two statements side by side: the papers' figures 11 and 12. A write is a filled
+// square, a read a ring, a flush (which has no address) a stroke in a band of its own, so that no colour is needed to tell them apart.
 
 import { bytes, count, duration, moment, percent } from './format.js';
 import { numberTicks, timeTicks } from './scale.js';
@@ -16,7 +16,7 @@ import { fillColumn, rowsOf } from './unpack.js';
 /** @typedef { (recording: number, command: number) => void } Choose */
 
 const MAP_HEIGHT = 300;
-/** Room for the address labels, if they need no more. */
+/** The minimum width of the address labels. */
 const LEAST_LEFT = 62;
 const LABEL_GAP = 6;
 const TOP = 10;
@@ -27,10 +27,10 @@ const NEAR_PIXELS = 9;
 const MANY_POINTS = 3000;
 const EVERYTHING = -1;
 
-/** The points with the strings looked up and times from the first operation's start. */
+/** The points, with strings resolved and times from the first operation's start. */
 export class Commands {
   /**
-   * `origin`: the clock at the first operation shown in the timeline; null: of another recording, whose own first counts.
+   * `origin`: the clock at the first operation shown in the timeline; null for another recording, which uses its own first operation.
    * @param {CommandsOf} one
    * @param {number} recording
    * @param {number | null} origin
@@ -105,8 +105,8 @@ export class Commands {
 }
 
 /**
- * What the two panels begin with, as [recording, shape]: the writing statement that caused most commands and the reading
- * one, of whichever recordings; of equals, those of the recording that is shown.
+ * The initial choice of the two panels, as [recording, shape]: the writing statement and the reading statement that caused
+ * most commands, in any recording; ties go to the shown recording.
  * @param {Commands[]} all
  * @param {number} shown
  * @returns {[number, number][]}
@@ -131,8 +131,8 @@ function firstChoice(all, shown) {
 }
 
 /**
- * Statements of the papers' kind come first; then who caused more, then who took longer. SQLite's own look at its schema
- * is a SELECT too, but nobody's question.
+ * Statements of the papers' kind come first, then those that caused more commands, then those that took longer. SQLite's own read of
+ * its schema is a SELECT too, but of no interest.
  * @param {ScatterShape} shape
  */
 function rank(shape) {
@@ -167,7 +167,7 @@ class Panel {
     this.labels = [];
     /** @type {Point[]} */
     this.shown = [];
-    // Where points lie on the canvas: nowhere until it is drawn.
+    // Positions of points on the canvas; NaN until it is drawn.
     /** @type {(time: number) => number} */
     this.xOf = () => NaN;
     /** @type {(point: Point) => number} */
@@ -204,7 +204,7 @@ class Panel {
     this.set(recording, shape);
   }
 
-  /** To what the list has now. */
+  /** Switches to the current value of the list. */
   turn() {
     const [recording, shape] = this.select.value.split(' ').map(Number);
     this.set(recording, shape);
@@ -247,7 +247,7 @@ class Panel {
     this.draw();
   }
 
-  /** Why a statement caused no command, as far as the trace knows. */
+  /** Why a statement caused no command, as far as the trace shows. */
   whyNone() {
     if ((this.commands.leftOut?.spans ?? 0) > 0) return 'None of those on this page; some were omitted.';
     const shape = this.commands.shapes[this.shape];
@@ -283,7 +283,7 @@ class Panel {
   }
 
   /**
-   * Both axes hold all points with a margin; addresses are bytes from the disk's start.
+   * Computes axis ranges that hold all points with a margin; addresses are bytes from the disk's start.
    * @param {CanvasRenderingContext2D} c
    * @param {number} width
    */
@@ -404,7 +404,7 @@ function firstWord(text) {
 }
 
 /**
- * The unit in which addresses up to the highest are written, so that ticks fall on its round numbers.
+ * The unit for addresses up to the highest, so that ticks fall on round numbers of it.
  * @param {number} high
  */
 function addressUnit(high) {
@@ -413,7 +413,7 @@ function addressUnit(high) {
 }
 
 /**
- * The axis' values, in bytes, with their labels: digits enough to tell neighbours apart.
+ * The axis values, in bytes, with their labels: enough digits to tell neighbours apart.
  * @param { { low: number, high: number } } range
  */
 function addressLabels({ low, high }) {
@@ -454,7 +454,7 @@ function mark(c, x, y, kind, colour, size) {
 }
 
 /**
- * Puts both panels into a node; returns what redraws them and what marks a chosen command.
+ * Puts both panels into a node; returns functions that redraw them and that mark a selected command.
  * @param {HTMLElement} node
  * @param {Commands[]} all
  * @param {number} shown
@@ -473,7 +473,7 @@ export function showScatter(node, all, shown, choose, tip) {
     /** @param {View | null} view */
     draw: (view) =>
       panels.forEach((panel) => {
-        // The timeline's window is of its own recording's time.
+        // The timeline's window refers to the time of its own recording.
         panel.window = own(panel) ? view : null;
         panel.draw();
       }),

@@ -1,13 +1,13 @@
-// Search by text: the spans and operations that a word is found in, be it in a statement, a path, a label, a kind or the name
-// of a process or a disk. A timeline in parts is looked through part by part.
+// Text search: the spans and operations that contain a text, in a statement, a path, a label, a kind or the name of a process
+// or a disk. A timeline split into parts is searched part by part.
 
 /** @import { Trace } from './data.js' */
 /** @import { Parts } from './parts.js' */
 /** @typedef { { spans: number[], inOperation: Uint8Array, done: number } } Found */
 
 /**
- * What contains a text, whatever the case: the spans, by their numbers among all of the recording, and which operations do or have a
- * span that does. `done` is the share of the recording that was looked through; it comes again and again until that is all.
+ * A case-insensitive search: the matching spans, by their numbers in the whole recording, and the operations that match or have a
+ * matching span. `done` is the fraction of the recording searched so far; results are yielded repeatedly until it is 1.
  * @param {Trace} trace
  * @param {Parts} parts
  * @param {string} text
@@ -29,7 +29,7 @@ export async function* found(trace, parts, text) {
   const list = [];
   /**
    * @param {Trace['held']} held
-   * @param {(span: number) => number} numberOf -1: it is another part's
+   * @param {(span: number) => number} numberOf -1: owned by another part
    */
   const look = ({ spans, causes }, numberOf) => {
     const isFound = new Uint8Array(spans.count);

@@ -1,4 +1,4 @@
-// The numbers of `fathom show`, statement by statement: time by layer, the counts at each layer, the gaps between phases,
+// The numbers of `fathom show` per statement: time by layer, the counts at each layer, the gaps between phases,
 // and the account of the device's commands.
 
 import { bytes, count, duration, mean, percent } from './format.js';
@@ -13,7 +13,7 @@ const LAYERS = ['App', 'Database', 'Syscall', 'FileSystem', 'Block', 'IoSchedule
 const OPEN_AT_FIRST = 3;
 
 /**
- * Layers with time in them, from the application down, and what no slice explains.
+ * Layers with time in them, from the application down, and the time that no slice explains.
  * @param {OperationSummary} operation
  */
 function layerTimes(operation) {
@@ -31,7 +31,7 @@ function layerTimes(operation) {
 }
 
 /**
- * What the thread did or waited for, the longest first: "device 80 %, flush 20 %".
+ * What the thread did or waited for, longest first: "device 80 %, flush 20 %".
  * @param {NamedTime} time
  */
 function reasonsOf(time) {
@@ -91,7 +91,7 @@ function timePart(operation) {
 }
 
 /**
- * What it waited for beside the disk, and who ended that.
+ * What the statement waited for besides the disk, and what ended the wait.
  * @param {OperationSummary} operation
  */
 function waitsPart(operation) {
@@ -121,7 +121,7 @@ function waitsPart(operation) {
 }
 
 /**
- * Functions, each called by the one behind it.
+ * Functions, each called by the one after it.
  * @param {string[]} functions
  */
 export function callers(functions) {
@@ -129,7 +129,7 @@ export function callers(functions) {
 }
 
 /**
- * The program's functions of a sleep; where the last is not the outermost, that is said.
+ * The program's functions in a sleep; marked if the last is not the outermost.
  * @param {SlowWait} wait
  */
 export function callersInProgram(wait) {
@@ -137,7 +137,7 @@ export function callersInProgram(wait) {
 }
 
 /**
- * Where its threads slept longest, the longest open: chains are long, and wider than a table's column.
+ * Where its threads slept longest, with the longest expanded: call chains are long, and wider than a table column.
  * @param {OperationSummary} operation
  */
 function slowWaitsPart(operation) {
@@ -169,7 +169,7 @@ function slowWaitsPart(operation) {
 }
 
 /**
- * Where the recording itself took over a tenth of the time, that is said.
+ * Reports it if the recording itself took more than a tenth of the time.
  * @param {OperationSummary} operation
  */
 function tracerPart(operation) {
@@ -276,7 +276,7 @@ function gapsPart(operation) {
 }
 
 /**
- * One statement: what it took, where, and how often each layer was entered.
+ * One statement: how long it took, where, and how often each layer was entered.
  * @param {OperationSummary} operation
  * @param {StatementCounts | undefined} counts
  * @param {boolean} open
@@ -402,7 +402,7 @@ export function showAccount(node, summary) {
 }
 
 /**
- * Disks on top of each other carry the same work again: each is counted by itself.
+ * Stacked disks carry the same work several times: each disk is counted separately.
  * @param {Record<string, DiskCommands>} disks
  */
 function diskTable(disks) {
@@ -458,14 +458,14 @@ function timesTable(disks) {
 }
 
 /**
- * What was done to all files of one name: a rollback journal is a new file with every transaction.
+ * The use of all files of one name: a rollback journal is a new file in every transaction.
  * @param {FileUse[]} files
  */
 function filesByName(files) {
   /** @type {Map<string, FileUse & { files: number }>} */
   const named = new Map();
   for (const file of files) {
-    // Without a name, the inode is all there is.
+    // Without a name, use the inode.
     const key = [file.class, file.dev, file.path ?? `\u0000${file.ino}`].join('\u0000');
     const sum = named.get(key);
     if (!sum) named.set(key, { ...file, files: 1 });

@@ -1,4 +1,4 @@
-// Colours and fonts of the canvases, read from the style sheet so that both follow the reader's light or dark setting.
+// Colours and fonts of the canvases, read from the style sheet so that both follow the reader's light or dark mode.
 
 /** @type {Map<string, string>} */
 const PAINTS = new Map();
@@ -20,7 +20,7 @@ export function paint(name) {
 }
 
 /**
- * Forgets what was read and calls back, whenever the reader's setting changes.
+ * Clears the cache and calls back whenever the reader's setting changes.
  * @param {() => void} redraw
  */
 export function onThemeChange(redraw) {
@@ -37,7 +37,7 @@ export const FONT = '11px system-ui, -apple-system, "Segoe UI", "Liberation Sans
 export const FONT_BOLD = `600 ${FONT}`;
 
 /**
- * A layer's colour; the ink that is readable on it.
+ * A layer's colour.
  * @param {string} layer
  */
 export function layerPaint(layer) {
@@ -52,7 +52,7 @@ export function layerInk(layer) {
 }
 
 /**
- * A canvas made as sharp as the screen; returns its context and its size in CSS pixels.
+ * Scales a canvas to the screen's resolution; returns its context and its size in CSS pixels.
  * @param {HTMLCanvasElement} canvas
  * @param {number} width
  * @param {number} height
@@ -72,7 +72,7 @@ export function sharpen(canvas, width, height) {
 }
 
 /**
- * Diagonal strokes over a box: the mark of a flush, and of what is missing, that needs no colour.
+ * Draws diagonal strokes over a box: they mark a flush, and missing data, without relying on colour.
  * @param {CanvasRenderingContext2D} context
  * @param {number} x
  * @param {number} y

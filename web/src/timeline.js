@@ -1,6 +1,6 @@
 // The layered timeline on a canvas: time to the right, layers from the application down to the device, as in the papers'
-// figures 13 to 15. Boxes narrower than a pixel are not drawn one over another but summed: the column's shade is the
-// share of that pixel's time in which the row was busy.
+// figures 13 to 15. Boxes narrower than a pixel are not drawn over one another but summed: the column's shade is the
+// fraction of that pixel's time in which the row was busy.
 
 import { duration, visible } from './format.js';
 import { timeTicks } from './scale.js';
@@ -13,15 +13,15 @@ import { FONT, FONT_BOLD, hatch, layerInk, layerPaint, paint, sharpen } from './
 /** @import { Level, Row } from './lanes.js' */
 
 const AXIS = 24;
-/** Less than so many pixels are too few for names beside the rows: they stand above them. */
+/** Below this width in pixels, names do not fit beside the rows and are drawn above them. */
 const NARROW = 640;
 const HEADING = 16;
-/** A loss that may have been at any time of a window says little about any one of it: a strip above is enough. */
+/** A loss that may have happened at any time in a window tells little about any one moment: a strip above is enough. */
 const MOSTLY = 0.5;
 const LOSS_STRIP = 5;
 const MOST_LINES = 4000;
 const MOST_LABEL = 16;
-/** A row with more spans in the window than so many is drawn by its level of detail. */
+/** A row with more spans than this in the window is drawn from its level of detail. */
 const MOST_SPANS = 20000;
 /** @type {Record<string, number[]>} */
 const DASHES = { exact: [], structural: [], interval: [5, 3], address: [2, 3], guess: [1, 5] };
@@ -55,7 +55,7 @@ export class Timeline {
     this.boxes = { cover: new Float32Array(0), count: new Uint32Array(0) };
   }
 
-  /** Makes the rows anew: the trace's tables are others. */
+  /** Rebuilds the rows after the trace's tables have changed. */
   rebuild() {
     const shown = this.rows.map((row) => row.shown);
     const { rows, rowOf } = buildRows(this.trace);
@@ -65,8 +65,8 @@ export class Timeline {
   }
 
   /**
-   * Only rows that have something in the window take room, so that one deep burst does not make the rest of the run flat. While
-   * the window only moves, a row that was shown stays: what is being looked at must not jump.
+   * Only rows with something in the window take up space, so that one deep burst does not flatten the rest of the run. While the
+   * window only moves, a shown row stays: what the reader is looking at must not jump.
    * @param {number} width
    */
   layOut(width) {
@@ -103,7 +103,7 @@ export class Timeline {
   }
 
   /**
-   * What lies under a point; null if nothing.
+   * The slice or span at a point; null if there is none.
    * @param {number} x
    * @param {number} y
    * @returns { { slice: number, span?: undefined, among?: undefined } | { span: number, among: number, slice?: undefined } | null}
@@ -156,7 +156,7 @@ export class Timeline {
     this.tellPlaces();
   }
 
-  /** Where layers and rows are drawn, for tests and for tools that cannot see a canvas. */
+  /** Publishes where layers and rows are drawn, for tests and for tools that cannot see a canvas. */
   tellPlaces() {
     this.canvas.dataset.gutter = String(this.gutter);
     /** @type {Record<string, [number, number, string][]>} */
@@ -200,7 +200,7 @@ export class Timeline {
     } else c.fillText('first operation + …', 6, 9, this.gutter - 10);
   }
 
-  /** Time in which records were lost is hatched over all layers. */
+  /** Hatches time in which records were lost over all layers. */
   drawMissing() {
     const { context: c, trace, view } = this;
     for (const { start, end } of trace.losses) {
@@ -213,14 +213,14 @@ export class Timeline {
     }
   }
 
-  /** The level whose parts are no wider than pixels; where none is so fine, the finest. */
+  /** The level whose parts are no wider than a pixel; if none is that fine, the finest. */
   level() {
     const pixel = (this.view.to - this.view.from) / this.plotWidth;
     return this.trace.levels.find((level) => level.part <= pixel) ?? this.trace.levels.at(-1);
   }
 
   /**
-   * Whether spans of the row that the page does not hold one by one are in the window.
+   * Whether the window has spans of the row that the page does not hold individually.
    * @param {Row} row
    */
   hasCells(row) {
@@ -229,7 +229,7 @@ export class Timeline {
   }
 
   /**
-   * Adds a row's cells to what its pixels hold.
+   * Adds a row's cells to its pixels.
    * @param {Row} row
    * @param {Level} level
    * @param {number} scale
@@ -293,7 +293,7 @@ export class Timeline {
   }
 
   /**
-   * Fills a row's pixels by the share of their time in which it was busy.
+   * Fills a row's pixels by the fraction of their time in which it was busy.
    * @param {Row} row
    * @param {number} strength
    */
@@ -311,7 +311,7 @@ export class Timeline {
   }
 
   /**
-   * One box; x and width in pixels of the plot. Reads are open below, flushes hatched: distinguishable without colour.
+   * Draws one box; x and width in pixels of the plot. Reads are open at the bottom, flushes hatched: distinguishable without colour.
    * @param {Row} row
    * @param {number} span
    * @param {number} x
@@ -378,7 +378,7 @@ export class Timeline {
   }
 
   /**
-   * Curves from parent to child; how sure a link is shows as solid, dashed or dotted.
+   * Draws curves from parent to child; solid, dashed or dotted by the confidence of the link.
    * @param {Chain} chain
    */
   drawLinks(chain) {
@@ -427,7 +427,7 @@ export class Timeline {
     c.strokeRect(x - 1, row.y - 1, w + 2, row.h + 2);
   }
 
-  /** Where the time of the chosen operation went, on the same time scale: slices follow each other without gap. */
+  /** Draws where the time of the selected operation went, on the same time scale: slices follow each other without gaps. */
   drawSlices() {
     const { context: c, trace, chain } = this;
     if (!chain || chain.operation < 0) {
@@ -479,7 +479,7 @@ export class Timeline {
       if (row.first) [free, group] = [row.y, -1];
       if (!row.shown || row.group === group) continue;
       group = row.group;
-      // A name that would stand beside another's rows is left out.
+      // A name that would appear beside another group's rows is omitted.
       if ((narrow && !this.several(row)) || row.y < free - 0.5) continue;
       c.fillText(
         shortened(c, visible(row.name), this.gutter - left - 6),
@@ -509,7 +509,7 @@ export class Timeline {
 }
 
 /**
- * A text that fits, cut at its end.
+ * A text cut at its end to fit.
  * @param {CanvasRenderingContext2D} c
  * @param {string} text
  * @param {number} room

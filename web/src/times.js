@@ -1,4 +1,4 @@
-// How times are distributed: a statement's latencies as bars, and what device commands waited and took, by disk and kind.
+// Distributions of times: a statement's latencies as bars, and how long device commands waited and took, by disk and kind.
 
 import { count, digits, duration } from './format.js';
 import { el } from './dom.js';
@@ -6,7 +6,7 @@ import { el } from './dom.js';
 /** @import { Bin, DiskCommands, Times } from './types.js' */
 
 /**
- * Bars of a logarithmic axis of time, one a bin; bins without anything in them keep their place.
+ * Bars on a logarithmic time axis, one per bin; empty bins keep their place.
  * @param {Bin[] | undefined} bins
  */
 export function distributionBars(bins) {
@@ -50,7 +50,7 @@ export function distributionBars(bins) {
 }
 
 /**
- * Rows of the table of device times, and a sentence for each disk on its queue depth.
+ * Rows of the table of device times, and one sentence per disk on its queue depth.
  * @param {Record<string, DiskCommands>} disks
  */
 export function deviceTimes(disks) {
@@ -73,7 +73,7 @@ export function deviceTimes(disks) {
 }
 
 /**
- * Commands at a disk at once over the recording: a bar for each part of it, the mean before the most.
+ * The queue depth of a disk over the recording: one bar per interval, with the mean in front of the maximum.
  * @param {string} name
  * @param {DiskCommands} disk
  */

@@ -1,4 +1,4 @@
-// The one tooltip.
+// The page's only tooltip.
 
 import { el, fill } from './dom.js';
 

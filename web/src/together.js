@@ -1,5 +1,5 @@
-// Several recordings on one axis of time: how long their operations and calls took, and what their disks carried. Rust has put them on one
-// clock, or says why it could not.
+// Several recordings on one time axis: how long their operations and calls took, and what their disks carried. Rust puts them on
+// one clock, or reports why it could not.
 
 import { byId, fill } from './dom.js';
 import { Flows } from './flows.js';
@@ -8,7 +8,7 @@ import { Flows } from './flows.js';
 /** @import { Tip } from './tip.js' */
 
 /**
- * The charts, which the page draws.
+ * Creates the charts; the page draws them.
  * @param {Tip} tip
  * @returns {Flows[]}
  */

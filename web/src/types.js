@@ -1,4 +1,4 @@
-// The shapes of what Rust writes into the pages, as their JSON has them. Types only: no page holds this file.
+// The types of the JSON that Rust writes into the pages. Types only: no page includes this file.
 
 /** @typedef { { value?: string, unknown?: string, unit?: string, source?: string, varies?: string } } Fact */
 /** @typedef { Record<string, Fact> } Environment */
@@ -40,7 +40,7 @@
  * } } BenchPage
  */
 
-// What `fathom diff` adds to a page (analysis::diff::contract::Diff, as far as it is shown).
+// What `fathom diff` adds to a page (the shown part of analysis::diff::contract::Diff).
 
 /** @typedef { { phase: string | null, layer: string | null, reason: string | null, a_ns: number, b_ns: number, delta_ns: number, interval: Interval | null, share: number | null, different_work: boolean | null } } DifferencePart */
 /** @typedef { { statement: string, edge: string, executions: number, of: number, sure: boolean } } DifferenceEdge */
@@ -56,7 +56,7 @@
  * } } Difference
  */
 
-// A recording's page (analysis::contract::Summary, analysis::figures, analysis::counts). What an archive or a test lacks is absent.
+// A recording's page (analysis::contract::Summary, analysis::figures, analysis::counts). Fields that an archive or a test lacks are absent.
 
 /** @typedef { (number | boolean | null)[] } Numbers */
 /** @typedef { { at: number, rows: number, form: string } } Place */

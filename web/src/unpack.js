@@ -1,5 +1,5 @@
-// Columns as the page holds them: bytes in Base64, deflated, each column at its place (crates/report/src/pack.rs says how).
-// Columns written as plain lists, as short pages and tests have them, are read as they are.
+// Columns as stored in the page: deflated bytes in Base64, each column at its offset (see crates/report/src/pack.rs).
+// Columns written as plain lists, as in short pages and tests, are read directly.
 
 /** @import { Numbers, Place } from './types.js' */
 
@@ -19,7 +19,7 @@ export async function inflated(packed) {
 }
 
 /**
- * Rows of a column.
+ * The number of rows of a column.
  * @param {Numbers | Place | undefined} column
  */
 export function rowsOf(column) {
@@ -28,8 +28,8 @@ export function rowsOf(column) {
 }
 
 /**
- * Fills `into` with a column's numbers; where there is none it keeps what it holds. `starts` are what ends are counted from,
- * and already less by `shift`.
+ * Fills `into` with a column's numbers; without a column, `into` keeps its contents. Ends are relative to `starts`,
+ * which `shift` has already been subtracted from.
  * @template {Float64Array | Int32Array} Column
  * @param {Uint8Array} bytes
  * @param {Numbers | Place | undefined} column
@@ -71,7 +71,7 @@ export function fillColumn(bytes, column, into, shift = 0, starts = null) {
         next = bytes[at++];
         code |= (next & 0x7f) << shift;
       }
-      // Above 28 bits shifts are no longer exact; products are.
+      // Above 28 bits, shifts are no longer exact; multiplication is.
       for (let scale = 2 ** 28; next >= 0x80; scale *= 128) {
         next = bytes[at++];
         code += (next & 0x7f) * scale;

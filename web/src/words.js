@@ -1,4 +1,4 @@
-// The page's words: badges, the table of results, further metrics, how it was measured and on what.
+// The page's text: badges, the table of results, further metrics, and how and on what it was measured.
 
 import { count, percent } from './format.js';
 import { el, fill, swatch, table } from './dom.js';
@@ -14,7 +14,7 @@ const parameters = (cell) =>
     .join(' ') || cell.name;
 
 /**
- * What must be known before any number is read.
+ * Shows what a reader must know before reading any number.
  * @param {HTMLElement} node
  * @param {BenchPage} page
  */
@@ -99,7 +99,7 @@ export function showResults(node, page) {
     { name: 'checked' },
     { name: 'reason' },
   ];
-  // A column that is empty in every row takes room and says nothing.
+  // Drop columns that are empty in every row.
   const used = columns.map((_, at) => rows.length === 0 || rows.some((row) => row[at] !== ''));
   /** @type {<T>(list: T[]) => T[]} */
   const kept = (list) => list.filter((_, at) => used[at]);
@@ -107,7 +107,7 @@ export function showResults(node, page) {
 }
 
 /**
- * Another benchmark's cells beside these, and what differed between the machines.
+ * Shows another benchmark's cells beside these, and what differed between the machines.
  * @param {(id: string) => HTMLElement} byId
  * @param {Compared | null} compared
  */
@@ -151,7 +151,7 @@ export function showBeside(byId, compared) {
 }
 
 /**
- * What held network runs back: a table a direction, in the colours that shade the flows.
+ * Shows what limited network runs: one table per direction, in the colours that shade the flows.
  * @param {HTMLElement} node
  * @param {Held[]} held
  */
