@@ -16,7 +16,7 @@ pub fn open(path: &Path) -> Result<File> {
     if kind.is_file() || kind.is_dir() {
         return Ok(file);
     }
-    Err(Error::new(ErrorKind::InvalidInput, "it is no file but a pipe or a device"))
+    Err(Error::new(ErrorKind::InvalidInput, "it is a pipe or a device, not a file"))
 }
 
 /// Reads all of it.

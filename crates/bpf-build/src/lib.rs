@@ -23,7 +23,7 @@ pub fn compile(source: &Path, name: &str, mcpu: &str) {
     let arch = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => "x86",
         Ok("aarch64") => "arm64",
-        other => fail(&format!("the probes know the registers of x86_64 and aarch64 only, not of {other:?}")),
+        other => fail(&format!("the probes support x86_64 and aarch64 only, not {other:?}")),
     };
     let object = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo")).join(name);
 

@@ -66,12 +66,12 @@ fn place() -> Result<Namespace, Error> {
     let status = fs::read_to_string("/proc/self/status");
     let here = fs::read_link("/proc/self/ns/pid");
     let (Ok(status), Ok(here)) = (status, here) else {
-        return Err(unknown("/proc/self is missing: /proc is not mounted, or for another namespace".into()));
+        return Err(unknown("/proc/self is missing: /proc is not mounted, or belongs to another namespace".into()));
     };
     if here.as_os_str() == MACHINE {
         return Ok(Namespace::Machine);
     }
-    let outwards = proc_outwards(&status).ok_or_else(|| unknown("/proc/self/status has no line NSpid".into()))?;
+    let outwards = proc_outwards(&status).ok_or_else(|| unknown("/proc/self/status has no NSpid line".into()))?;
     let types = KernelTypes::read()?;
     let mut walk = EbpfLoader::new()
         .btf(Some(types.for_fields()))
@@ -80,7 +80,7 @@ fn place() -> Result<Namespace, Error> {
         .map_err(|e| refusal::not_loaded(&e))?;
     let program: &mut Iter = walk
         .program_mut("list_numbers")
-        .ok_or_else(|| unknown("its program is not in this build".into()))?
+        .ok_or_else(|| unknown("this build lacks the BPF program for it".into()))?
         .try_into()
         .map_err(|e| unknown(error::chain(&e)))?;
     program

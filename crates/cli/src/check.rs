@@ -25,7 +25,7 @@ fn open(path: &Path) -> Result<Archive, Failure> {
 /// Prints what is not counted without tracing.
 fn print_blind(why: &Blind) {
     eprintln!(
-        "fathom: not traced ({why}): only calls that read and write, and their bytes, of all files and pipes together, are counted; \
+        "fathom: not traced ({why}): only read and write calls and their bytes, of all files and pipes together, are counted; \
          syncs, statements, kinds of file and device commands are not"
     );
 }

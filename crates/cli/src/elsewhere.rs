@@ -54,7 +54,7 @@ fn with(words: Vec<OsString>) -> Result<Infallible> {
     if error.kind() == std::io::ErrorKind::NotFound {
         return Err(anyhow!(
             "`fathom {verb}` needs the program {SQL}, which is neither beside this one nor in PATH. In Fathom's source tree, `make \
-             build-sql` builds it (some minutes, once); packages bring it along"
+             build-sql` builds it (some minutes, once); packages include it"
         ));
     }
     Err(anyhow::Error::new(error).context(format!("starting {}", program.shown())))

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 pub fn run(args: &args::Mcp) -> Result<()> {
     let roots = if args.roots.is_empty() { vec![PathBuf::from(".")] } else { args.roots.clone() };
-    let own = std::env::current_exe().context("where this program is")?;
+    let own = std::env::current_exe().context("cannot find Fathom's own binary")?;
     let left = || ::mcp::inbox::is_unread(std::io::stdout());
     let server = ::mcp::Server::new(own, &roots, args.budget)?;
     match server.serve(std::io::BufReader::new(std::io::stdin()), output::Stdout, &left) {

@@ -14,7 +14,7 @@ const BENCH: &str = "papers-bench.fathom";
 const RECORDING: &str = "papers.fathom";
 
 pub fn run(args: &args::Papers) -> Result<ExitCode> {
-    let all = list::list().context("the list of figures")?;
+    let all = list::list().context("cannot read the list of figures")?;
     if let Some(unknown) = args.figures.iter().find(|name| !all.figure.iter().any(|k| k.is(name))) {
         let names: Vec<String> = all.figure.iter().map(|k| format!("{}/{}", k.paper, k.number)).collect();
         return Err(Usage(format!("unknown figure {unknown:?}; expected one of {}", names.join(", "))).into());

@@ -52,7 +52,7 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
     if done.no_room {
         let ended =
             if args.command.is_empty() { String::new() } else { format!("; CMD ended with status {}", done.status) };
-        eprintln!("fathom: the recording is incomplete for want of space{ended}");
+        eprintln!("fathom: the recording is incomplete for lack of space{ended}");
     }
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 pub fn run(args: &args::Whatif) -> Result<()> {
     if args.without.is_empty() && args.device.is_none() && args.queue.is_none() {
-        return Err(Usage("nothing is to be changed: give --without, --device or --queue".into()).into());
+        return Err(Usage("nothing to change: give --without, --device or --queue".into()).into());
     }
     let load = |path: &Path| -> Result<Rows> {
         let archive = diff::recording(path, "`fathom bench show` shows its results", args.json)?;

@@ -54,12 +54,12 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     let heat = sheet.reader.run(&["dumpsys", "thermalservice"]);
     let status = heat.as_deref().map_err(|e| (*e).to_owned()).and_then(|text| Ok(thermal_status(text)?.to_owned()));
     sheet.put("thermal.status", Run, "", "dumpsys thermalservice", status);
-    let skin = heat.and_then(|text| temperature(&text, "skin").ok_or_else(|| "no such sensor is named".into()));
+    let skin = heat.and_then(|text| temperature(&text, "skin").ok_or_else(|| "no skin sensor is listed".into()));
     sheet.put("thermal.skin", Run, "°C", "dumpsys thermalservice", skin.map(|t| format!("{t:.1}")));
     let text = sheet.reader.run(&["dumpsys", "battery"]);
     let charge = text.as_deref().map_err(|e| (*e).to_owned()).and_then(battery);
     sheet.put("battery.level", Run, "%", "dumpsys battery", charge.clone().map(|c| c.percent.to_string()));
     sheet.put("battery.status", Run, "", "dumpsys battery", charge.map(|c| c.status));
-    let warmth = text.and_then(|text| warmth(&text).ok_or_else(|| "not in what it says".into()));
+    let warmth = text.and_then(|text| warmth(&text).ok_or_else(|| "`dumpsys battery` has no temperature".into()));
     sheet.put("battery.temperature", Run, "°C", "dumpsys battery", warmth.map(|t| format!("{t:.1}")));
 }

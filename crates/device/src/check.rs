@@ -139,7 +139,7 @@ fn ebpf(seen: &Seen<'_>) -> Ability {
         return row(WHAT, Can::No, format!("tp_btf: no BTF in {}: using ftrace", seen.release()));
     }
     match seen.root() {
-        None => row(WHAT, Can::Unknown, "it is not known who asks"),
+        None => row(WHAT, Can::Unknown, "it is not known whether Fathom runs as root"),
         Some(true) => match types {
             Some(_) => row(WHAT, Can::Yes, "root, BTF"),
             None => row(WHAT, Can::Unknown, "root; whether the kernel has BTF is not known"),
@@ -157,7 +157,7 @@ fn ftrace(seen: &Seen<'_>) -> Ability {
         return row(WHAT, Can::No, "the kernel was built without CONFIG_FTRACE");
     }
     match seen.root() {
-        None => row(WHAT, Can::Unknown, "it is not known who asks"),
+        None => row(WHAT, Can::Unknown, "it is not known whether Fathom runs as root"),
         Some(false) => {
             Ability { remedy: Some(root_remedy(seen)), ..row(WHAT, Can::No, "instances of tracefs need root") }
         }
@@ -221,7 +221,7 @@ fn caches(seen: &Seen<'_>) -> Ability {
     match seen.root() {
         Some(true) => row(WHAT, Can::Yes, "root"),
         Some(false) => row(WHAT, Can::No, "needs root; O_DIRECT and fadvise are used instead"),
-        None => row(WHAT, Can::Unknown, "it is not known who asks"),
+        None => row(WHAT, Can::Unknown, "it is not known whether Fathom runs as root"),
     }
 }
 
@@ -265,7 +265,7 @@ fn emulated(seen: &Seen<'_>) -> Ability {
         Some(true) => row(WHAT, Can::Yes, "root"),
         Some(false) if seen.capability("net_admin") => row(WHAT, Can::Yes, "CAP_NET_ADMIN"),
         Some(false) => row(WHAT, Can::No, "needs root; emulate the link on the other end"),
-        None => row(WHAT, Can::Unknown, "it is not known who asks"),
+        None => row(WHAT, Can::Unknown, "it is not known whether Fathom runs as root"),
     }
 }
 

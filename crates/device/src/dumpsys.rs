@@ -19,7 +19,7 @@ const LEVELS: [&str; 7] = ["none", "light", "moderate", "severe", "critical", "e
 pub(crate) fn thermal_status(text: &str) -> Result<&'static str, String> {
     let line = text.lines().find_map(|l| l.trim().strip_prefix("Thermal Status:"));
     let level = line.and_then(|l| l.trim().parse::<usize>().ok()).and_then(|n| LEVELS.get(n).copied());
-    level.ok_or_else(|| "the thermal service does not say (its hardware layer may not be ready)".into())
+    level.ok_or_else(|| "the thermal service reports no status (its hardware layer may not be ready)".into())
 }
 
 /// A sensor of `dumpsys thermalservice`, °C: `Temperature{mValue=33.2, mType=3, mName=skin, mStatus=0}`, matched by name or
@@ -65,7 +65,7 @@ pub(crate) fn battery(text: &str) -> Result<Charge, String> {
         return Err("no battery".into());
     }
     let percent = level.checked_mul(100).map(|n| n / scale).filter(|p| *p <= 100);
-    Ok(Charge { percent: percent.ok_or("`dumpsys battery` has a level that is none")?, status: status.into() })
+    Ok(Charge { percent: percent.ok_or("`dumpsys battery` has an invalid level")?, status: status.into() })
 }
 
 pub(crate) fn warmth(text: &str) -> Option<f64> {

@@ -428,7 +428,7 @@ impl Runner<'_, '_> {
         if plan.is_some_and(|p| p.sizing.is_some()) && purpose == Purpose::Warmup {
             let found =
                 outcome.marks.iter().any(|(name, text)| name == "inner" && text.parse::<u64>().is_ok_and(|n| n > 0));
-            return (!found).then(|| "it printed no mark inner with the count that it chose".into());
+            return (!found).then(|| "it printed no `inner` mark with the count that it chose".into());
         }
         let mut values = outcome.lines.iter().filter(|l| l.metric == metric).map(|l| l.v).peekable();
         if values.peek().is_none() {
@@ -444,7 +444,7 @@ impl Runner<'_, '_> {
         match (plan.score.of, work.len(), work.first().map(|bits| f64::from_bits(*bits))) {
             (Of::Rate, 1, Some(v)) if v > 0.0 => None,
             (Of::Rate, 0, _) => Some("no `work` metric was printed, so no rate can be computed".into()),
-            (Of::Rate, 1, v) => Some(format!("it printed an amount of work of {}", v.unwrap_or_default())),
+            (Of::Rate, 1, v) => Some(format!("it printed an invalid amount of work: {}", v.unwrap_or_default())),
             (Of::Rate, ..) => Some("it printed varying amounts of work".into()),
             _ => None,
         }

@@ -478,7 +478,7 @@ impl Workload {
         }
         if let Some(without) = factor.values.iter().find(|v| !factor.words.is_empty() && !factor.words.contains_key(*v))
         {
-            return Err(format!("factor {name:?}: value {without:?} has no words, and others have"));
+            return Err(format!("factor {name:?}: value {without:?} has no words, but others have"));
         }
         Ok(())
     }

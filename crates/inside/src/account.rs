@@ -99,13 +99,13 @@ impl Account {
     /// Describes why the object could not begin.
     pub fn why(&self) -> &'static str {
         match self.outcome {
-            0 => "its code in the process did not come to an end",
-            2 => "it needs more of the kernel or of the program's loader than is there",
-            BUSY => "its loader is at work",
+            0 => "its code in the process did not finish",
+            2 => "the kernel or the program's loader lacks something it needs",
+            BUSY => "the process's loader is busy",
             4 => "the functions of its C library cannot be hooked",
-            5 => "it cannot make the memory for its records",
+            5 => "it cannot create the memory for its records",
             6 => "it has no memory left",
-            _ => "there is too much in it to keep account of",
+            _ => "there is too much in it to keep track of",
         }
     }
 }

@@ -118,7 +118,7 @@ impl Arch {
         match build(ours, name, |path| self.runs(path), |path| std::fs::read(path).ok()) {
             Some(Build::Same(path)) => Ok(path),
             Some(Build::Other(path)) => Err(Error::Program(format!(
-                "{} was built from other sources than {}: `make {name}` in the source tree builds it anew; elsewhere put the {name} program \
+                "{} was built from other sources than {}: `make {name}` in the source tree rebuilds it; elsewhere put the {name} program \
                  of the same release in its place. --program {} runs it as it is",
                 path.shown(),
                 ours.shown(),

@@ -59,7 +59,7 @@ impl Packages {
         let packages = Self { suite: Some(suite.to_string()), ..Self::new(cache, arch)? };
         let asked = ["indextargets", "--format", "$(REPO_URI) $(COMPONENT)", "Created-By: Packages"];
         let targets = run(Command::new("apt-get").args(asked), &packages.context)?;
-        let mirror = mirror(&targets).ok_or_else(|| Error::Missing("apt knows no mirror of Debian".into()))?;
+        let mirror = mirror(&targets).ok_or_else(|| Error::Missing("apt has no Debian mirror configured".into()))?;
         let state = packages.state();
         fs::create_dir_all(&state).map_err(|e| Error::io("create", &state, e))?;
         let sources = packages.sources();

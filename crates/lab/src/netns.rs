@@ -432,7 +432,7 @@ fn receive_fd(socket: RawFd) -> Result<OwnedFd> {
         check(libc::recvmsg(socket, &mut message, libc::MSG_CMSG_CLOEXEC) as libc::c_int)?;
         let header = libc::CMSG_FIRSTHDR(&message);
         if header.is_null() || (*header).cmsg_type != libc::SCM_RIGHTS {
-            return Err(Error::other("no file descriptor came out of the network namespace"));
+            return Err(Error::other("received no file descriptor from the network namespace"));
         }
         Ok(OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned()))
     }

@@ -288,7 +288,7 @@ fn foreign(scenario: &Scenario) -> Result<(), String> {
     let disk = &scenario.filesystem.disk;
     if scenario.disk.get(disk).is_some_and(|disk| disk.bus.qemu().is_none()) {
         return Err(format!(
-            "disk.{disk}.bus: the file system of an {arch} guest is made on this machine, so that its disk is virtio, scsi, nvme or sd"
+            "disk.{disk}.bus: the file system of an {arch} guest is made on this machine, so its disk must be virtio, scsi, nvme or sd"
         ));
     }
     Ok(())

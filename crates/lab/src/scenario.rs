@@ -315,7 +315,7 @@ impl Scenario {
         }
         for bus in [Bus::Sd, Bus::ScsiDebug] {
             if self.disk.values().filter(|d| d.bus == bus).count() > 1 {
-                return Err(format!("disk: a guest has one disk of bus {} at most", bus.name()));
+                return Err(format!("disk: a guest has at most one disk of bus {}", bus.name()));
             }
         }
         let held: u64 = self.disk.values().filter(|d| d.bus.qemu().is_none()).map(|d| d.size.0).sum();

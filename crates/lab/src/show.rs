@@ -28,7 +28,7 @@ pub struct Recording {
 /// The remark on times in every result, since no guest's times are a device's.
 fn functional(accelerator: Accelerator) -> &'static str {
     match accelerator {
-        Accelerator::Kvm => "times are of a virtual machine whose disk is a file (KVM): they are no device's",
+        Accelerator::Kvm => "times are of a virtual machine whose disk is a file (KVM), not of a device",
         _ => "times are of an emulated processor: they show order, not speed",
     }
 }

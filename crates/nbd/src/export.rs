@@ -20,7 +20,7 @@ pub enum Error {
     #[error("{0}")]
     Because(String),
     /// ENOMEM.
-    #[error("the server has no memory left")]
+    #[error("the server is out of memory")]
     Memory,
     /// EINVAL: the request is invalid.
     #[error("invalid request")]

@@ -42,7 +42,7 @@ pub enum Unasked {
     )]
     Unreached(DeviceAddress),
     /// A guest's traffic leaves through QEMU.
-    #[error("--link cannot lead a guest's traffic: QEMU makes it this machine's own")]
+    #[error("--link cannot carry a guest's traffic: QEMU sends it as this machine's own")]
     GuestBehind,
     /// The server has no address.
     #[error("no address to test: give --interface IF (the server listens on its address) or ADDR:PORT")]

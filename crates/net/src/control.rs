@@ -130,7 +130,7 @@ pub enum Message {
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
     /// It is not a valid message.
-    #[error("a message that cannot be read ({0})")]
+    #[error("an invalid message ({0})")]
     Unreadable(#[source] serde_json::Error),
     /// It cannot be written as JSON.
     #[error(transparent)]

@@ -131,7 +131,7 @@ pub enum Error {
     #[error("{0}")]
     Search(String),
     /// The result could not be passed between processes.
-    #[error("the result cannot be handed over: {0}")]
+    #[error("the result cannot be passed between processes: {0}")]
     HandOver(#[source] serde_json::Error),
     /// The user interrupted the run.
     #[error("interrupted")]

@@ -53,7 +53,7 @@ pub enum Error {
     #[error("{0}")]
     Agent(String),
     /// Listening on the port to forward to the server failed.
-    #[error("cannot listen on {0}, which is to lead to the guest: {1}")]
+    #[error("cannot listen on {0} to forward to the guest: {1}")]
     NoForward(SocketAddrV4, std::io::Error),
     /// The server exited before it listened.
     #[error("{0} cannot run the server")]

@@ -35,7 +35,7 @@ pub struct DirectionResult<'a> {
 pub enum CostUnknown {
     /// Samples of one end and throughput of the other cannot be aligned in time.
     #[error(
-        "the ends started {:.0} ms apart, too far for readings and throughput to be aligned: use a shorter path",
+        "the ends started {:.0} ms apart, too far to align readings and throughput: use a shorter path",
         *ns as f64 / 1e6
     )]
     Apart {

@@ -232,7 +232,7 @@ impl Session {
                 Message::Samples { direction, acks: of_acks, samples: part } if spec.goes(direction) => {
                     let to = if of_acks { &mut acks } else { &mut samples };
                     if to.len() + part.len() > 40 * crate::spec::MAX_READINGS as usize {
-                        return Err(Error::Protocol("more samples than a run has".into(), self.address));
+                        return Err(Error::Protocol("more samples than a run can have".into(), self.address));
                     }
                     to.extend(part);
                 }

@@ -54,7 +54,7 @@ pub fn set(socket: &SockRef<'_>, options: &SocketOptions, tcp: bool) -> Result<(
             .map_err(setting_error(format!("a receive buffer of {bytes} bytes"), ""))?;
     }
     if let Some(bps) = options.pacing_bps {
-        pace(socket.as_raw_fd(), bps / 8).map_err(setting_error(format!("a pacing of {bps} bit/s"), ""))?;
+        pace(socket.as_raw_fd(), bps / 8).map_err(setting_error(format!("a pacing rate of {bps} bit/s"), ""))?;
     }
     if !tcp {
         return Ok(());

@@ -30,8 +30,8 @@ pub enum SpecError {
     CostNeedsTcp,
     /// The cost is that of sampling every 10 ms.
     #[error(
-        "so many streams for so long are sampled less often than every 10 ms: use fewer streams or a \
-         shorter run"
+        "this many streams are sampled less often than every 10 ms in a run this long: use fewer streams \
+         or a shorter run"
     )]
     SampledTooRarely,
     /// Not a valid name.

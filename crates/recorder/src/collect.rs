@@ -165,7 +165,7 @@ fn on_no_disk(others: Vec<Environment>) -> Environment {
     let fuse = others.into_iter().find(served);
     let why = match fuse {
         Some(_) => {
-            "the files are on FUSE: the process that serves them writes to disks, in its own name, and not the program that was recorded"
+            "the files are on FUSE: the process that serves them writes to disks in its own name, not the program that was recorded"
         }
         None => "no file on a disk was read or written",
     };

@@ -17,7 +17,7 @@ pub enum Error {
     #[error("the ftrace backend does not record {0}; use --backend ebpf, or record a command or --pid")]
     NotByFtrace(String),
     /// Neither backend records here.
-    #[error("{ebpf}; nor does ftrace: {ftrace}")]
+    #[error("{ebpf}; ftrace does not work either: {ftrace}")]
     NoBackend {
         /// Why not eBPF.
         ebpf: Box<Error>,

@@ -98,7 +98,7 @@ impl<'a> Foreign<'a> {
         if bytes.starts_with(PERF_DATA) {
             let name = file.shown();
             return Err(refuse(format!(
-                "perf's own file; import what `perf script -i {name} >{name}.txt` prints of it"
+                "perf's own file; import the file that `perf script -i {name} >{name}.txt` writes"
             )));
         }
         if tracedat::is(bytes) {
@@ -132,7 +132,7 @@ impl<'a> Foreign<'a> {
         );
         if machine.is_none() && calls {
             notes.push(
-                "it does not name its machine: system calls are read by the numbers of x86_64; `--machine aarch64` changes that"
+                "it does not name its machine: system call numbers are read as those of x86_64; `--machine aarch64` changes that"
                     .into(),
             );
         }

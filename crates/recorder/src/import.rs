@@ -199,8 +199,8 @@ pub(crate) fn coverage(summary: &Summary) -> Vec<Coverage> {
             return Coverage { hits: Some(hits), ..attached };
         }
         let (absence, why) = match described {
-            false => (Absence::NoTracepoint, format!("not recorded: the trace does not know {names}")),
-            true => (Absence::Failed, format!("none in the trace: {names} was off, or did not happen")),
+            false => (Absence::NoTracepoint, format!("not recorded: the trace does not describe {names}")),
+            true => (Absence::Failed, format!("none in the trace: {names} was disabled, or did not occur")),
         };
         Coverage::absent(*layer, *probe, absence, why)
     };

@@ -52,7 +52,7 @@ pub enum NotBrought {
         source: std::io::Error,
     },
     /// The archive was received, but cannot be moved to its place.
-    #[error("what came from {from} is in {}", .here.shown())]
+    #[error("the archive received from {from} is in {}", .here.shown())]
     Aside {
         /// The device.
         from: DeviceAddress,

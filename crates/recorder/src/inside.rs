@@ -33,7 +33,7 @@ pub fn prepare(
         return Err("uprobes were selected (--probes)".into());
     }
     if request.probes == Probes::Auto && cfg!(target_arch = "aarch64") {
-        return Err("on aarch64 probes inside have run under emulators only; --probes inside selects them".into());
+        return Err("on aarch64, probes inside have been tested only in emulators; --probes inside selects them".into());
     }
     if request.also_all {
         return Err("--all records processes that Fathom did not start".into());
@@ -42,7 +42,7 @@ pub fn prepare(
         Target::Command(_) => {}
         Target::Pids(pids) => return prepare_for(request, pids, functions),
         Target::Comm(_) | Target::All => {
-            return Err("only processes of a command that Fathom starts, or of --pid, are given its object".into());
+            return Err("only the command that Fathom starts, or the processes of --pid, can be probed inside".into());
         }
     }
     let words = request.command();
@@ -70,10 +70,10 @@ fn prepare_for(
     functions: &mut [capture::request::Function],
 ) -> Result<(Inside, Vec<(PathBuf, NotPlanned)>), String> {
     if request.probes != Probes::Inside {
-        return Err("the code of processes that already run is changed only with --probes inside".into());
+        return Err("the code of running processes is changed only with --probes inside".into());
     }
     if !functions.is_empty() {
-        return Err("functions of --op have uprobes in processes that already run".into());
+        return Err("functions of --op are probed by uprobes in running processes".into());
     }
     let mut finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
     let mut found: Vec<Found> = finder.system().found;
@@ -92,7 +92,7 @@ fn check(program: &Path) -> Result<(), String> {
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic))
         .is_ok_and(|()| magic[..4] == *b"\x7fELF");
     if is_elf && magic[4] == 1 {
-        return Err("the command is a program of 32 bits, which cannot load the object".into());
+        return Err("the command is a 32-bit program, which cannot load the object".into());
     }
     Ok(())
 }
@@ -294,7 +294,9 @@ impl Watch {
         }
         match held {
             (_, Some(true)) if in_time => Standing::Loading,
-            (_, Some(_)) if process.late => Standing::Outside("it was found when the process already used it".into()),
+            (_, Some(_)) if process.late => {
+                Standing::Outside("it was found after the process had begun to use it".into())
+            }
             (Some(true), Some(false)) if in_time && is_program => Standing::Loading,
             (_, Some(true)) => Standing::Outside("its object did not hook the library".into()),
             (Some(true), Some(false)) => Standing::Outside("its loader did not load the object".into()),

@@ -133,13 +133,13 @@ impl fmt::Display for Notice {
                 let numbers: Vec<String> = left.0.iter().map(|process| format!("--pid {}", process.pid)).collect();
                 write!(
                     f,
-                    "the recording ended with the command, but {left} {is} still running, not recorded any more; keep the program in \
-                     the foreground, or record {them} besides: fathom record {}",
+                    "the recording ended with the command, but {left} {is} still running and no longer recorded; keep the program in \
+                     the foreground, or record {them} separately: fathom record {}",
                     numbers.join(" ")
                 )
             }
             Self::UnknownCommand { line } => {
-                write!(f, "--control: `{}` is no command; expected ping or stop", model::text::shown(line))
+                write!(f, "--control: `{}` is not a command; expected ping or stop", model::text::shown(line))
             }
             Self::LogFull { why } => write!(f, "the recording ended early: {why}"),
             Self::NoSuchProcess { name } => write!(

@@ -62,7 +62,7 @@ pub fn give_to_caller(path: &Path) -> Result<()> {
     let Some(user) = launch::User::caller()? else { return Ok(()) };
     let mut all = vec![path.to_path_buf()];
     while let Some(path) = all.pop() {
-        let giving = || format!("giving {} to the user who called", path.shown());
+        let giving = || format!("changing the owner of {} to the user who called sudo", path.shown());
         // A symbolic link is given away itself, never its target.
         if path.symlink_metadata().doing(giving)?.is_dir() {
             all.extend(fs::read_dir(&path).doing(giving)?.filter_map(|e| Some(e.ok()?.path())));

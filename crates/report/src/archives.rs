@@ -32,7 +32,9 @@ pub enum Error {
     )]
     Mixed,
     /// Only recordings have a time window.
-    #[error("--from and --to choose a time of a recording; a benchmark's or a network run's page holds all of it")]
+    #[error(
+        "--from and --to select a time range of a recording; the page of a benchmark or a network run has all of it"
+    )]
     NoWindow,
 }
 

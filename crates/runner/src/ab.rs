@@ -63,7 +63,7 @@ pub fn in_worktrees(worktrees: &Worktrees, commands: &[Command]) -> Vec<Command>
 /// # Errors
 /// The archive cannot be written, or nothing can be run.
 pub fn measure(design: &Design, to: &Path, context: &Context, notify: Notify<'_>) -> Result<Results> {
-    let fathom = std::env::current_exe().doing("where this program is")?;
+    let fathom = std::env::current_exe().doing("cannot find Fathom's own binary")?;
     let meta = Meta::new(ArchiveKind::Bench, archive::unix_now_ns(), std::env::args().collect());
     Archive::create(to, &meta, true)?;
     let mut store = Store::create(to)?;

@@ -26,7 +26,7 @@ pub fn device(name: &Path) -> Option<DeviceAddress> {
 pub fn known(asked: &[(String, String)]) -> Result<()> {
     match asked.iter().find(|(name, _)| !FACTORS.contains(&name.as_str())) {
         Some((wrong, _)) => {
-            Err(Error::Usage(format!("{wrong} is no setting that is taken apart: {}", FACTORS.join(", "))))
+            Err(Error::Usage(format!("{wrong} is not a setting whose effect can be separated: {}", FACTORS.join(", "))))
         }
         None => Ok(()),
     }

@@ -87,7 +87,7 @@ impl<'a> Runs<'a> {
     pub fn new(command: &'a [String], prepare: Option<&'a str>, open: Open<'a>) -> Result<Self> {
         let folder =
             tempfile::Builder::new().prefix("fathom-check-").tempdir().doing("making a folder for recordings")?;
-        let fathom = std::env::current_exe().doing("where this program is")?;
+        let fathom = std::env::current_exe().doing("cannot find Fathom's own binary")?;
         Ok(Self { fathom, command, prepare, folder, open })
     }
 

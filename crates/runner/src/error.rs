@@ -68,7 +68,7 @@ pub enum Error {
     #[error("{}: there is no such contract; make one: fathom check record -o {} -- CMD", .0.shown(), model::shell_word(.0))]
     NoContract(PathBuf),
     /// The file is not a contract.
-    #[error("{} is no contract", .file.shown())]
+    #[error("{} is not a contract", .file.shown())]
     Contract {
         /// The file.
         file: PathBuf,
@@ -77,11 +77,11 @@ pub enum Error {
     },
     /// Neither tracing nor /proc counts anything.
     #[error(
-        "nothing can be counted here: no tracing, and the kernel has no /proc/PID/io, or lets root alone read that of the command"
+        "nothing can be counted here: no tracing, and the kernel has no /proc/PID/io, or lets only root read that of the command"
     )]
     NothingCounted,
     /// The output of a process is malformed.
-    #[error("what {what} printed cannot be read")]
+    #[error("cannot read the output of {what}")]
     Printed {
         /// The process.
         what: &'static str,

@@ -126,7 +126,7 @@ pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
     let named = request.command.iter().any(|word| word.contains("{db}"));
     if database.is_some() != named {
         return Err(Error::Usage(
-            "--database FILE and {db} in CMD belong together: CMD must use the copy, not the database".into(),
+            "--database FILE and {db} in CMD must be given together: CMD must use the copy, not the database".into(),
         ));
     }
     let copy = database.as_ref().and_then(|path| copy_in(path, std::process::id()));
@@ -141,7 +141,7 @@ pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
         fs::create_dir_all(folder).doing(folder.shown().to_string())?;
     }
     let mut variants = Variants {
-        fathom: std::env::current_exe().doing("where this program is")?,
+        fathom: std::env::current_exe().doing("cannot find Fathom's own binary")?,
         command: request.command,
         database: database.clone().zip(copy.map(|(_, copy)| copy)),
         object,
@@ -291,7 +291,7 @@ fn chosen(all: Vec<Remedy>, names: &[String]) -> Result<Vec<Remedy>> {
         let found = all.iter().find(|remedy| remedy.name == *name).cloned();
         found.ok_or_else(|| {
             let known: Vec<&str> = all.iter().map(|remedy| remedy.name.as_str()).collect();
-            Error::Usage(format!("--try {name}: there is no such remedy here, but {}", known.join(", ")))
+            Error::Usage(format!("--try {name}: there is no such remedy here; expected one of {}", known.join(", ")))
         })
     };
     names.iter().map(one).collect()
@@ -379,7 +379,7 @@ pub fn apply(best: &Remedy, database: Option<&Path>) -> Result<Vec<String>> {
     }
     if let Some(sql) = &best.connection {
         done.push(format!(
-            "a connection's setting cannot be set from outside: let the program say {sql} after each open"
+            "a connection's setting cannot be set from outside: have the program execute {sql} after each open"
         ));
     }
     Ok(done)

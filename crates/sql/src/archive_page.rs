@@ -26,7 +26,7 @@ pub fn possible(fleet: &Fleet, run: &str) -> std::result::Result<(), String> {
 /// # Errors
 /// The archive is not there, or is damaged; `fathom` cannot be started.
 pub async fn make(fleet: &Fleet, run: &str) -> Result<String> {
-    let folder = Held::new(Purpose::Page).context("a folder for an archive")?;
+    let folder = Held::new(Purpose::Page).context("creating a folder for an archive")?;
     let name = format!("{run}.fathom");
     let dir = folder.path().join(&name);
     let root = format!("_raw/{run}");
@@ -37,7 +37,7 @@ pub async fn make(fleet: &Fleet, run: &str) -> Result<String> {
     for file in files {
         let below = Path::new(file.path.strip_prefix(&root).unwrap_or_default().trim_start_matches('/'));
         if !below.components().all(|part| matches!(part, Component::Normal(_))) {
-            bail!("{} leads elsewhere", file.path);
+            bail!("{} leads outside the archive", file.path);
         }
         let to = dir.join(below);
         std::fs::create_dir_all(to.parent().unwrap_or(&dir)).with_context(|| format!("creating {}", to.display()))?;

@@ -133,7 +133,7 @@ fn answers(
     }
     if statements.len() > 1 && (args.output.is_some() || format != Format::Table) {
         bail!(
-            "{} statements make {} answers, and there is one place for them; give one",
+            "{} statements make {} results, but only one can be written; give one statement",
             statements.len(),
             statements.len()
         );

@@ -166,7 +166,7 @@ impl Engine {
     pub async fn plan(&self, sql: &str) -> Result<DataFrame, DataFusionError> {
         if sql.len() > LONGEST {
             return Err(DataFusionError::Plan(format!(
-                "the statement has {} bytes, and {LONGEST} are the most: one that is as deep as it is long would exhaust the stack",
+                "the statement has {} bytes, but {LONGEST} is the limit: one that is as deep as it is long would exhaust the stack",
                 sql.len()
             )));
         }
@@ -177,7 +177,7 @@ impl Engine {
         }
         if too_deep(&statement) {
             return Err(DataFusionError::Plan(format!(
-                "an expression holds more than {DEEPEST} others, one within the other: of many alternatives make a list (`x IN (…)`), of many \
+                "an expression has more than {DEEPEST} others nested in it: for many alternatives use a list (`x IN (…)`), for many \
                  terms a table (`VALUES`)"
             )));
         }

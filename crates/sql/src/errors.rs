@@ -77,12 +77,12 @@ fn message_at(error: &DataFusionError) -> MessageAt {
         },
         DataFusionError::Plan(text) => refused(text),
         full if full.strip_backtrace().contains(FULL) => format!(
-            "No space left in {} for the query's temporary files: give it more memory by --memory, set TMPDIR to a folder with more room, or \
+            "No space left in {} for the query's temporary files: raise --memory, set TMPDIR to a folder with more room, or \
              ask for less",
             std::env::temp_dir().display()
         ),
         DataFusionError::ResourcesExhausted(_) => {
-            "the query needs more memory than it may have: give it more by --memory, or ask for less (fewer columns, groups or rows to sort)"
+            "the query needs more memory than it may use: raise --memory, or ask for less (fewer columns, groups or rows to sort)"
                 .into()
         }
         DataFusionError::ArrowError(arrow, _) => match &**arrow {

@@ -142,7 +142,7 @@ pub fn search(words: &[PathBuf], links: bool) -> Found {
         }
         let found = find(word, links);
         if found.archives.is_empty() && found.unread.is_empty() {
-            all.unread.push((word.clone(), "it is no archive, and has none in it".into()));
+            all.unread.push((word.clone(), "it is not an archive, and contains none".into()));
         }
         all.archives.extend(found.archives);
         all.unread.extend(found.unread);

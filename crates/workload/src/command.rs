@@ -104,12 +104,12 @@ pub(crate) fn run(words: &[String], context: &Context, out: &mut dyn Write) -> R
             "--in" => folder = Some(value(&mut rest)?),
             "--" => line = Some(value(&mut rest)?),
             _ if line.is_none() => line = Some(word.clone()),
-            _ => return Err(Error::Usage(format!("one command is expected, in quotes: {word:?} is too much"))),
+            _ => return Err(Error::Usage(format!("expected one command, in quotes: unexpected {word:?}"))),
         }
     }
     let line = line.ok_or_else(|| Error::Usage(format!("no command; {USAGE}")))?;
     if let Some(folder) = folder.filter(|folder| !folder.is_empty()) {
-        std::env::set_current_dir(&folder).map_err(|e| Error::Failed(format!("cannot go to {folder}: {e}")))?;
+        std::env::set_current_dir(&folder).map_err(|e| Error::Failed(format!("cannot change to {folder}: {e}")))?;
     }
     if let Some(prepare) = prepare.filter(|prepare| !prepare.is_empty()) {
         let ended = once(&prepare)?.0;

@@ -42,7 +42,7 @@ pub fn command(java: &str, folder: &Path, words: &[String]) -> Result<(Command, 
     let jars = folder.join("jars");
     let Ok(entries) = std::fs::read_dir(&jars) else {
         return Err(Error::Failed(format!(
-            "{} is not there: scripts/setup android and java/robolectric make it (or give another folder with --robolectric)",
+            "{} does not exist: scripts/setup android and java/robolectric make it (or give another folder with --robolectric)",
             folder.shown()
         )));
     };

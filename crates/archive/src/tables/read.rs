@@ -28,7 +28,7 @@ pub(crate) fn read(dir: &Path, table: &TableInfo, each: &mut dyn FnMut(&[Cell]))
     let file = sound(&index, table.name, &path)?;
     let rows = read_file(file, &path, table, index.table_version, each)?;
     if rows != expected {
-        return Err(Error::damaged_table(&path, format!("it has {rows} rows, and index.json says {expected}")));
+        return Err(Error::damaged_table(&path, format!("it has {rows} rows, but index.json says {expected}")));
     }
     Ok(())
 }
@@ -53,7 +53,7 @@ pub(crate) fn sound(index: &Index, table: &str, path: &Path) -> Result<File> {
         }
     }
     if sum.finalize() != expected {
-        return Err(Error::damaged_table(path, "checksum mismatch (index.json has another)"));
+        return Err(Error::damaged_table(path, "checksum mismatch (index.json has a different one)"));
     }
     file.rewind().tried("read", path)?;
     Ok(file)
@@ -217,7 +217,7 @@ impl Column<'_> {
                 let text = std::str::from_utf8(x.data()).map_err(|e| ParquetError::General(e.to_string()))?;
                 Ok(Cell::Text(words.get(text)))
             }),
-            _ => Err(ParquetError::General("a column chunk of another type than its column".into())),
+            _ => Err(ParquetError::General("a column chunk has a different type than its column".into())),
         }?;
         if let Some(nothing) = nothing {
             cells.iter_mut().filter(|cell| *cell == *nothing).for_each(|cell| *cell = Cell::Empty);

@@ -34,7 +34,7 @@ pub enum NotProbed {
     #[error("the function was not found")]
     NoFunction,
     /// There is no C library at the usual paths.
-    #[error("the C library was not found: files that are opened have no names")]
+    #[error("the C library was not found: opened files have no names")]
     NoLibrary,
     /// The kernel refused the probe.
     #[error("{}", crate::error::chain(.0))]

@@ -194,7 +194,7 @@ impl Drop for Instance {
 fn layout(root: &Path, page_size: usize) -> Result<Layout> {
     let header = root.join("events/header_page");
     let text = doing(read_at_once(&header), || format!("reading {}", header.shown()))?;
-    let source = || std::io::Error::new(ErrorKind::InvalidData, "the header page does not say where the data is");
+    let source = || std::io::Error::new(ErrorKind::InvalidData, "the header page does not give the offset of the data");
     Layout::parse(&text, page_size, cfg!(target_endian = "big"))
         .ok_or_else(|| Error::Io { doing: format!("reading {}", header.shown()), source: source() })
 }

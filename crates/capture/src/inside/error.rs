@@ -12,7 +12,7 @@ pub enum InsideError {
     #[error("there is no object for this processor yet")]
     NoObject,
     /// Pages have another size, as is possible on arm64 kernels.
-    #[error("this kernel has pages of {0} bytes; the object is made for pages of 4096")]
+    #[error("this kernel has pages of {0} bytes; the object is built for pages of 4096 bytes")]
     Pages(i64),
     /// The process numbers outside this namespace cannot be determined.
     #[error("{0}")]
@@ -60,7 +60,7 @@ pub enum NotPlanned {
     #[error("there are too many libraries with SQLite in them")]
     TooMany,
     /// `--op` names functions of too many files, or too many of one file.
-    #[error("--op names functions of more than {0} files, or more than {1} of one")]
+    #[error("--op names functions of more than {0} files, or more than {1} functions of one file")]
     TooManyNamed(usize, usize),
     /// A named function must not be hooked, for this reason.
     #[error("{function}: {why}")]
@@ -71,7 +71,7 @@ pub enum NotPlanned {
         why: &'static str,
     },
     /// It is in another root, where the object is missing.
-    #[error("it is in another root")]
+    #[error("it is in another root directory")]
     OtherRoot,
     /// The plan cannot be extended.
     #[error("the plan cannot be written: {0}")]

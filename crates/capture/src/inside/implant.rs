@@ -49,9 +49,9 @@ pub fn implant(pid: u32, object: &Path) -> Result<(), NotImplanted> {
     let stopped = Stopped::new(pid)?;
     let program = Program::check(&stopped, object, &image)?;
     let before = stopped.registers()?;
-    let before = before.ok_or(NotImplanted::Unsupported("it is not a program of 64 bits"))?;
+    let before = before.ok_or(NotImplanted::Unsupported("it is not a 64-bit program"))?;
     let call_at =
-        stopped.call_instruction().ok_or(NotImplanted::Unsupported("the kernel gave it no code for system calls"))?;
+        stopped.call_instruction().ok_or(NotImplanted::Unsupported("its vDSO has no system call instruction"))?;
     let mask = stopped.block_signals()?;
     let mut hands = Hands { stopped: &stopped, before, call_at, mapped: Vec::new() };
     let done = hands.bring(object, &folder, &image, &program);
@@ -86,7 +86,7 @@ impl Program {
         let identity = |path: &Path| fs::metadata(path).ok().map(|about| (about.dev(), about.ino()));
         let there = Path::new(&proc("root")).join(object.strip_prefix("/").unwrap_or(object));
         if identity(&there).is_none() || identity(&there) != identity(object) {
-            return Err(NotImplanted::Unsupported("it runs in another root"));
+            return Err(NotImplanted::Unsupported("it runs in another root directory"));
         }
         let auxiliary = fs::read(proc("auxv")).map_err(unknown)?;
         let value = |kind: u64| {
@@ -229,7 +229,7 @@ impl Hands<'_> {
         // The first step may end before the instruction: with the exec in which the program is stopped.
         for _ in 0..4 {
             self.stopped.step()?;
-            let now = self.stopped.registers()?.ok_or_else(|| io::Error::other("it is of 32 bits now"))?;
+            let now = self.stopped.registers()?.ok_or_else(|| io::Error::other("it is a 32-bit program now"))?;
             if now.at() != self.call_at {
                 let result = now.result().cast_signed();
                 let failed = (-4095..0).contains(&result);
@@ -293,7 +293,11 @@ impl Stopped {
             }
         }
         let stepped = libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGTRAP;
-        if stepped { Ok(()) } else { Err(io::Error::other(format!("it stopped otherwise (status {status:#x})"))) }
+        if stepped {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("it stopped for another reason (status {status:#x})")))
+        }
     }
 
     /// Returns the address of a system call instruction in the vDSO.

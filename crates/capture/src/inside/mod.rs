@@ -293,7 +293,7 @@ impl Inside {
     /// The reason; it is executed either way.
     pub fn implant_at_exec(&mut self, ask: Ask) -> Result<(), NotImplanted> {
         if ask.tid != ask.pid {
-            return Err(NotImplanted::NotStopped("a thread other than its first executed it"));
+            return Err(NotImplanted::NotStopped("a thread other than the main one executed it"));
         }
         let mut lingering = std::mem::take(&mut self.lingering);
         let (go, went_on) = (|| ask.reply(Answer::Planned), || ask.has_ended());

@@ -121,7 +121,7 @@ impl Planned {
             }
             let hooked = hook(path, name, offset, Role::Named { key: *key, shared })?;
             if mine.clone().flat_map(|library| &library.functions).any(|other| other.address == hooked.address) {
-                return Err(refuse(name, "the object hooks it for its own sake"));
+                return Err(refuse(name, "the object already hooks it for its own use"));
             }
             if places.iter().any(|other| other.address == hooked.address) {
                 return Err(refuse(name, "it is named twice"));

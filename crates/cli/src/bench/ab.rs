@@ -76,7 +76,7 @@ fn ended(args: &args::BenchAb, outcome: &Outcome, complete: bool) -> Result<Exit
 
 /// The commits in worktrees, built.
 fn checked_out(args: &args::BenchAb, range: &str) -> Result<Worktrees> {
-    let here = std::env::current_dir().context("where this is")?;
+    let here = std::env::current_dir().context("cannot determine the current folder")?;
     let worktrees = Worktrees::new(&here, range)?;
     if let Some(build) = &args.build {
         for (at, (commit, _)) in worktrees.all.iter().enumerate() {

@@ -27,7 +27,7 @@ fn steady() -> Result<Kept, device::performance::Error> {
 }
 
 pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
-    let fathom = std::env::current_exe().context("where this program is")?;
+    let fathom = std::env::current_exe().context("cannot find Fathom's own binary")?;
     let steady = args.fixed_performance.then(steady).transpose()?;
     let mut bench = match &args.resume {
         Some(dir) => Bench::resume(dir, &notices::remark)?,

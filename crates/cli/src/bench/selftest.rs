@@ -23,7 +23,7 @@ pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {
         }
     };
     let request = Request {
-        fathom: &std::env::current_exe().context("where this program is")?,
+        fathom: &std::env::current_exe().context("cannot find Fathom's own binary")?,
         workload: &workload,
         comparisons: args.comparisons,
         blocks: args.blocks,

@@ -125,7 +125,7 @@ fn one(
         shown(args, output, prefix.is_empty())?;
     }
     if !kept && !lost {
-        eprintln!("fathom: {} brought no result back", done.place);
+        eprintln!("fathom: {} returned no result", done.place);
     }
     Ok(match done.ended {
         _ if lost && context.cancelled() => ExitCode::from(INTERRUPTED),

@@ -32,10 +32,9 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
         // An archive that does not exist, or is no device: opening it fails with the reason.
         (None, None) if unused(&args.measure) => return Ok(None),
         (None, None) => {
-            return Err(Usage(
-                "--run, -p, --a-settings and what else belongs to it need two devices, not archives".into(),
-            )
-            .into());
+            return Err(
+                Usage("--run, -p, --a-settings and related options need two devices, not archives".into()).into()
+            );
         }
         _ => {
             return Err(Usage(

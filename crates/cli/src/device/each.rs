@@ -15,7 +15,7 @@ pub fn archive(folder: &Path, place: &DeviceAddress) -> PathBuf {
 pub fn named_once(names: &[DeviceNames]) -> Result<Chosen> {
     let chosen = OneOrAll::choose(names.iter().flat_map(|names| &names.0))?;
     for (name, first) in &chosen.again {
-        eprintln!("fathom: {name} is the same device as {first} (serial number and boot): it takes part once");
+        eprintln!("fathom: {name} is the same device as {first} (serial number and boot): it is used once");
     }
     Ok(chosen)
 }

@@ -23,7 +23,7 @@ pub fn info(args: &DeviceInfo) -> Result<ExitCode> {
         Ok(name + &show::facts(&document.facts, args.all))
     })?;
     if unknown > 0 && !args.all {
-        eprintln!("fathom: {} could not be learnt; --all shows why", model::counted(unknown, "fact"));
+        eprintln!("fathom: {} could not be determined; --all shows why", model::counted(unknown, "fact"));
     }
     Ok(code)
 }

@@ -67,7 +67,7 @@ fn there(place: &DeviceAddress, load: &Load<'_>, path: &Path, binaries: &[PathBu
         done if done.code == ExitCode::SUCCESS => Ok(()),
         done if done.code == ExitCode::from(INTERRUPTED) => Err(Interrupted.into()),
         record::Recorded { lost: Some(why), .. } => bail!(why),
-        _ => bail!("it cannot be recorded there: `fathom device check {place}` says why"),
+        _ => bail!("it cannot be recorded there: `fathom device check {place}` shows why"),
     }
 }
 

@@ -150,7 +150,7 @@ fn result(folder: &Path, place: &DeviceAddress) -> Result<Bench, String> {
 
 fn of_file(path: &Path) -> Result<Bench, String> {
     if !path.exists() {
-        return Err("the run there brought no result".into());
+        return Err("the run produced no result".into());
     }
     load(path).map_err(|error| crate::sentence(&error))
 }

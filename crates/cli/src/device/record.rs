@@ -91,7 +91,7 @@ fn one(
         Ended::Exit(status) if kept || status != 0 || !args.backend.writes() => ExitCode::from(status),
         _ if lost => ExitCode::FAILURE,
         _ => {
-            eprintln!("fathom: {} brought no recording back", done.place);
+            eprintln!("fathom: {} returned no recording", done.place);
             ExitCode::FAILURE
         }
     };
@@ -108,7 +108,7 @@ pub fn linked(output: &Path, place: &DeviceAddress, quiet: bool) -> Result<()> {
     let archive = link::open(output, &Context::silent())?;
     recorder::output::give_to_caller(output)?;
     if !quiet {
-        let summary = analysis::summarise_archive(&archive).context("what came back")?;
+        let summary = analysis::summarise_archive(&archive).context("cannot read the returned recording")?;
         let operations: u64 = summary.operations.iter().map(|o| o.count).sum();
         eprintln!("{}: {} on {place}", output.shown(), counted(operations as usize, "operation"));
         eprintln!("next: fathom show {0}, or fathom report {0}", output::word(output));

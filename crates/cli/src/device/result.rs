@@ -44,7 +44,7 @@ pub fn bring(incoming: &Incoming<'_>, telling: Telling<'_>, context: &Context) -
     if let Some(clock) = clock(&done).filter(|_| kept)
         && let Err(error) = recorder::incoming::keep_facts(incoming.output, clock.facts())
     {
-        eprintln!("fathom: how the clocks relate was not kept: {}", model::text::error(&error));
+        eprintln!("fathom: the relation between the clocks was not stored: {}", model::text::error(&error));
     }
     Ok((done, kept))
 }

@@ -17,7 +17,7 @@ const HOSTED: &str = "--hosted";
 pub fn run(kind: &str, at: &ServiceDevice, key: Option<&Path>) -> Result<ExitCode> {
     let Some(place) = &at.device else { return Ok(ExitCode::FAILURE) };
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
-        return Err(Usage(format!("--device {place}: a service of this machine is started without --device")).into());
+        return Err(Usage(format!("--device {place}: to start a service on this machine, omit --device")).into());
     }
     let mut words = forwarded(std::env::args_os().skip(1), &["device", "binary", "key"])?;
     let mut files = Vec::new();

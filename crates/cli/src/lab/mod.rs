@@ -40,5 +40,5 @@ fn explained(error: lab::Error) -> anyhow::Error {
 /// Returns the folder of the kernels, and the program that runs in a guest.
 fn host(args: &HostArgs) -> Result<(PathBuf, PathBuf)> {
     let program = args.program.clone().map_or_else(std::env::current_exe, std::path::absolute);
-    Ok((folder::cache(args.cache.as_deref())?, program.context("where this program is")?))
+    Ok((folder::cache(args.cache.as_deref())?, program.context("cannot find the program for the guest")?))
 }

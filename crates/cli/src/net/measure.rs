@@ -13,7 +13,7 @@ use std::process::ExitCode;
 pub fn run(args: &NetMeasure) -> Result<ExitCode> {
     let text = std::fs::read(&args.asked).with_context(|| format!("reading {}", args.asked.shown()))?;
     let asked: RunRequest = serde_json::from_slice(&text)
-        .with_context(|| format!("{} does not ask for a measurement", args.asked.shown()))?;
+        .with_context(|| format!("{} is not a valid measurement request", args.asked.shown()))?;
     let Some(measured) = measure(&asked)? else {
         eprintln!("fathom: interrupted; nothing was stored");
         return Ok(ExitCode::from(130));

@@ -32,7 +32,7 @@ pub fn bench(args: &PoolBench) -> Result<Measured> {
             why => anyhow::Error::from(why),
         })?;
         let address: SocketAddr = node.ready().parse().with_context(|| {
-            format!("{place}: its node said {:?} in place of its address", analysis::text::shown(node.ready()))
+            format!("{place}: its node printed {:?} instead of its address", analysis::text::shown(node.ready()))
         })?;
         addresses.push(address);
         nodes.push((place, node));

@@ -22,7 +22,7 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
         return super::started::run(args, nodes);
     }
     if !paper.at.is_empty() && paper.paper != Some(Paper::Cluster) {
-        return Err(crate::Usage("--at starts the paper's nodes; it goes with --paper, not --paper=load".into()).into());
+        return Err(crate::Usage("--at starts the paper's nodes; use it with --paper, not --paper=load".into()).into());
     }
     let (figures, by) = if paper.paper == Some(Paper::Cluster) {
         let measured = match paper.at.is_empty() {

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 fn start(paper: &PaperBench, count: u32) -> Result<Cluster> {
     let rate = Rate { packets_per_s: paper.packets_per_s, queue_packets: paper.queue_packets };
     let wanted = Wanted {
-        program: std::env::current_exe().context("where this program is")?,
+        program: std::env::current_exe().context("cannot find Fathom's own binary")?,
         count,
         bytes: paper.size,
         // Only the paper's node can read nothing; today's then reads from memory.

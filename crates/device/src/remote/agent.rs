@@ -274,7 +274,7 @@ impl Agent {
         }
         let _ = keeper.kill();
         let _ = keeper.wait();
-        Err(io::Error::other("its keeper does not start it"))
+        Err(io::Error::other("its keeper did not start it in time"))
     }
 
     /// Sends the output and files of the detached command, until it has ended.

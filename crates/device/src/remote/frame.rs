@@ -124,7 +124,7 @@ impl Frame {
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let (kind, bytes) = self.parts();
         if bytes.len() > MOST {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "longer than a frame may be"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "too long for a frame"));
         }
         let mut all = Vec::with_capacity(5 + bytes.len());
         all.push(kind);
@@ -147,14 +147,14 @@ impl Frame {
         }
         let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
         if length > MOST {
-            return Err(invalid("a frame that is too long"));
+            return Err(invalid("a frame is too long"));
         }
         let mut bytes = Vec::new();
         from.take(length as u64).read_to_end(&mut bytes)?;
         if bytes.len() < length {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Self::from_parts(head[0], &bytes).map(Some).ok_or_else(|| invalid("a frame of no known kind"))
+        Self::from_parts(head[0], &bytes).map(Some).ok_or_else(|| invalid("a frame of an unknown kind"))
     }
 }
 

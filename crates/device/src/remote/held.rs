@@ -40,7 +40,7 @@ pub enum NotHeld {
         said: String,
     },
     /// It does not report that it is ready.
-    #[error("{0}: what was started there does not say that it is ready")]
+    #[error("{0}: the program started there does not report that it is ready")]
     Silent(DeviceAddress),
     /// The user interrupted.
     #[error("interrupted")]

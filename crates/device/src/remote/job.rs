@@ -160,7 +160,7 @@ enum NotTaken {
     #[error("the device sent part of a file without the part before it")]
     Gap,
     /// It exceeds the size limit.
-    #[error("the device sent more data than any result has")]
+    #[error("the device sent too much data for a result")]
     TooMuch,
     /// It cannot be written.
     #[error("cannot write {}: {}", .0.shown(), .1)]
@@ -227,7 +227,7 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
 /// What happens to a detached command that is no longer followed, and what the user can do.
 fn goes_on(place: &DeviceAddress, detached: &Detached<'_>) -> String {
     format!(
-        "what runs there goes on for {} s at most; `fathom device fetch {place} {}` brings what it measured, `fathom device stop {place}` \
+        "the command there continues for at most {} s; `fathom device fetch {place} {}` fetches its results, `fathom device stop {place}` \
          ends it",
         (detached.patience + SLACK).as_secs(),
         detached.name

@@ -112,7 +112,7 @@ pub fn record(
 ) -> Result<Trace, Unreachable> {
     let place = &transport::there(place)?;
     let fail = |why: String| Unreachable::new(place, why);
-    let DeviceAddress::Adb(Some(serial)) = place else { return Err(fail("it is no Android device".into())) };
+    let DeviceAddress::Adb(Some(serial)) = place else { return Err(fail("it is not an Android device".into())) };
     transport::run(place, ASK, None)?;
     let there = format!("{FOLDER}/fathom-{}.pftrace", config.name);
     // Reported before anything is recorded.
@@ -202,7 +202,7 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
         }
         if asked.is_some_and(|since| since.elapsed() > BEYOND) || begun.elapsed() > config.duration + BEYOND {
             life.kill();
-            break Ending::Lost(Broke::Other("its perfetto does not end".into()));
+            break Ending::Lost(Broke::Other("its perfetto did not stop".into()));
         }
     };
     context.clear_progress();

@@ -52,7 +52,7 @@ enum NoBinary {
     )]
     OtherMachine { machine: String, have: String },
     #[error(
-        "its architecture is {1}, and {path} was built from other sources than this program: `make {1}` in the source tree builds it anew; \
+        "its architecture is {1}, and {path} was built from other sources than this program: `make {1}` in the source tree rebuilds it; \
          elsewhere put the {1} program of the same release in its place, or give one with --binary FILE", path = .0.shown()
     )]
     OtherSources(PathBuf, String),

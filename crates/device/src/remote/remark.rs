@@ -49,7 +49,7 @@ impl fmt::Display for Remark {
             Self::Copying { place, bytes } => write!(f, "{place}: copying Fathom ({:.1} MB)", *bytes as f64 / 1e6),
             Self::NotDiscarded { place, why } => write!(
                 f,
-                "{place}: what was fetched is still there, too ({why}); `fathom device stop {place}` removes it"
+                "{place}: the fetched results are still there, too ({why}); `fathom device stop {place}` removes them"
             ),
             Self::NotCleaned(place) => write!(
                 f,

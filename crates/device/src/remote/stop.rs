@@ -33,7 +33,7 @@ pub enum Error {
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
     /// The output is invalid.
-    #[error("{place}: unreadable answer")]
+    #[error("{place}: invalid reply")]
     Unreadable {
         /// The device.
         place: DeviceAddress,

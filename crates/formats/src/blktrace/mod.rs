@@ -128,7 +128,7 @@ pub fn read(files: &[&[u8]]) -> Result<Gathered, Refused> {
         take(record, cpu, (device, requests.contains(&device)), &mut out)?;
     }
     if all.is_empty() {
-        return Err(Refused::Empty("blktrace's file, but without a record"));
+        return Err(Refused::Empty("a blktrace file without a record"));
     }
     out.described = vec![
         Kind::BioQueue,
@@ -176,7 +176,7 @@ fn disks_of_partitions(all: &[Record<'_>]) -> Result<BTreeMap<u32, u32>, Refused
 
 fn records<'a>(bytes: &'a [u8], all: &mut Vec<Record<'a>>, out: &mut Gathered) -> Result<(), Refused> {
     let Some(big_endian) = byte_order(bytes) else {
-        return Err(Refused::Unsupported("one of the files beside it is not blktrace's".into()));
+        return Err(Refused::Unsupported("one of the files next to it is not a blktrace file".into()));
     };
     let number = |bytes: &[u8], at: usize, size: usize| {
         let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);

@@ -95,7 +95,7 @@ impl Outcome {
         let counted = [
             (self.overrun, "packets were dropped before the emulator could read them"),
             (self.unwritten, "packets were rejected by the kernel when they were due"),
-            (refused, "packets found the emulator's memory full"),
+            (refused, "packets did not fit in the emulator's memory"),
         ];
         let counted = counted.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
         let still = (self.still_ns > 0).then(|| {

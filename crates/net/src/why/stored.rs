@@ -47,7 +47,7 @@ pub enum StoredError {
     #[error(transparent)]
     Json(#[from] serde_json::Error),
     /// A sample has more or fewer values than there are names.
-    #[error("a reading has {figures} figures, and there are {names} names")]
+    #[error("a reading has {figures} values, but there are {names} names")]
     Reading {
         /// The number of values.
         figures: usize,

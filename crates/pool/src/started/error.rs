@@ -32,7 +32,7 @@ pub enum Error {
         status: ExitStatus,
     },
     /// The output of a process is invalid.
-    #[error("what {what} printed cannot be read")]
+    #[error("cannot read the output of {what}")]
     Printed {
         /// Which process.
         what: &'static str,

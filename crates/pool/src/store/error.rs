@@ -67,7 +67,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// It is of a newer release.
-    #[error("{} was made by a newer Fathom (store version {version}, this program knows {known})", path.shown())]
+    #[error("{} was made by a newer Fathom (store version {version}, this program supports {known})", path.shown())]
     Newer {
         /// Its path.
         path: PathBuf,

@@ -136,7 +136,7 @@ pub async fn gc(fleet: &mut Fleet, grace_ns: u64) -> Result<Collected> {
     collected.removed += usize::try_from(fleet.store.sweep(grace_ns)?).unwrap_or(0);
     if let Err(error) = merged {
         let removed = model::counted(collected.removed, "file");
-        return Err(error.context(format!("{removed} removed, and not all files merged")));
+        return Err(error.context(format!("{removed} removed, but not all files merged")));
     }
     fleet.checkpoint().await?;
     Ok(collected)

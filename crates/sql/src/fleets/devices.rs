@@ -127,7 +127,7 @@ fn unpack(stream: &mut impl Read, into: &Path) -> Result<()> {
         let below: PathBuf = path.components().filter(|part| !matches!(part, Component::CurDir)).collect();
         ensure!(
             below.components().all(|part| matches!(part, Component::Normal(_))),
-            "the device's tar leads elsewhere: {}",
+            "a path in the device's tar leads outside the archive: {}",
             model::text::shown(&path.to_string_lossy())
         );
         let (kind, to) = (entry.header().entry_type(), into.join(&below));

@@ -106,7 +106,7 @@ impl Fleet {
         let mut read = futures_util::stream::iter(new)
             .map(|(number, path)| async move {
                 let bytes = store.read(&path).await?;
-                let bytes = bytes.with_context(|| format!("{path} is missing, and later commits are there"))?;
+                let bytes = bytes.with_context(|| format!("{path} is missing, but later commits exist"))?;
                 let commit: Commit = serde_json::from_slice(&bytes).with_context(|| format!("{path} is damaged"))?;
                 Ok::<_, anyhow::Error>((number, path, commit))
             })
@@ -115,7 +115,7 @@ impl Fleet {
         while let Some((number, path, commit)) = read.try_next().await? {
             if commit.version > commits::VERSION {
                 bail!(
-                    "{path} is a newer version's ({}); this program reads up to {}",
+                    "{path} has a newer version ({}); this program reads versions up to {}",
                     commit.version,
                     commits::VERSION
                 );

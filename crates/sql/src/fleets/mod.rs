@@ -125,7 +125,7 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
 async fn pages(fleet: &Fleet, gathered: &crate::report::Gathered, report: &Path) -> Result<BTreeMap<String, String>> {
     if !fleet.info.keep_raw {
         bail!(
-            "this fleet keeps no archives, so that none has a page (`fathom fleet init --keep-raw`): leave --pages away"
+            "this fleet keeps no archives, so none has a page (`fathom fleet init --keep-raw` keeps them): omit --pages"
         );
     }
     let folder = report.with_extension("archives");

@@ -162,9 +162,9 @@ impl Store {
             let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
             let held = match scratch.take() {
                 Some(held) => held,
-                None => Held::new(Purpose::Query).context("a folder for files on their way")?,
+                None => Held::new(Purpose::Query).context("creating a folder for temporary files")?,
             };
-            return NamedTempFile::new_in(scratch.insert(held).path()).context("a temporary file");
+            return NamedTempFile::new_in(scratch.insert(held).path()).context("creating a temporary file");
         };
         fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
         let mut made = tempfile::Builder::new();

@@ -57,7 +57,7 @@ pub async fn run(args: &fleet::args::Serve, print: fn(&str) -> Result<()>) -> Re
         }
         None if listen.ip().is_loopback() => None,
         None => bail!(
-            "{listen} can be reached from other machines, and whoever reaches it reads the fleet: give a key by --key-file, or listen \
+            "{listen} can be reached from other machines, and whoever reaches it reads the fleet: give a key with --key-file, or listen \
              on 127.0.0.1"
         ),
     };

@@ -91,7 +91,8 @@ impl Android {
         let path = path.to_str().filter(|path| !path.contains(['\n', '\r']));
         let path = path.ok_or_else(|| {
             Error::Failed(
-                "Java opens files by names in UTF-8 and in one line only (choose another folder with --dir)".into(),
+                "Java opens only files with names in UTF-8 and without line breaks (choose another folder with --dir)"
+                    .into(),
             )
         })?;
         let answer = self.order(&format!("open {path}"))?;
@@ -166,7 +167,7 @@ impl Android {
                 robolectric::judge(&maps).map(|proof| format!("{}: {proof}", robolectric::MODE))
             }
         };
-        proof.map_err(|why| Error::Failed(format!("android.database did not run as asked for: {why}")))
+        proof.map_err(|why| Error::Failed(format!("android.database did not run as requested: {why}")))
     }
 
     fn complaint(&mut self) -> Error {

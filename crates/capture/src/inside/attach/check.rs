@@ -26,7 +26,7 @@ pub fn check(pid: u32, object: &Path) -> Result<(), NotImplanted> {
         return Err(Unsupported("another program traces it"));
     }
     if field("VmLck:") != Some("0 kB") {
-        return Err(Unsupported("it locks its memory, which the object's records would be part of"));
+        return Err(Unsupported("it locks its memory, which would include the object's records"));
     }
     if field("x86_Thread_features:").is_some_and(|all| all.contains("shstk")) {
         return Err(Unsupported("the processor compares its returns with a shadow stack"));
@@ -40,14 +40,14 @@ pub fn check(pid: u32, object: &Path) -> Result<(), NotImplanted> {
     }
     let there = proc("root").join(object.strip_prefix("/").unwrap_or(object));
     if identity(&there).is_none() || identity(&there) != identity(object) {
-        return Err(Unsupported("it runs in another root"));
+        return Err(Unsupported("it runs in another root directory"));
     }
     let exe = proc("exe");
     let mut magic = [0; 20];
     let read = fs::File::open(&exe).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic));
     read.map_err(|e| NotImplanted::Unreadable { what: "its program", source: Some(e) })?;
     if magic[..5] != *b"\x7fELF\x02" || magic[18..] != [62, 0] {
-        return Err(Unsupported("it is not a program of 64 bits"));
+        return Err(Unsupported("it is not a 64-bit program"));
     }
     if crate::sqlite::loader(&exe).is_none() {
         return Err(Unsupported("it is linked statically"));

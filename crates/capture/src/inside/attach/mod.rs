@@ -111,7 +111,7 @@ fn remove_abandoned(pid: u32, places: &Attach, size: u64, stuck: &mut Stuck) -> 
             return Err(NotImplanted::Unsupported("another recording probes it inside"));
         }
         let link = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", first.from, first.to));
-        let other = || NotImplanted::Unsupported("a recorder of another version has left its object in it");
+        let other = || NotImplanted::Unsupported("another version of Fathom left its object in it");
         // Its layout is known only if it is the same object.
         if fs::read(&link).ok().as_deref() != Some(::inside::OBJECT) {
             return Err(other());
@@ -122,7 +122,7 @@ fn remove_abandoned(pid: u32, places: &Attach, size: u64, stuck: &mut Stuck) -> 
             return Err(NotImplanted::Unsupported("it was started with an earlier recording's object"));
         }
         if !(Attached { pid, base: first.from, size, object }.take_out(stuck)) {
-            return Err(NotImplanted::Busy("an earlier recording's object cannot be taken out of it"));
+            return Err(NotImplanted::Busy("the object of an earlier recording cannot be removed from it"));
         }
     }
     Ok(())
@@ -199,7 +199,7 @@ impl Attached {
         }
         let at = self.base + places.account;
         let account = known_account(&memory, self.base, places, self.pid)
-            .ok_or(NotImplanted::Unsupported("its account makes no sense"))?;
+            .ok_or(NotImplanted::Unsupported("the object's state in it is invalid"))?;
         restore_code(&memory, &account);
         // A child may have further mappings, and these may belong to others by now.
         if account.pid != u64::from(self.pid) || account.untold > 0 {

@@ -41,5 +41,5 @@ impl Attached {
 /// # Errors
 /// Always.
 pub fn attach(_: u32, _: &Path, _: &mut Stuck, _: impl FnMut(&[usize])) -> Result<Attached, NotImplanted> {
-    Err(NotImplanted::Unsupported("the object is brought into processes that run on x86-64 only"))
+    Err(NotImplanted::Unsupported("running processes can be probed inside on x86-64 only"))
 }

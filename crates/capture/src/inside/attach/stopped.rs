@@ -51,7 +51,7 @@ impl<'a> StoppedProcess<'a> {
         let rooms = rooms(self.pid, self.memory, &self.ranges);
         let within = |at: u64| rooms.iter().any(|room| (room.from..room.to).contains(&at));
         if self.threads.any_word(&self.ranges, within) {
-            return Err(NotImplanted::Busy("a thread of it is in code of an earlier recording's"));
+            return Err(NotImplanted::Busy("one of its threads is in code of an earlier recording"));
         }
         for room in rooms.iter().filter(|room| room.used > 0 && self.memory.has(room.from, self.piece)) {
             self.memory.write(room.from, &vec![0; room.used as usize])?;
@@ -128,7 +128,8 @@ impl<'a> StoppedProcess<'a> {
         let stack = base + image.size + STACK;
         self.run(stack, &[], |_| vec![function], Some(at))?;
         self.look()?;
-        let account = read_account(self.memory, at).ok_or(NotImplanted::Unsupported("its account makes no sense"))?;
+        let account =
+            read_account(self.memory, at).ok_or(NotImplanted::Unsupported("the object's state in it is invalid"))?;
         match account.outcome {
             account::DONE => Ok(account),
             account::BUSY => Err(NotImplanted::Busy(account.why())),
@@ -143,7 +144,7 @@ impl<'a> StoppedProcess<'a> {
         for thread in &self.threads.held {
             let pointer = thread.registers.fs_base;
             let block = (1..=4).rev().find_map(|quarter| self.memory.read(pointer, quarter * 1024).ok());
-            let block = block.ok_or(NotImplanted::Unsupported("a thread of it has no thread pointer"))?;
+            let block = block.ok_or(NotImplanted::Unsupported("one of its threads has no thread pointer"))?;
             let number = thread.tid.to_le_bytes();
             let of_this = block.chunks_exact(4).zip(0u64..).filter(|(word, _)| *word == number).map(|(_, i)| 4 * i);
             common = Some(match common {
@@ -159,7 +160,7 @@ impl<'a> StoppedProcess<'a> {
         match (common.as_deref(), usual.next(), usual.next()) {
             (Some([at]), ..) => Ok(*at),
             (_, Some(at), None) => Ok(at),
-            _ => Err(NotImplanted::Unsupported("it is not known where its C library keeps a thread's number")),
+            _ => Err(NotImplanted::Unsupported("cannot determine where its C library stores the thread ID")),
         }
     }
 
@@ -170,7 +171,7 @@ impl<'a> StoppedProcess<'a> {
         while self.threads.any_at(&self.ranges, in_middle) {
             tries += 1;
             if tries == TRIES {
-                return Err(NotImplanted::Busy("a thread of it stays where a jump would be written"));
+                return Err(NotImplanted::Busy("one of its threads stays where a jump would be written"));
             }
             self.let_run()?;
         }
@@ -217,11 +218,11 @@ impl<'a> StoppedProcess<'a> {
         // Something else may be there, or a piece that was not removed.
         let rooms = rooms(self.pid, self.memory, &self.ranges);
         let at = rooms.iter().find(|room| room.used == 0 && room.to - room.from >= size as u64).map(|room| room.from);
-        let at = at.ok_or(NotImplanted::Unsupported("there is no room for code behind any of its libraries"))?;
+        let at = at.ok_or(NotImplanted::Unsupported("there is no room for code after any of its libraries"))?;
         let able = self
             .threads
             .able(&self.ranges, piece::BELOW_STACK)
-            .ok_or(NotImplanted::Busy("no thread of it can be made to map the object"))?;
+            .ok_or(NotImplanted::Busy("none of its threads can be made to map the object"))?;
         let (tid, mut to) = (able.tid, go_on(&able.registers));
         let data_at = at + self.piece.len().next_multiple_of(16) as u64;
         let text_at = at + (size - text.len()) as u64;
@@ -248,7 +249,7 @@ impl<'a> StoppedProcess<'a> {
         loop {
             let now = self.threads.step_to_call(tid, CALL_WITHIN)?;
             if !code.contains(&now.rip) {
-                return Err(NotImplanted::NotStopped("its thread left what it was to do"));
+                return Err(NotImplanted::NotStopped("its thread left the injected code"));
             }
             // At its entry a call has this as its result.
             let result = now.rax.cast_signed();
@@ -262,7 +263,7 @@ impl<'a> StoppedProcess<'a> {
                 // The number of remaining tasks.
                 let all_done = now.r13 == 0;
                 return if failed.is_ok() && !all_done {
-                    Err(NotImplanted::NotStopped("its thread did not do what it was to do"))
+                    Err(NotImplanted::NotStopped("its thread did not complete the injected code"))
                 } else {
                     failed
                 };
@@ -274,7 +275,7 @@ impl<'a> StoppedProcess<'a> {
         let memory = self.memory;
         self.threads.run_until(tid, BEGIN_WITHIN, || memory.word(account + 24) != Some(0))?;
         if memory.word(account + 24) == Some(0) {
-            return Err(NotImplanted::NotStopped("its thread does not come to the end of the object's beginning"));
+            return Err(NotImplanted::NotStopped("its thread did not finish initialising the object in time"));
         }
         Ok(())
     }
@@ -290,7 +291,7 @@ impl<'a> StoppedProcess<'a> {
                 return Ok(());
             }
             if Instant::now() > until {
-                return Err(NotImplanted::NotStopped("its thread does not come to the end of what it was to do"));
+                return Err(NotImplanted::NotStopped("its thread did not leave the injected code in time"));
             }
             self.threads.run_until(tid, Duration::ZERO, || true)?;
         }

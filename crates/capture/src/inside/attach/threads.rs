@@ -181,7 +181,7 @@ impl<'a> Threads<'a> {
                 break;
             }
             if began.elapsed() > STOP_WITHIN {
-                return Err(NotImplanted::Busy("a thread of it does not stop"));
+                return Err(NotImplanted::Busy("one of its threads does not stop"));
             }
             if !changed {
                 std::thread::sleep(Duration::from_micros(20));
@@ -274,7 +274,7 @@ impl<'a> Threads<'a> {
                 Came::NotYet if Instant::now() > until => {
                     let _ = ask(libc::PTRACE_INTERRUPT, tid, 0, std::ptr::null_mut());
                     self.stuck.0.push((self.pid, tid));
-                    return Err(NotImplanted::NotStopped("a thread does not come to its next system call"));
+                    return Err(NotImplanted::NotStopped("a thread did not reach its next system call in time"));
                 }
                 Came::NotYet => std::thread::yield_now(),
                 Came::Stopped(held) if held.at_call => {
@@ -330,7 +330,7 @@ impl<'a> Threads<'a> {
 fn take_up(pid: u32, held: &mut Held, memory: &Memory) -> Result<(), NotImplanted> {
     let r = &mut held.registers;
     if r.cs != USER_CS {
-        return Err(NotImplanted::Unsupported("it runs code of 32 bits"));
+        return Err(NotImplanted::Unsupported("it runs 32-bit code"));
     }
     let interrupted =
         r.rax.cast_signed() == -i64::from(libc::EINTR) && NOT_RESTARTED.contains(&r.orig_rax.cast_signed());

@@ -56,8 +56,9 @@ impl AdbServer {
             return Err(Failure::NoServer(why));
         }
         let all = self.address.to_socket_addrs();
-        all.map(Iterator::collect)
-            .map_err(|e| Failure::NoServer(format!("no address of the adb server {}: {e}", self.address)))
+        all.map(Iterator::collect).map_err(|e| {
+            Failure::NoServer(format!("cannot resolve the address of the adb server {}: {e}", self.address))
+        })
     }
 
     fn connect(&self) -> Result<TcpStream, Failure> {
@@ -74,7 +75,7 @@ impl AdbServer {
                     }
                     if begun.elapsed() > START {
                         return Err(Failure::NoServer(format!(
-                            "the adb server does not listen at {}: look at what `adb start-server` says",
+                            "the adb server does not listen at {}: check the output of `adb start-server`",
                             self.address
                         )));
                     }
@@ -177,7 +178,7 @@ impl AdbServer {
         answer.and_then(|()| {
             let text = wire::block(&mut stream).map_err(|e| self.broken(e))?;
             let port = String::from_utf8_lossy(&text).trim().parse();
-            port.map_err(|_| Failure::Refused("adb did not say which port it forwards".into()))
+            port.map_err(|_| Failure::Refused("adb did not report the forwarded port".into()))
         })
     }
 

@@ -58,7 +58,7 @@ impl AdbSync {
         self.say(&sync_request(if self.stat_v2 { b"STA2" } else { b"STAT" }, path))?;
         match self.answer()? {
             SyncAnswer::Stat(stat) => Ok(stat.map(|SyncStat { mode, size, .. }| AdbFile { mode, size })),
-            _ => Err(Failure::Refused("the device answered another question".into())),
+            _ => Err(Failure::Refused("the device's reply does not match the request".into())),
         }
     }
 
@@ -129,7 +129,7 @@ impl AdbSync {
                         .map_err(|e| Failure::Refused(format!("cannot write the received data: {e}")))?;
                 }
                 SyncAnswer::Done => return Ok(all),
-                _ => return Err(Failure::Refused("the device answered another question".into())),
+                _ => return Err(Failure::Refused("the device's reply does not match the request".into())),
             }
         }
     }

@@ -19,7 +19,7 @@ fn invalid(what: impl Into<String>) -> io::Error {
 /// It is too long.
 pub fn request(service: &str) -> io::Result<Vec<u8>> {
     if service.len() > LONGEST_SERVICE {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "longer than a request to adb may be"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too long for a request to adb"));
     }
     Ok(format!("{:04x}{service}", service.len()).into_bytes())
 }
@@ -49,7 +49,7 @@ pub fn status(from: &mut impl Read) -> io::Result<Result<(), String>> {
     match &word {
         b"OKAY" => Ok(Ok(())),
         b"FAIL" => Ok(Err(String::from_utf8_lossy(&block(from)?).into_owned())),
-        _ => Err(invalid("what answers is no adb server")),
+        _ => Err(invalid("the peer is not an adb server")),
     }
 }
 
@@ -127,7 +127,7 @@ impl Packet {
             (1, _) => Self::Stdout(bytes),
             (2, _) => Self::Stderr(bytes),
             (3, Some(status)) if bytes.len() == 1 => Self::Exit(*status),
-            (3, _) => return Err(invalid("an exit status of adb's shell that is none")),
+            (3, _) => return Err(invalid("invalid exit status from adb's shell")),
             (4, _) => Self::CloseStdin,
             (kind, _) => Self::Other(kind, bytes),
         }))
@@ -163,7 +163,7 @@ impl Packet {
 fn counted(from: &mut impl Read, length: [u8; 4]) -> io::Result<Vec<u8>> {
     let length = u32::from_le_bytes(length) as usize;
     if length > LONGEST_PACKET {
-        return Err(invalid("adb announces more than it may send at once"));
+        return Err(invalid("adb announces a packet that is too long"));
     }
     let mut bytes = Vec::new();
     from.take(length as u64).read_to_end(&mut bytes)?;
@@ -248,7 +248,7 @@ impl SyncAnswer {
                 let stat = SyncStat { mode: u32_at(20), size: u64_at(36), mtime: u64_at(52) as i64 };
                 Ok(Self::Stat((u32_at(0) == 0).then_some(stat)))
             }
-            _ => Err(invalid("an answer of adb's file service that is none")),
+            _ => Err(invalid("invalid reply from adb's file service")),
         }
     }
 }

@@ -94,9 +94,7 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
         }
     }
     if events == 0 {
-        return Err(Refused::Empty(
-            "a trace as text, but without an event: only events are imported, no function traces",
-        ));
+        return Err(Refused::Empty("a trace as text without an event: only events are imported, not function traces"));
     }
     if other > 0 {
         out.left_out.insert("(lines that are no event)".into(), other);

@@ -125,7 +125,7 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
     trace.packets(bytes, false)?;
     if trace.bundles == 0 {
         return Err(Refused::Empty(
-            "a Perfetto trace, but without ftrace events (data source `linux.ftrace`): there is nothing of the kernel in it",
+            "a Perfetto trace without ftrace events (data source `linux.ftrace`): it contains nothing from the kernel",
         ));
     }
     let mut out = trace.out;

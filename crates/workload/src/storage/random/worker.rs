@@ -216,7 +216,7 @@ pub(super) fn with(
         result?;
         parts
             .into_iter()
-            .map(|part| part.unwrap_or_else(|_| Err(Error::Failed("a thread of the load ended by itself".into()))))
+            .map(|part| part.unwrap_or_else(|_| Err(Error::Failed("a thread of the load panicked".into()))))
             .collect()
     })
 }
