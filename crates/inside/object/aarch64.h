@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the object knows of aarch64: how the kernel is called, the counter of time, and what differs in the kernel's structures. */
+/* aarch64-specific parts of the object: system calls, the time counter, and differences in the kernel's structures. */
 #ifndef FATHOM_INSIDE_AARCH64_H
 #define FATHOM_INSIDE_AARCH64_H
 
@@ -29,17 +29,17 @@
 #define SYS_process_vm_readv 270
 #define SYS_seccomp 277
 
-/* Of shadow stacks (GCS), which Linux has since 6.13. */
+/* For shadow stacks (GCS), supported since Linux 6.13. */
 #define PR_GET_SHADOW_STACK_STATUS 74
 /* EM_AARCH64. */
 #define ELF_MACHINE 183
-/* Where in struct stat the mode stands, in words of eight bytes. */
+/* Offset of the mode in struct stat, in eight-byte words. */
 #define STAT_MODE_AT 2
 #define VDSO_CLOCK_GETTIME "__kernel_clock_gettime"
 
 /*
- * Where on the stack a function's hook begins. Where in its own frame a function keeps the frame's record is the compiler's decision;
- * that of the code below which calls each hook (aarch64_code.h) is at one distance.
+ * The stack position at which a function's hook begins. The compiler decides where in its frame a function keeps the frame record;
+ * that of the code that calls each hook (aarch64_code.h) is at a fixed distance.
  */
 #define HOOK_STACK (*(const u64 *)__builtin_frame_address(0))
 
@@ -57,7 +57,7 @@ static inline long call6(long n, long a, long b, long c, long d, long e, long f)
 	return x0;
 }
 
-/* Of 19 MHz to 1 GHz, the same on all processors: a part of a duration is counted in it, in sum over many steps. */
+/* A counter of 19 MHz to 1 GHz, the same on all processors: it measures parts of a duration, summed over many steps. */
 static inline u64 cycles(void)
 {
 	u64 now;
@@ -71,7 +71,7 @@ static inline void relax(void)
 	asm volatile("yield");
 }
 
-/* part * whole / all, which is less than `whole`. */
+/* Returns part * whole / all, which is less than `whole`. */
 static inline u64 share(u64 part, u64 whole, u64 all)
 {
 	u64 low = part * whole, high, quotient = 0;
@@ -80,7 +80,7 @@ static inline u64 share(u64 part, u64 whole, u64 all)
 	asm("umulh %0, %1, %2" : "=r"(high) : "r"(part), "r"(whole));
 	if (likely(!high))
 		return low / all;
-	/* Of longer than some seconds: a bit at a time. */
+	/* Longer than some seconds: one bit at a time. */
 	for (i = 0; i < 64; i++) {
 		u64 carry = high >> 63;
 
@@ -95,7 +95,7 @@ static inline u64 share(u64 part, u64 whole, u64 all)
 	return quotient;
 }
 
-/* Compilers generate calls of these. */
+/* Compilers generate calls to these. */
 void *memcpy(void *to, const void *from, u64 size)
 {
 	u64 i = 0, word;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * aarch64 code that the object makes, in trampolines, and that hooks are reached by: a jump of one instruction, which reaches 128 MiB.
+ * aarch64 code that the object generates for trampolines and for reaching hooks: a jump of one instruction, with a range of 128 MiB.
  *
- * The registers x16 and x17 are a linker's, which may change them at any call: so do the stubs. Pages of the object and of its stubs
- * are not guarded (BTI), so that indirect branches may lead to any place in them; out of them into a function's middle, where a guarded
- * page allows none, only direct ones lead. x18 is left alone: it may hold a shadow call stack.
+ * Registers x16 and x17 belong to the linker, which may change them at any call, and so do the stubs. Pages of the object and of its
+ * stubs are not guarded (BTI), so indirect branches may target any place in them; branches from them into the middle of a function,
+ * where a guarded page allows no indirect ones, are direct. x18 is left alone: it may hold a shadow call stack.
  */
 #ifndef FATHOM_INSIDE_AARCH64_CODE_H
 #define FATHOM_INSIDE_AARCH64_CODE_H
@@ -12,7 +12,7 @@
 #define JUMP 4
 /* Bytes of a uprobe's breakpoint. */
 #define BREAKPOINT 4
-/* How far around a library memory is looked for: what the stubs lead to must be in reach of a jump too. */
+/* How far around a library to look for memory: the targets of the stubs must be within range of a jump too. */
 #define REACH (120UL << 20)
 /* ldr x17, [pc + 8]; br x17 */
 #define JUMP_TO_NEXT_WORD "\x51\x00\x00\x58\x20\x02\x1f\xd6"
@@ -22,7 +22,7 @@
 #define INSTRUCTION_BTI_C 0xd503245fu
 #define INSTRUCTION_AUTIASP 0xd50323bfu
 #define INSTRUCTION_AUTIBSP 0xd50323ffu
-/* ret does more than end a call where returns are compared with a shadow stack (GCS): none may be led elsewhere. */
+/* With a shadow stack (GCS), ret checks the return address, so that no return may be redirected. */
 static int moves_calls(const struct plan_library *library)
 {
 	return library != 0;
@@ -42,7 +42,7 @@ static inline u8 *put_instruction(u8 *at, u32 word)
 	return at + 4;
 }
 
-/* Whether a jump that stands at `at` reaches `to`. */
+/* Whether a jump at `at` reaches `to`. */
 static inline int reaches(u64 at, u64 to)
 {
 	s64 distance = (s64)(to - at);
@@ -50,13 +50,13 @@ static inline int reaches(u64 at, u64 to)
 	return distance >= -(1L << 27) && distance < 1L << 27 && !(distance & 3);
 }
 
-/* Makes the jump from `at` to `to`. */
+/* Writes a jump from `at` to `to`. */
 static inline void put_jump(u8 *code, u64 at, u64 to)
 {
 	put_instruction(code, INSTRUCTION_B | ((to - at) >> 2 & 0x3ffffff));
 }
 
-/* Where a jump leads; 0: there is none. */
+/* Returns the target of a jump; 0: there is no jump. */
 static inline u64 read_jump(const u8 *at)
 {
 	u32 word = instruction_at(at);
@@ -66,7 +66,7 @@ static inline u64 read_jump(const u8 *at)
 	return (u64)at + ((s64)(s32)(word << 6) >> 4);
 }
 
-/* What was written as data is to be executed, on every processor (Arm ARM, B2.4.4). */
+/* Makes code that was written as data executable on every processor (Arm ARM, B2.4.4). */
 static void synchronise_code(u64 at, u64 size)
 {
 	u64 types, data, code, line;
@@ -82,7 +82,7 @@ static void synchronise_code(u64 at, u64 size)
 	asm volatile("dsb ish\n	isb" : : : "memory");
 }
 
-/* Makes what undoes a function's first instruction (../src/hook/aarch64.rs). */
+/* Writes the code that undoes a function's first instruction (../src/hook/aarch64.rs). */
 static u8 *put_undo(u8 *code, u8 undo)
 {
 	if (undo == UNDO_AUTIASP)
@@ -93,7 +93,7 @@ static u8 *put_undo(u8 *code, u8 undo)
 	return undo ? put_instruction(code, 0x910003ff | (u32)undo * UNDO_UNIT_AARCH64 << 10) : code;
 }
 
-/* Makes a site's stub and trampoline at `code`; returns what follows them, or null if something is out of reach. */
+/* Writes a site's stub and trampoline at `code`; returns the address after them, or null if something is out of range. */
 static u8 *build(u8 *code, struct site *site, u64 entry, u64 *stub)
 {
 	const struct plan_function *f = site->function;
@@ -130,16 +130,16 @@ static u8 *build(u8 *code, struct site *site, u64 entry, u64 *stub)
 	return code + JUMP;
 }
 
-/* Where the loader's empty function can be jumped from: it is nothing but a return; 0: it is not. */
+/* Returns where a jump can be placed in the loader's empty function, which is a single return; 0: it is not. */
 static u64 empty_body(const u8 *empty)
 {
 	if (instruction_at(empty) == INSTRUCTION_BTI_C)
 		empty += 4;
-	/* A debugger's breakpoint is no return. */
+	/* A debugger's breakpoint is not a return. */
 	return instruction_at(empty) == INSTRUCTION_RET ? (u64)empty : 0;
 }
 
-/* The stubs come here with the site in x16 and all else as it was at the function's begin. */
+/* The stubs jump here with the site in x16 and everything else as it was on entry to the function. */
 #define INSTEAD(name, called, site)                                                                                               \
 	".hidden " name "\n"                                                                                                      \
 	".globl " name "\n"                                                                                                       \
@@ -159,7 +159,7 @@ static u64 empty_body(const u8 *empty)
 	"	ret\n"                                                                                                            \
 	"	.cfi_endproc\n"
 
-/* The function behind runs as if it had been called without the object. */
+/* The hooked function then runs as if it had been called without the object. */
 #define BEFORE(name, called)                                                                                                      \
 	".hidden " name "\n"                                                                                                      \
 	".globl " name "\n"                                                                                                       \
@@ -202,8 +202,8 @@ extern hidden void fathom_enter_step(void), fathom_enter_reset(void), fathom_ent
 extern hidden void fathom_enter_prctl(void), fathom_enter_syscall(void), fathom_enter_execve(void);
 
 /*
- * The object's begin in a program that has no loader (static.h): registers are as the kernel made them. The program is entered by a
- * return, for which a guarded page needs no mark.
+ * The object's entry point in a program without a loader (static.h): registers are as the kernel set them. The program is entered by a
+ * return, for which a guarded page needs no landing pad.
  */
 asm(".pushsection .text\n"
     ".hidden fathom_start_implanted\n"

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Asks the recorder about a file before its code runs: a program that this process is about to execute, a library that it has just
- * loaded. The plan that the process began with has only what could be known before the command ran. The recorder looks into the
- * file, puts uprobes on it and its functions into the plan, and answers; of a program that is linked statically it becomes the
- * tracer, up to its first instruction (the room `capture`, inside/asks.rs).
+ * Asks the recorder about a file before its code runs: a program that this process is about to execute, or a library that it has just
+ * loaded. The initial plan only covers what could be known before the command ran. The recorder examines the file, places uprobes
+ * on it, adds its functions to the plan, and responds; for a statically linked program it becomes the tracer, up to the first
+ * instruction (crate `capture`, inside/asks.rs).
  *
- * If no answer comes within five seconds, or there is no listener any more, the process goes on, and asks no more.
+ * If no response arrives within five seconds, or there is no listener any more, the process continues and sends no more requests.
  */
 #ifndef FATHOM_INSIDE_ASK_H
 #define FATHOM_INSIDE_ASK_H
 
 #define ASK_SECONDS 5
-/* Signals' handlers may interrupt a call that waits. */
+/* Signal handlers may interrupt a blocking call. */
 #define ASK_TRIES 100
 
 static u32 unanswered;
@@ -26,7 +26,7 @@ static int is_recording(void)
 	return identify(path, &dev, &ino);
 }
 
-/* A connection to the recorder, to be closed; negative: there is none. */
+/* Returns a connection to the recorder, which the caller closes; negative: there is none. */
 static long reach_recorder(void)
 {
 	static const s64 limit[2] = { ASK_SECONDS, 0 };
@@ -52,8 +52,8 @@ static long reach_recorder(void)
 }
 
 /*
- * Puts a question; returns the connection, which is to be closed when what was asked about is done, with the answer; negative: there
- * is none.
+ * Sends a request and stores the response; returns the connection, which the caller closes when the action in question is done;
+ * negative: there is no response.
  */
 static long ask(u32 what, const char *path, u64 length, u64 dev, u64 ino, u8 *answer)
 {
@@ -81,7 +81,7 @@ static long ask(u32 what, const char *path, u64 length, u64 dev, u64 ino, u8 *an
 			break;
 		n = 1;
 	}
-	/* A peer that ended during the question is not asked again. */
+	/* Do not ask a peer again that exited during the request. */
 	unanswered = n < 0;
 	call1(SYS_close, fd);
 	return -1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A process that runs: the recorder brings the object in while it holds all threads (the room `capture`, inside/attach/), and has one of
- * them begin here, on a stack of the object's own, with all signals blocked. Nothing here may wait for another thread. The jumps are
- * made by the recorder, from the account of them.
+ * Attaching to a running process: the recorder loads the object while it holds all threads (crate `capture`, inside/attach/), and lets
+ * one of them start here, on a stack of the object's own, with all signals blocked. Nothing here may wait for another thread. The
+ * recorder writes the jumps, from the list of them.
  */
 #ifndef FATHOM_INSIDE_ATTACH_H
 #define FATHOM_INSIDE_ATTACH_H
@@ -49,13 +49,13 @@ __attribute__((used)) hidden void fathom_begin_attached(void)
 }
 
 /*
- * A piece of code that the recorder writes into zeros behind some library's code, and has a stopped thread execute: a list of system
- * calls, and calls of functions. It depends on nobody: if the recorder dies, the thread finishes it, and goes on where it was. What it
- * works on stands behind it, where rbx points; ../src/piece.rs describes it. The thread's stack pointer stays where it is until the end,
- * and then two words are used below the red zone, as a signal's handler may use them at any time.
+ * A piece of code that the recorder writes into the zero padding after some library's code, for a stopped thread to execute: a list of
+ * system calls and function calls. It is self-contained: if the recorder dies, the thread finishes it and resumes where it was. Its
+ * data follow it, where rbx points; see ../src/piece.rs. The thread's stack pointer stays in place until the end, when two words
+ * below the red zone are used, as a signal handler may use them at any time.
  *
- * All signals are blocked meanwhile; the recorder did that already, unless it died in between. No address of the piece comes onto a
- * stack, but by a signal's handler before and behind.
+ * All signals are blocked meanwhile; the recorder has already done that, unless it died in between. No address of the piece gets onto
+ * a stack, except through a signal handler before or after it.
  */
 #define SET_MASK                                                                                                                  \
 	"	mov $14, %eax\n" /* rt_sigprocmask */                                                                             \

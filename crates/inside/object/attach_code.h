@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Changes of code, of which a process that the object was brought into while it ran keeps account: the recorder takes them back. While
- * the object is brought in, the recorder makes them too, when no thread runs. Each is made by one write to one page, so that nobody who
- * dies in the middle of it leaves half of a jump.
+ * Code changes, which a process that was attached to while running records, so that the recorder can revert them. During the attach the
+ * recorder also makes them, while no thread runs. Each is a single write to a single page, so that a death in the middle never leaves
+ * half of a jump.
  */
 #ifndef FATHOM_INSIDE_ATTACH_CODE_H
 #define FATHOM_INSIDE_ATTACH_CODE_H
@@ -12,7 +12,7 @@ static inline int lies_across(u64 at, u64 size)
 	return (at ^ (at + size - 1)) & ~(PAGE - 1) ? 1 : 0;
 }
 
-/* Forgets the jumps of libraries that were unloaded. */
+/* Drops the jumps of libraries that were unloaded. */
 static void drop_stale_jumps(void)
 {
 	struct attached *all = &fathom_attached;
@@ -39,7 +39,7 @@ static int has_room_for_jumps(u32 count)
 	return fathom_attached.jumps + count <= JUMPS;
 }
 
-/* The account of the jump at an address: that of a library that lay there before, or a new one, if there is room. */
+/* Returns the entry of the jump at an address: that of a library that was there before, or a new one, if there is room. */
 static struct jump *account_of(u64 at)
 {
 	struct attached *all = &fathom_attached;
@@ -52,7 +52,7 @@ static struct jump *account_of(u64 at)
 	return has_room_for_jumps(1) ? &all->jump[all->jumps] : 0;
 }
 
-/* `bytes`: `first` of the code as they were, and a jump behind them. */
+/* `bytes`: the `first` original bytes of the code, followed by a jump. */
 static int change_code(u64 at, const u8 *bytes, const u8 *original, u32 first, u32 library)
 {
 	u32 size = first + JUMP;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Where a thread's own state is. A program that the object began with has thread-local memory for it. In one that ran already, that memory
- * is laid out, so the states are in a table there, found by the thread's number, which the C library keeps at one distance from the
- * thread pointer; the recorder has looked where that is.
+ * Where a thread's state is stored. A program that started with the object has thread-local memory for it. In a program that was already
+ * running, the layout of that memory is fixed, so the states are in a table searched by thread ID, which the C library keeps at a fixed
+ * offset from the thread pointer; the recorder determines that offset.
  */
 #ifndef FATHOM_INSIDE_ATTACH_THREAD_H
 #define FATHOM_INSIDE_ATTACH_THREAD_H
 
 #if defined(__x86_64__)
 #define THREADS 512
-/* Places in which a thread's state may be, from the one of its number on. */
+/* Number of slots in which a thread's state may be, starting at the one of its thread ID. */
 #define TRIED 16
 
 struct place {
@@ -27,7 +27,7 @@ static inline u32 thread_number(void)
 	return number;
 }
 
-/* The first call of a thread. Null: there is no place. */
+/* Handles the first call of a thread. Null: there is no free slot. */
 static __attribute__((noinline)) struct thread *take_place(u32 number)
 {
 	u64 tgid = sealed ? 0 : call0(SYS_getpid);
@@ -43,7 +43,7 @@ static __attribute__((noinline)) struct thread *take_place(u32 number)
 		struct place *place = &places[(number + i) & (THREADS - 1)];
 
 		owner = __atomic_load_n(&place->owner, __ATOMIC_RELAXED);
-		/* What threads of a fork's parent had is nobody's either. */
+		/* Slots of threads of the parent of a fork are free too. */
 		if (owner && !has_ended(tgid, owner))
 			continue;
 		if (__atomic_compare_exchange_n(&place->owner, &owner, number, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
@@ -66,7 +66,7 @@ static inline struct thread *own_thread(void)
 	number = thread_number();
 	place = &places[number & (THREADS - 1)];
 	t = likely(place->owner == number) ? &place->thread : take_place(number);
-	/* An earlier thread of this number has ended, and left its ring to another. */
+	/* An earlier thread with this ID has ended, and another thread took over its ring. */
 	if (t && unlikely(t->ring && t->generation == process->generation && t->ring->owner != (u32)t->tid))
 		t->generation = 0;
 	return t;

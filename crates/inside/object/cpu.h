@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Which processor a thread is on. On x86-64 the kernel's own code says so (vDSO). On aarch64 that has no such function: glibc (2.35 and
- * later) registers a place for each thread that the kernel keeps up to date (rseq), at a distance from the thread pointer that the
- * loader names; elsewhere it is a system call, of some 100 ns.
+ * The processor that a thread is on. On x86-64 the vDSO returns it. The vDSO of aarch64 has no such function: glibc (2.35 and later)
+ * registers an area for each thread that the kernel keeps up to date (rseq), at an offset from the thread pointer that the loader
+ * exports; otherwise it is a system call of some 100 ns.
  */
 #ifndef FATHOM_INSIDE_CPU_H
 #define FATHOM_INSIDE_CPU_H
@@ -20,11 +20,11 @@ static void find_cpu(void)
 {
 }
 #else
-/* Of struct rseq. */
+/* Offset in struct rseq. */
 #define RSEQ_CPU_AT 4
 #define RSEQ_SIZE 20
 
-/* From the thread pointer; 0: there is none. */
+/* Offset from the thread pointer; 0: there is none. */
 static s64 rseq_at;
 
 static inline u32 current_cpu(void)
@@ -33,7 +33,7 @@ static inline u32 current_cpu(void)
 
 	if (likely(rseq_at))
 		cpu = *(const volatile u32 *)((const u8 *)__builtin_thread_pointer() + rseq_at + RSEQ_CPU_AT);
-	/* Where the registration failed, it is a negative number. */
+	/* Negative if the registration failed. */
 	if (unlikely((s32)cpu < 0)) {
 		cpu = 0;
 		if (!sealed)

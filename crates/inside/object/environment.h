@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The program's environment, of which the object's place in LD_PRELOAD is not a part: it is taken out of what the program sees, and put
- * in again for what it executes, by a jump in the C library's execve. So a program that prints its environment prints its own; what it
- * starts after the recording has nothing of it; and what could not load the object (another root, 32 bits) does not complain.
+ * Hides the object's entry in LD_PRELOAD from the program: the entry is removed from the environment that the program sees, and added
+ * again for programs that it executes, by a jump in the C library's execve. So a program that prints its environment prints its own;
+ * programs that it starts after the recording are unaffected; and those that could not load the object (another root, 32 bits) do not
+ * complain.
  *
- * A program that makes system calls without the libc (Go) passes on an environment without the object: its children have uprobes.
+ * A program that makes system calls without the libc (Go) passes on an environment without the object: its children use uprobes.
  *
- * The same jump asks the recorder about the program (ask.h), also where the environment was left alone.
+ * The same jump asks the recorder about the program (ask.h), even if the environment was left alone.
  */
 #ifndef FATHOM_INSIDE_ENVIRONMENT_H
 #define FATHOM_INSIDE_ENVIRONMENT_H
@@ -14,7 +15,7 @@
 #define PAGE_BYTES 4096UL
 #define VARIABLE "LD_PRELOAD="
 #define VARIABLE_SIZE (sizeof(VARIABLE) - 1)
-/* A larger environment, or longer list of other objects, is passed on as it is. */
+/* A larger environment, or a longer list of other objects, is passed on unchanged. */
 #define MOST_VARIABLES 4096
 #define LONGEST_LIST 4096
 
@@ -33,7 +34,7 @@ static u64 starts_with(const char *text, const char *with)
 	return n;
 }
 
-/* The number in a field of /proc/self/stat, of which the second holds a name with anything in it. */
+/* Returns the number in a field of /proc/self/stat, whose second field is a name that may contain anything. */
 static u64 stat_field(u32 wanted)
 {
 	char text[1024];
@@ -58,7 +59,7 @@ static u64 stat_field(u32 wanted)
 #define STAT_ENV_START 50
 #define STAT_ENV_END 51
 
-/* Of a list of objects what stands behind this one, if it begins with this one; else null. */
+/* Returns the rest of a list of objects that starts with this one; null if it does not. */
 static const char *behind_own(const char *list)
 {
 	u64 n = starts_with(list, folder), m = n ? starts_with(list + n, PRELOADED) : 0;
@@ -66,7 +67,7 @@ static const char *behind_own(const char *list)
 	return m && (!list[n + m] || list[n + m] == ':') ? list + n + m : 0;
 }
 
-/* Where the kernel put the environment's pointers: they are found by the first one, below the texts and above this frame. */
+/* Finds where the kernel put the environment's pointers: searched by the first one, below the strings and above this frame. */
 static char **find_variables(u64 first)
 {
 	u64 *at = (u64 *)(first & ~7UL);
@@ -107,14 +108,14 @@ static void hide_variable(void)
 	}
 }
 
-/* Whether a file is a program that could load the object: one of 64 bits, or a script, whose interpreter may be. */
+/* Whether a file is a program that could load the object: a 64-bit program, or a script, whose interpreter may be one. */
 static int could_load(const char *path)
 {
 	u8 start[20] = {};
 	u64 about[18];
 	long size;
 
-	/* To open anything else may block, or have an effect. */
+	/* Opening anything else may block or have side effects. */
 	if (call4(SYS_newfstatat, AT_FDCWD, path, about, 0) || ((u32)about[STAT_MODE_AT] & S_IFMT) != S_IFREG || !(about[STAT_MODE_AT] & S_IXANY))
 		return 0;
 	size = read_file(path, start, sizeof(start));
@@ -125,8 +126,8 @@ static int could_load(const char *path)
 }
 
 /*
- * Copies memory that the program names, which need not be there: then the kernel refuses, and what execve returns for it is the
- * kernel's decision. Whether all of it could be had.
+ * Copies memory at an address from the program, which may be unmapped: then the kernel refuses, and it is left to the kernel what execve
+ * returns. Returns whether all of it was copied.
  */
 static int copy_named(void *to, const void *from, u64 size)
 {
@@ -135,14 +136,14 @@ static int copy_named(void *to, const void *from, u64 size)
 	return call6(SYS_process_vm_readv, call0(SYS_getpid), (long)local, 1, (long)remote, 1, 0) == (long)size;
 }
 
-/* The length of such a text, at most `most`; `most` too if it is not all there. */
+/* Returns the length of such a string, at most `most`; also `most` if part of it is unmapped. */
 static u64 named_length(const char *text, u64 most)
 {
 	char part[64];
 	u64 n, i, size;
 
 	for (n = 0; n < most; n += size) {
-		/* To the end of a page at most, as what follows may be no memory. */
+		/* At most to the end of a page, as the next may be unmapped. */
 		size = PAGE_BYTES - ((u64)(text + n) & (PAGE_BYTES - 1));
 		size = size < sizeof(part) ? size : sizeof(part);
 		if (!copy_named(part, text + n, size))
@@ -155,7 +156,7 @@ static u64 named_length(const char *text, u64 most)
 	return most;
 }
 
-/* Asks about a program that is to be executed; returns the connection, or a negative number. */
+/* Asks about a program that is about to be executed; returns the connection, or a negative number. */
 static long announce(const char *path)
 {
 	u64 about[18], length = named_length(path, ASK_PATH);
@@ -167,7 +168,7 @@ static long announce(const char *path)
 	return ask(ASK_EXECUTES, copy, length, about[0], about[1], &answer);
 }
 
-/* Executes a program with the environment that it is to have. */
+/* Executes a program with its adjusted environment. */
 static s32 pass_on(const char *path, char **words, char **variables, const struct site *site)
 {
 	s32 (*real)(const char *, char **, char **) = (s32(*)(const char *, char **, char **))site->real;
@@ -182,7 +183,7 @@ static s32 pass_on(const char *path, char **words, char **variables, const struc
 			return real(path, words, variables);
 		if (!variable)
 			break;
-		/* Shorter ones are others. */
+		/* Shorter ones are other variables. */
 		if (place == ~0UL && named_length(variable, VARIABLE_SIZE) == VARIABLE_SIZE &&
 		    copy_named(start, variable, VARIABLE_SIZE) && starts_with(start, VARIABLE))
 			place = count;
@@ -209,21 +210,21 @@ static s32 pass_on(const char *path, char **words, char **variables, const struc
 
 typedef s32 (*execve_hook)(const char *, char **, char **, const struct site *);
 
-/* In a child of vfork too, on its parent's memory: nothing is kept but on the stack. */
+/* May run in a child of vfork, on its parent's memory: keeps state only on the stack. */
 __attribute__((used)) hidden s32 fathom_hook_execve(const char *path, char **words, char **variables, const struct site *site)
 {
 	s32 (*real)(const char *, char **, char **) = (s32(*)(const char *, char **, char **))site->real;
 	long connection;
 	s32 result;
 
-	/* What a process executes that was attached to has uprobes; and nothing comes back here. */
+	/* Programs that an attached process executes use uprobes; and nothing returns here. */
 	if (fathom_attached.pid)
 		__attribute__((musttail)) return ((execve_hook)site->real)(path, words, variables, site);
 	if (sealed || !path || !could_load(path))
 		return real(path, words, variables);
 	connection = announce(path);
 	result = pass_on(path, words, variables, site);
-	/* It was not executed. */
+	/* The program was not executed. */
 	if (connection >= 0)
 		call1(SYS_close, connection);
 	return result;

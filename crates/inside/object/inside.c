@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The object that the loader brings into a recorded program (LD_PRELOAD). It has no libc and exports nothing, so that no symbol of
- * the program binds otherwise than without it. One translation unit; each include is one concern.
+ * The object that the loader loads into a recorded program (LD_PRELOAD). It has no libc and exports nothing, so that no symbol of
+ * the program binds differently because of it. One translation unit; each include is one concern.
  *
  *   layout.h    what is shared with the recorder
  *   system.h    system calls; x86_64.h, aarch64.h: what differs by processor
  *   process.h   this process: its plan, its arena, its clock
- *   cpu.h       which processor a thread is on
+ *   cpu.h       the processor that a thread is on
  *   thread.h    this thread: its ring, and the executions it has open
- *   sqlite.h    what is recorded of SQLite's functions
- *   price.h     what recording costs
- *   named.h     what is recorded of functions that --op names (unnamed.h: nothing, on aarch64)
- *   ask.h       asks the recorder about files that the plan may not have
- *   environment.h, seal.h  what of the C library's functions concerns the object
- *   x86_64_code.h, aarch64_code.h  the code that is made, and that leads to the hooks
+ *   sqlite.h    records SQLite's functions
+ *   price.h     measures the cost of recording
+ *   named.h     records functions named by --op (unnamed.h: nothing, on aarch64)
+ *   ask.h       asks the recorder about files that may not be in the plan
+ *   environment.h, seal.h  the C library's functions that concern the object
+ *   x86_64_code.h, aarch64_code.h  the generated code, and the code that leads to the hooks
  *   patch.h     puts the jumps into the libraries' code
  *   load.h      finds the libraries, now and when more are loaded
- *   static.h    begins in a program that has no loader
- *   attach.h    begins in a process that runs (attach_thread.h, attach_code.h: what differs there)
+ *   static.h    starts in a program without a loader
+ *   attach.h    starts in a running process (attach_thread.h, attach_code.h: what differs there)
  */
 #include "layout.h"
 #include "system.h"

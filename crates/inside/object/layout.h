@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the recorder and the object inside a process share: the plan, which the recorder writes before the program runs, and the
- * arena, which each process makes. ../src/layout.rs has the same; a test there compares the numbers and the offsets.
+ * Shared by the recorder and the object inside a process: the plan, which the recorder writes before the program runs, and the
+ * arena, which each process creates. ../src/layout.rs mirrors it; a test there compares the numbers and the offsets.
  */
 #ifndef FATHOM_INSIDE_LAYOUT_H
 #define FATHOM_INSIDE_LAYOUT_H
@@ -26,80 +26,80 @@ typedef long s64;
 #define FUNCTION_RESET 2
 #define FUNCTION_FINALIZE 3
 #define FUNCTION_PREPARE 4
-/* Of the C library. */
+/* Functions of the C library. */
 #define FUNCTION_EXECVE 5
 #define FUNCTION_PRCTL 6
 #define FUNCTION_SYSCALL 7
 /* Named by --op: its executions are operations. */
 #define FUNCTION_NAMED 8
 
-/* Rings of a process, one for each thread that runs statements at a time. */
+/* Number of rings of a process, one for each thread that runs statements at the same time. */
 #define RINGS 128
 #define RING_WORDS 524288
-/* Where in the file the first ring begins. */
+/* File offset of the first ring. */
 #define RINGS_AT 16384
-/* What becomes of a ring's memory at a time, so that a full file system is noticed and does not kill. */
+/* A ring's memory is populated in units of this, so that a full file system is noticed and does not kill the program. */
 #define POPULATE_WORDS 32768
 
 #define LONGEST_TEXT 4095
 
 /*
- * How a function's first instruction is undone: by raising the stack's end by so many of these bytes, or by authenticating the return
- * address that it signed.
+ * How a function's first instruction is undone: by raising the stack pointer by a multiple of these bytes, or by authenticating the
+ * return address that it signed.
  */
 #define UNDO_UNIT 1
 #define UNDO_UNIT_AARCH64 16
 #define UNDO_AUTIASP 255
 #define UNDO_AUTIBSP 254
 
-/* Batches of the measurement of what recording costs, and what is done in one (price.h). */
+/* Number of batches in the measurement of the cost of recording, and the work per batch (price.h). */
 #define PRICE_BATCHES 5
 #define PRICE_STEPS 32
 #define PRICE_STATEMENTS 16
 
-/* What a process asks the recorder about: a program that it is about to execute, a library that it has loaded. */
+/* Request types of a process: a program that it is about to execute, a library that it has loaded. */
 #define ASK_EXECUTES 1
 #define ASK_LOADED 2
-/* The longest path that is asked about; questions of others are not put. */
+/* The longest path in a request; no request is sent for longer ones. */
 #define ASK_PATH 1024
-/* Answers: nothing for the process to do; the plan has what was asked about, and is to be read anew. */
+/* Responses: nothing to do; the plan now has the file, and must be reread. */
 #define ANSWER_NOTHING 0
 #define ANSWER_PLANNED 1
 
-/* Kinds of records; as FATHOM_KIND_* of the BPF programs. */
+/* Record types, as FATHOM_KIND_* of the BPF programs. */
 #define RECORD_PAD 0
 #define RECORD_STATEMENT 1
 #define RECORD_OP_BEGIN 2
 #define RECORD_OP_END 3
-/* Where a record's first word holds what: how many words, its kind, the header's flags, the CPU, the thread. */
+/* Bit positions in a record's first word: the number of words, the type, the header's flags, the CPU, the thread. */
 #define RECORD_KIND_SHIFT 10
 #define RECORD_FLAGS_SHIFT 16
 #define RECORD_CPU_SHIFT 20
 #define RECORD_TID_SHIFT 32
-/* In the flags: the thread's statements wait between their rows; as FATHOM_HEADER_BETWEEN_ROWS. */
+/* Flag: the thread's statements wait between their rows, as FATHOM_HEADER_BETWEEN_ROWS. */
 #define RECORD_BETWEEN_ROWS 2
 
-/* What became of a library in a process. */
+/* The state of a library in a process. */
 #define LIBRARY_UNSEEN 0
 #define LIBRARY_HOOKED 1
-#define LIBRARY_CHANGED 2 /* its code in memory is not its file's: something else patched it */
+#define LIBRARY_CHANGED 2 /* its code in memory differs from its file's: something else patched it */
 #define LIBRARY_NO_ROOM 3 /* no memory near enough for a jump */
 #define LIBRARY_FORBIDDEN 4 /* its code may not be changed */
 #define LIBRARY_SHADOWED 5 /* the processor compares returns with a shadow stack */
-#define LIBRARY_ACROSS 6 /* a jump would lie across two pages, which cannot be written at once */
+#define LIBRARY_ACROSS 6 /* a jump would cross a page boundary and could not be written at once */
 
-/* A process that the object was brought into while it ran: jumps and mappings that are kept account of. */
+/* A process that was attached to while running: the jumps and mappings that are tracked. */
 #define ATTACHED_MAGIC 0x3161686374416846UL
 #define JUMPS 160
 #define MAPPINGS 80
 #define JUMP_BYTES 24
-/* Bytes of a mapping that holds the code which jumps lead to. No other has as many. */
+/* Size in bytes of a mapping that holds the code which jumps lead to. No other mapping has this size. */
 #define ROOM 8192UL
-/* A jump of no library: the loader's, which reports what it loads. */
+/* A jump that belongs to no library: the one in the loader's function that reports what is loaded. */
 #define NO_LIBRARY 0xffffffffU
-/* What became of it; 0: nothing yet. */
+/* The outcome of the attach; 0: none yet. */
 #define ATTACH_DONE 1
-#define ATTACH_UNFIT 2 /* what it needs of the kernel or the program is not there */
+#define ATTACH_UNFIT 2 /* a requirement on the kernel or the program is not met */
 #define ATTACH_BUSY 3 /* the loader is at work */
 #define ATTACH_NO_LIBC 4 /* the C library's functions cannot be hooked, so that a filter of system calls would not be noticed */
 #define ATTACH_NO_ARENA 5
@@ -107,7 +107,7 @@ typedef long s64;
 #define ATTACH_FULL 7
 
 /*
- * A displacement within the trampoline that leads out of it: at `at`, counted from `end`, to the function's start plus `target`; or that
+ * A displacement within the trampoline that leads out of it: at `at`, relative to `end`, to the function's start plus `target`; or that
  * address itself, in eight bytes.
  */
 struct plan_fixup {
@@ -119,22 +119,22 @@ struct plan_fixup {
 };
 
 struct plan_function {
-	u64 address; /* within the file's own addresses */
+	u64 address; /* virtual address in the file */
 	u8 kind;
-	u8 stmt_arg; /* of a prepare: which arguments are ppStmt, the SQL and its length */
+	u8 stmt_arg; /* for a prepare: which arguments are ppStmt, the SQL and its length */
 	u8 sql_arg;
 	u8 length_arg;
 	u8 utf16;
-	u8 first; /* bytes of its first instruction, which stays in place */
-	u8 moved; /* bytes up to where the trampoline returns to */
-	u8 undo; /* of the first instruction; see UNDO_UNIT */
+	u8 first; /* length of its first instruction, which stays in place */
+	u8 moved; /* bytes up to the address that the trampoline returns to */
+	u8 undo; /* how to undo the first instruction; see UNDO_UNIT */
 	u8 code_size;
 	u8 fixups;
-	u16 key; /* of a named one: its place in the list */
-	u8 shared; /* of a named one: a child of vfork may call it, on its parent's memory */
+	u16 key; /* for a named function: its index in the list */
+	u8 shared; /* for a named function: a child of vfork may call it, on its parent's memory */
 	u8 pad[3];
 	u8 original[PLAN_ORIGINAL]; /* `moved` bytes of the function */
-	u8 code[PLAN_CODE]; /* the trampoline, which does what these do */
+	u8 code[PLAN_CODE]; /* the trampoline, which is equivalent to `original` */
 	struct plan_fixup fixup[PLAN_FIXUPS];
 };
 
@@ -142,8 +142,8 @@ struct plan_library {
 	u64 dev; /* as stat returns it */
 	u64 ino;
 	u32 functions;
-	u16 text_at; /* where a statement keeps the pointer to its text, plus one */
-	u16 running_at; /* where it has whether it runs, plus one */
+	u16 text_at; /* offset of the pointer to its text in a statement, plus one */
+	u16 running_at; /* offset of its running flag in a statement, plus one */
 	u8 running;
 	u8 pad[7];
 	struct plan_function function[PLAN_FUNCTIONS];
@@ -152,53 +152,53 @@ struct plan_library {
 struct plan {
 	u64 magic;
 	u64 size;
-	u64 pid_namespace; /* inodes of the recorder's: numbers and clocks of others would mislead */
+	u64 pid_namespace; /* inodes of the recorder's namespaces: IDs and clocks of others would mislead */
 	u64 time_namespace;
 	u64 libraries;
 	struct plan_library library[PLAN_LIBRARIES];
 };
 
-/* Sent to the recorder. */
+/* A request to the recorder. */
 struct question {
 	u64 dev; /* of the file, as stat returns it */
 	u64 ino;
 	u32 thread;
 	u32 what;
-	u8 path[ASK_PATH]; /* as the process names it; a zero at its end */
+	u8 path[ASK_PATH]; /* as the process names it; zero-terminated */
 };
 
 struct ring_control {
-	u64 head; /* words ever written */
-	u64 tail; /* words ever read; the recorder's */
+	u64 head; /* total words written */
+	u64 tail; /* total words read; written by the recorder */
 	u64 dropped;
 	u64 state; /* of the thread: functions open << 48, statements open << 32, steps under way; the BPF programs read it */
-	u64 function; /* where on the stack the innermost open function's return address stands */
-	u64 stubs; /* where those begin that stand there in its place */
-	u64 operations; /* where the thread keeps what it has open */
-	u32 owner; /* thread; 0: never used */
-	u32 populated; /* words that have memory */
+	u64 function; /* stack slot of the innermost open function's return address */
+	u64 stubs; /* address of the stubs that replace return addresses there */
+	u64 operations; /* address of the thread's open executions */
+	u32 owner; /* thread ID; 0: never used */
+	u32 populated; /* words backed by memory */
 };
 
 struct arena {
 	u64 magic;
 	u64 size;
-	u64 closed; /* the recorder's: nothing is to be recorded any more */
+	u64 closed; /* set by the recorder: stop recording */
 	u64 no_ring; /* calls of threads that found no ring */
 	u32 tgid;
 	u32 follows; /* whether libraries that are loaded later are noticed */
 	u32 library[PLAN_LIBRARIES];
-	u32 step_ns[PRICE_BATCHES]; /* what recording took of the steps of a batch; 0: not measured */
-	u32 statement_ns[PRICE_BATCHES]; /* and of whole statements of one step */
+	u32 step_ns[PRICE_BATCHES]; /* cost of recording the steps of a batch; 0: not measured */
+	u32 statement_ns[PRICE_BATCHES]; /* and of recording whole statements of one step */
 	u8 pad[3920];
 	struct ring_control ring[RINGS];
 };
 
-/* Code that was changed: at a function's begin, `first` bytes of it as they were, behind them the jump. */
+/* Changed code: at a function's start, its `first` original bytes, followed by the jump. */
 struct jump {
 	u64 at;
-	u32 library; /* its place in the plan, or NO_LIBRARY */
+	u32 library; /* its index in the plan, or NO_LIBRARY */
 	u8 first;
-	u8 bytes; /* all of them; 0: it is not used */
+	u8 bytes; /* number of bytes in total; 0: unused entry */
 	u16 pad;
 	u8 now[JUMP_BYTES];
 	u8 original[JUMP_BYTES];
@@ -212,12 +212,12 @@ struct mapping {
 /* In the object's memory, for the recorder, which reads and writes it while the process is stopped. */
 struct attached {
 	u64 magic;
-	u64 pid; /* the process; 0: the loader brought the object in */
-	u64 thread_at; /* from the thread pointer to where the C library keeps the thread's number */
+	u64 pid; /* the process; 0: the object was loaded by the loader */
+	u64 thread_at; /* offset from the thread pointer to the C library's copy of the thread ID */
 	u64 outcome; /* written last */
 	u64 arena;
-	u64 preparing; /* calls under way that the arena does not tell of */
-	u64 untold; /* mappings there was no room for: what is mapped then stays */
+	u64 preparing; /* calls in progress that the arena does not count */
+	u64 untold; /* mappings there was no room to note: they stay mapped */
 	u32 jumps;
 	u32 mappings;
 	struct mapping mapping[MAPPINGS];

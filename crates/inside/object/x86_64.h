@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the object knows of x86-64: how the kernel is called, the counter of cycles, and what differs in the kernel's structures. */
+/* x86-64-specific parts of the object: system calls, the cycle counter, and differences in the kernel's structures. */
 #ifndef FATHOM_INSIDE_X86_64_H
 #define FATHOM_INSIDE_X86_64_H
 
@@ -30,12 +30,12 @@
 
 /* EM_X86_64. */
 #define ELF_MACHINE 62
-/* Where in struct stat the mode stands, in words of eight bytes. */
+/* Offset of the mode in struct stat, in eight-byte words. */
 #define STAT_MODE_AT 3
 #define VDSO_CLOCK_GETTIME "__vdso_clock_gettime"
 #define VDSO_GETCPU "__vdso_getcpu"
 
-/* Where on the stack a function's hook begins, which is called in its place. */
+/* The stack position at which a function's hook begins; the hook is called in the function's place. */
 #define HOOK_STACK ((u64)__builtin_frame_address(0))
 
 static inline long call6(long n, long a, long b, long c, long d, long e, long f)
@@ -65,17 +65,17 @@ static inline void relax(void)
 	__builtin_ia32_pause();
 }
 
-/* part * whole / all, which is less than `whole`: the quotient has room. */
+/* Returns part * whole / all, which is less than `whole`, so that the quotient does not overflow. */
 static inline u64 share(u64 part, u64 whole, u64 all)
 {
 	u64 high;
 
-	/* No registers of floating point are touched: they may hold a function's result. */
+	/* No floating-point registers are touched: they may hold a function's result. */
 	asm("mulq %[ns]; divq %[all]" : "+a"(part), "=&d"(high) : [ns] "r"(whole), [all] "r"(all) : "cc");
 	return part;
 }
 
-/* Compilers generate calls of these. */
+/* Compilers generate calls to these. */
 void *memcpy(void *to, const void *from, u64 size)
 {
 	void *start = to;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * x86-64 code that the object makes, in trampolines, and that hooks are reached by: a jump of five bytes, which reaches 2 GiB.
+ * x86-64 code that the object generates for trampolines and for reaching hooks: a jump of five bytes, with a range of 2 GiB.
  */
 #ifndef FATHOM_INSIDE_X86_64_CODE_H
 #define FATHOM_INSIDE_X86_64_CODE_H
@@ -8,12 +8,12 @@
 #define JUMP 5
 /* Bytes of a uprobe's breakpoint. */
 #define BREAKPOINT 1
-/* How far around a library memory is looked for. */
+/* How far around a library to look for memory. */
 #define REACH (1UL << 30)
 /* jmp [rip + 2] */
 #define JUMP_TO_NEXT_WORD "\xff\x25\x02\0\0\0\xcc\xcc"
 
-/* Whether a trampoline ends in a call, which pushes the address that it returns to: a shadow stack would not have it (CET). */
+/* Whether a trampoline ends in a call, which pushes its return address: a shadow stack would not have it (CET). */
 static int moves_calls(const struct plan_library *library)
 {
 	u32 i, j;
@@ -34,7 +34,7 @@ static inline void put32(u8 *at, u64 value)
 	memcpy(at, &word, 4);
 }
 
-/* Whether a displacement that is counted from `from` reaches `to`. */
+/* Whether a displacement relative to `from` reaches `to`. */
 static inline int spans(u64 from, u64 to)
 {
 	s64 distance = (s64)(to - from);
@@ -42,20 +42,20 @@ static inline int spans(u64 from, u64 to)
 	return distance == (s32)distance;
 }
 
-/* Whether a jump that stands at `at` reaches `to`. */
+/* Whether a jump at `at` reaches `to`. */
 static inline int reaches(u64 at, u64 to)
 {
 	return spans(at + JUMP, to);
 }
 
-/* Makes the jump from `at` to `to`. */
+/* Writes a jump from `at` to `to`. */
 static inline void put_jump(u8 *code, u64 at, u64 to)
 {
 	*code = 0xe9;
 	put32(code + 1, to - (at + JUMP));
 }
 
-/* Where a jump leads; 0: there is none. */
+/* Returns the target of a jump; 0: there is no jump. */
 static inline u64 read_jump(const u8 *at)
 {
 	u32 distance;
@@ -66,13 +66,13 @@ static inline u64 read_jump(const u8 *at)
 	return (u64)at + JUMP + (s64)(s32)distance;
 }
 
-/* What is written is executed, from the next jump on. */
+/* Written code takes effect from the next jump on. */
 static inline void synchronise_code(u64 at, u64 size)
 {
 	(void)at, (void)size;
 }
 
-/* Makes a site's stub and trampoline at `code`; returns what follows them, or null if something is out of reach. */
+/* Writes a site's stub and trampoline at `code`; returns the address after them, or null if something is out of range. */
 static u8 *build(u8 *code, struct site *site, u64 entry, u64 *stub)
 {
 	const struct plan_function *f = site->function;
@@ -102,7 +102,7 @@ static u8 *build(u8 *code, struct site *site, u64 entry, u64 *stub)
 		memcpy(code, "\xff\x25", 2);
 		put32(code + 2, (u64)&site->hook - (u64)(code + 6));
 		code += 6;
-		/* Called by way of a pointer; and left by a plain jump, which needs no mark at its end (CET). */
+		/* Called through a pointer, and left by a direct jump, whose target needs no landing pad (CET). */
 		site->real = code;
 		memcpy(code, "\xf3\x0f\x1e\xfa", 4);
 		code += 4;
@@ -147,19 +147,19 @@ static int is_padding(const u8 *at, u64 size)
 	return 0;
 }
 
-/* Where the loader's empty function can be jumped from: it is nothing but a return, and room behind it; 0: it is not. */
+/* Returns where a jump can be placed in the loader's empty function, which is a single return followed by padding; 0: it is not. */
 static u64 empty_body(const u8 *empty)
 {
 	/* endbr64 */
 	if (empty[0] == 0xf3 && empty[1] == 0x0f && empty[2] == 0x1e && empty[3] == 0xfa)
 		empty += 4;
-	/* A debugger's breakpoint is no return. */
+	/* A debugger's breakpoint is not a return. */
 	return empty[0] == 0xc3 && is_padding(empty + 1, JUMP - 1) ? (u64)empty : 0;
 }
 
 /*
- * The stubs come here with the site in r11 and all else as it was at the function's begin. A prepare takes all registers there are
- * for arguments, so the site goes onto the stack, which that aligns.
+ * The stubs jump here with the site in r11 and everything else as it was on entry to the function. A prepare uses all argument
+ * registers, so the site is pushed onto the stack, which also aligns it.
  */
 asm(".pushsection .text\n"
     ".hidden fathom_enter_step, fathom_enter_reset, fathom_enter_prepare\n"
@@ -192,7 +192,7 @@ asm(".pushsection .text\n"
     ".popsection\n");
 extern hidden void fathom_enter_step(void), fathom_enter_reset(void), fathom_enter_prepare(void);
 
-/* The function behind runs as if it had been called without the object: arguments on the stack stay where they are. */
+/* The hooked function then runs as if it had been called without the object: arguments on the stack stay where they are. */
 #define BEFORE(name, called)                                                                                                      \
 	".hidden " name "\n"                                                                                                      \
 	".globl " name "\n"                                                                                                       \
@@ -236,7 +236,7 @@ asm(".pushsection .text\n" BEFORE("fathom_enter_prctl", "fathom_before_prctl")
 								     ".popsection\n");
 extern hidden void fathom_enter_prctl(void), fathom_enter_syscall(void), fathom_enter_execve(void);
 
-/* All registers are as the kernel made them when the program begins. */
+/* All registers are as the kernel set them at program start. */
 asm(".pushsection .text\n"
     ".hidden fathom_start_implanted\n"
     ".globl fathom_start_implanted\n"
