@@ -1,8 +1,8 @@
 //! How much better steps explain a series than the dependence of each value on the previous one.
 //!
 //! Values are x_t = level_t + u_t with u_t = k u_(t-1) + e_t: the next value keeps a fraction k of the deviation of a value from
-//! its level, from none (independent noise) to all (a random walk). [`crate::pelt`] proposes where levels begin. For each k, x_t
-//! - k x_(t-1) is regressed on a constant, and on a constant and a step; with R0 and R1 as the least sums of squares over all k,
+//! its level, from none (independent noise) to all (a random walk). [`crate::pelt`] proposes where levels begin. For each k,
+//! x_t - k x_(t-1) is regressed on a constant, and on a constant and a step; with R0 and R1 as the least sums of squares over all k,
 //! without and with the step, its gain is (n - 1) ln (R0 / R1). The best place is taken, its step is subtracted, and so on, while
 //! that gains more than a penalty.
 //!
