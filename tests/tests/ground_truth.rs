@@ -219,9 +219,9 @@ fn disks_are_checked() -> Result<()> {
         .collect::<Result<_, _>>()?;
     let tried = (0..2).try_for_each(|_| {
         let script = format!("for i in 1 2 3 4 5 6 7 8; do echo $i > {at}/f; sync {at}/f; done");
-        let summary = show(&record(folder.path(), &[], &["sh", "-c", &script])?)?;
+        let (archive, summary) = recorded_whole(|| record(folder.path(), &[], &["sh", "-c", &script]))?;
         let check = &summary["completeness"]["disks"][disk.name()];
-        ensure!(check["state"] == "checked", "{check}");
+        ensure!(check["state"] == "checked", "{check}; losses: {}", summary["loss"]);
         for what in ["writes", "flushes"] {
             let (kernel, recorded) = (
                 number(check, &format!("/counts/{what}/kernel"))?,
@@ -245,7 +245,7 @@ fn disks_are_checked() -> Result<()> {
         // Another disk's own count may not have been read: it is then not checked.
         let agrees = if lost == 0.0 { *state == "checked" || *state == "not checked" } else { *state != "checked" };
         ensure!(agrees, "{lost} lost, and {}", summary["completeness"]);
-        fs::remove_dir_all(folder.path().join("t.fathom"))?;
+        fs::remove_dir_all(archive)?;
         Ok(())
     });
     others.iter_mut().try_for_each(|other| other.kill().and_then(|()| other.wait().map(drop)))?;

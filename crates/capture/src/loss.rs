@@ -4,7 +4,7 @@ use crate::kernel::clock::boot_ns;
 use crate::price::program_info;
 use crate::tasks::NO_CPU;
 use model::event::{Header, Loss};
-use model::{Event, LossSource};
+use model::{Event, LossSource, Record};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
@@ -57,6 +57,21 @@ impl LossWatch {
             *old = *new;
         }
         self.last_ns = now;
+        all
+    }
+
+    /// Returns the losses of rings with records that stayed unavailable until the end, from the bytes left in each ring. How many
+    /// they were is unknown, as is since when within the recording.
+    pub fn left(&mut self, bytes: &[u64], (start_ns, end_ns): (u64, u64)) -> Vec<Event> {
+        let mut all = Vec::new();
+        for (cpu, _) in bytes.iter().enumerate().filter(|(_, left)| **left > 0) {
+            self.lost += 1;
+            let mut event = loss(start_ns, end_ns, cpu as u16, 1, LossSource::Unread, "");
+            if let Record::Loss(loss) = &mut event.record {
+                loss.bound = 1;
+            }
+            all.push(event);
+        }
         all
     }
 

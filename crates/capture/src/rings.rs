@@ -145,9 +145,16 @@ impl Rings {
         count
     }
 
-    /// Returns when the oldest available record was made.
-    pub fn oldest(&self) -> Option<u64> {
-        self.maps.oldest(self.began_ns)
+    /// Returns how far each ring has been reserved: what is made from now on lies beyond.
+    pub fn heads(&self) -> Vec<u64> {
+        (0..self.maps.shape.rings).map(|ring| self.maps.control(ring).head.load(Ordering::Acquire)).collect()
+    }
+
+    /// Returns the bytes of each ring up to `heads` that have not been passed on. They include records behind one that is
+    /// incomplete, because its task was preempted while it wrote it: these are not available yet, and not lost.
+    pub fn unread(&self, heads: &[u64]) -> Vec<u64> {
+        let tail = |ring| self.maps.control(ring).tail.load(Ordering::Relaxed);
+        (0..).zip(heads).map(|(ring, head)| head.saturating_sub(tail(ring))).collect()
     }
 }
 
@@ -224,11 +231,6 @@ impl Maps {
                 reader.take(oldest.saturating_add(STRETCH_NS), sink);
             }
         }
-    }
-
-    /// Returns when the oldest available record was made.
-    fn oldest(&self, began_ns: u64) -> Option<u64> {
-        (0..self.shape.rings).filter_map(|ring| Reader::new(self, ring, began_ns).time()).min()
     }
 }
 
@@ -452,13 +454,22 @@ mod tests {
     }
 
     #[test]
-    fn oldest_undrained_record_is_known() {
+    fn records_behind_incomplete_one_are_unread() {
         let mut kernel = Kernel::new();
-        assert!(kernel.put(0, 24, 7) && kernel.put(1, 24, 5));
+        assert!(kernel.put(0, 24, 1) && kernel.put(1, 24, 2));
+        let open = kernel.take(0, 4).unwrap();
+        assert!(kernel.put(0, 3, 4));
+        let heads = kernel.rings.heads();
         assert_eq!(kernel.rings.drain(Duration::ZERO, &mut |_| ()), 0);
-        assert_eq!(kernel.rings.oldest(), Some(5));
+        assert_eq!(kernel.rings.unread(&heads), [8 * 31, 8 * 24]);
         kernel.drain();
-        assert_eq!(kernel.rings.oldest(), None);
+        assert_eq!(kernel.rings.unread(&heads), [8 * 7, 0]);
+        // What is made later does not count.
+        kernel.fill(0, open, 4, 3);
+        assert!(kernel.put(1, 24, 5));
+        assert_eq!(kernel.rings.unread(&heads), [8 * 7, 0]);
+        kernel.drain();
+        assert_eq!(kernel.rings.unread(&heads), [0, 0]);
     }
 
     #[test]

@@ -46,6 +46,10 @@ fn tracked(slot: &[u8; SLOT_SIZE]) -> Option<u32> {
 /// Maximum duration of a drain.
 const LONGEST_DRAIN: Duration = Duration::from_secs(2);
 
+/// How long the end of a recording waits for a task that was preempted while it wrote a record. One that is throttled or of the lowest
+/// priority may not run for seconds.
+const PREEMPTED: Duration = Duration::from_secs(5);
+
 /// Maximum time that records stay in the rings.
 const DRAIN_PERIOD: Duration = Duration::from_secs(1);
 /// How full a ring gets at most, out of 1, unless records come faster than any machine makes them.
@@ -410,12 +414,7 @@ impl Session {
             row.misses = Some(info.recursion_misses);
             row.price_ns = (info.run_count > 0).then(|| info.run_time_ns as f64 / info.run_count as f64);
         }
-        self.drain(sink);
-        // A drain has a time limit, and storing the records may have lacked CPU time: nothing of the recorded time may stay
-        // behind.
-        while self.rings.oldest().is_some_and(|time_ns| time_ns <= end_ns) {
-            self.drain(sink);
-        }
+        self.drain_recorded(end_ns, sink);
         // Stacks that get their names only now are stored too.
         let stacks = self.stacks.take().map(|mut stacks| stacks.finish());
         let (rest, stacks) = stacks.map_or((Vec::new(), None), |(rest, budget)| (rest, Some(budget)));
@@ -444,6 +443,28 @@ impl Session {
         };
         std::thread::spawn(move || self.detach());
         finished
+    }
+
+    /// Passes on everything recorded until now. A drain has a time limit, storing the records may have lacked CPU time, and a task may
+    /// have been preempted while it wrote a record: until it runs again, nothing behind that record is available.
+    fn drain_recorded(&mut self, end_ns: u64, sink: &mut dyn FnMut(&[u8])) {
+        let heads = self.rings.heads();
+        let (mut unread, mut progressed) = (self.rings.unread(&heads), Instant::now());
+        loop {
+            self.drain(sink);
+            let left = self.rings.unread(&heads);
+            if left.iter().all(|bytes| *bytes == 0) {
+                return;
+            }
+            if left != unread {
+                (unread, progressed) = (left, Instant::now());
+            } else if progressed.elapsed() > PREEMPTED {
+                self.pending.extend(self.loss.left(&left, (self.started_ns, end_ns)));
+                return;
+            } else {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
     }
 
     /// Detaches the probes, by dropping their links.

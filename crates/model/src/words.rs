@@ -306,6 +306,9 @@ names! {
         Damage = "log damaged",
         /// The kernel did not run a program where it should have, and counted no miss.
         NotRun = "probe not run",
+        /// A task was preempted while it wrote a record, and did not run again before the recording ended: what is behind that record
+        /// in the ring buffer could not be read.
+        Unread = "ring buffer not read",
     }
 }
 

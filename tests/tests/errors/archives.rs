@@ -119,7 +119,14 @@ pub fn no_room_for_tables() -> Result<()> {
         small.path().display(),
         tables / 2 + (80 << 10)
     );
-    run(Command::new("sh").args(["-c", &fill]))?;
+    // The log may grow between the two commands.
+    let mut said = String::new();
+    until("a disk with little space", || {
+        let output = out(Command::new("sh").args(["-c", &fill]))?;
+        said = messages(&output);
+        Ok(output.status.success())
+    })
+    .context(said)?;
     // Closes its stdin.
     let output = child.wait_with_output()?;
     let messages = messages(&output);
