@@ -51,6 +51,10 @@ pub fn read(line: &str, tools: &Value, instructions: &str) -> Wants {
         return error(Value::Null, -32600, "a message must be an object; batches are not supported");
     }
     let id = message.get("id").cloned();
+    // The specification of MCP excludes null, too.
+    if id.as_ref().is_some_and(|id| !id.is_string() && !id.is_number()) {
+        return error(Value::Null, -32600, "an id must be a string or a number");
+    }
     let Some(method) = message.get("method").and_then(Value::as_str) else {
         return match id {
             Some(id) if message.get("result").is_none() && message.get("error").is_none() => {
@@ -60,7 +64,7 @@ pub fn read(line: &str, tools: &Value, instructions: &str) -> Wants {
         };
     };
     let params = message.get("params").cloned().unwrap_or(Value::Null);
-    let Some(id) = id.filter(|id| id.is_string() || id.is_number()) else {
+    let Some(id) = id else {
         return match params.get("requestId").filter(|_| method == "notifications/cancelled") {
             Some(id) => Wants::Cancel(id.clone()),
             None => Wants::Nothing,
@@ -137,7 +141,6 @@ mod tests {
     fn notification_gets_no_answer() {
         for line in [
             r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
-            r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
             r#"{"jsonrpc":"2.0","id":3,"result":{}}"#,
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":7}"#,
         ] {
@@ -157,6 +160,8 @@ mod tests {
             ("nonsense", -32700),
             ("[]", -32600),
             (r#"{"id":1}"#, -32600),
+            (r#"{"id":null,"method":"ping"}"#, -32600),
+            (r#"{"id":{},"method":"ping"}"#, -32600),
             (r#"{"id":1,"method":"resources/list"}"#, -32601),
             (r#"{"id":1,"method":"tools/call"}"#, -32602),
         ] {
