@@ -65,7 +65,7 @@ static inline struct op *op_of_step(struct thread *t, void *stmt, const struct s
 		op->entered = cycles();
 		return op;
 	}
-	/* An evicted execution continues: it is not a new one, and must not evict another. */
+	/* A displaced execution continues: it is not a new one, and must not displace another. */
 	if (unlikely(t->any_gone) && runs_already(stmt, site))
 		return 0;
 	text = statement_text(stmt, site);

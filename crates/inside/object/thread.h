@@ -17,7 +17,7 @@
 
 #define OP_STATEMENT 0
 #define OP_FUNCTION 1
-/* In end records only: a function that was left without returning; an execution of either kind that was evicted. */
+/* In end records only: a function that was left without returning; an execution of either kind that was displaced. */
 #define OP_LEFT 2
 #define OP_GAVE_WAY 3
 
@@ -54,7 +54,7 @@ struct thread {
 	u64 busy; /* and while the fields below are changed */
 	u32 open; /* open executions, functions included */
 	u32 functions;
-	u32 functions_gone; /* evicted while they ran; they enclose all that are open */
+	u32 functions_gone; /* displaced while they ran; they enclose all that are open */
 	u32 depth;
 	u32 any_gone;
 	u64 inside[OPS];
@@ -332,7 +332,7 @@ static struct op *begin_op(struct thread *t, u64 stmt, u32 kind)
 	struct op *op = &t->ops[0];
 	u32 i;
 
-	/* A free slot, else evict the execution that has been open longest: it may have been left open for good. */
+	/* A free slot, else displace the execution that has been open longest: it may have been left open for good. */
 	for (i = 1; i < OPS && op->open; i++) {
 		if (!t->ops[i].open || t->ops[i].start_ns < op->start_ns)
 			op = &t->ops[i];
@@ -349,7 +349,7 @@ static struct op *begin_op(struct thread *t, u64 stmt, u32 kind)
 	op->start_ns = clock_ns();
 	op->start_cycles = cycles();
 	op->entered = op->start_cycles;
-	/* The longest open function is the outermost, so evicted ones run as long as any function is open. */
+	/* The longest open function is the outermost, so displaced ones run as long as any function is open. */
 	if (!t->functions)
 		t->functions_gone = 0;
 	tell_begin(t, op);

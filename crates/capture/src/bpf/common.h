@@ -103,8 +103,8 @@ struct slot {
 	u16 handles;
 	u16 ops_open;
 	u16 functions_open; /* of ops_open; the others are statements */
-	u8 functions_gone; /* evicted while they ran; they enclose all that are open */
-	u8 any_gone; /* whether an execution was ever evicted */
+	u8 functions_gone; /* displaced while they ran; they enclose all that are open */
+	u8 any_gone; /* whether an execution was ever displaced */
 
 	/* io_uring: the current call of io_uring_enter, the number of file requests in flight, and the one that is being submitted. */
 	u64 ring_enter_ns;
