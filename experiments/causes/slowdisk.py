@@ -1,9 +1,10 @@
-"""A folder for one file, whose device takes known times: FUSE, spoken over /dev/fuse itself, since few machines have a library for it.
+"""A folder for one file, on a device with known service times: a FUSE server that uses /dev/fuse directly, since few machines have a
+library for it.
 
-argv: the folder, then microseconds that a write and a sync take, every how many of them one takes twenty times as long (0: none), and
-how many it serves at a time. It takes these times from a line on its standard input on, which it answers; before, none. A loop disk whose
-file lies here takes these times for its writes and flushes: whatever other work a machine has, it is known how slow this device is. Its
-data is in memory. Ends, and unmounts, at the end of its standard input.
+argv: the folder, the microseconds that a write and a sync take, an N such that every Nth of them takes twenty times as long (0: none),
+and the number of requests served at a time. The times apply from the first line on standard input, which it acknowledges; before,
+requests take none. A loop disk whose file is here takes these times for its writes and flushes, so that the speed of the device is
+known whatever else the machine does. The data is in memory. Ends, and unmounts, at the end of its standard input.
 """
 
 import ctypes
@@ -16,7 +17,7 @@ import sys
 import threading
 import time
 
-# Who ends the trials ends the disk first, and this by its standard input.
+# Whoever interrupts the trials stops the disk first, and then this program by closing its standard input.
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 folder, write_s, sync_s, tail = sys.argv[1], int(sys.argv[2]) / 1e6, int(sys.argv[3]) / 1e6, int(sys.argv[4])
 at_once = int(sys.argv[5])
@@ -60,10 +61,10 @@ def resize(size):
 
 
 def answer(code, node, body):
-    """What is sent back: an error's number, or bytes; None where the kernel expects nothing."""
+    """Returns the reply: an error number, or bytes; None where the kernel expects none."""
     global there
     if code == INIT:
-        # Writes of more than a page; and direct ones that are not waited for, else a loop disk sends one after the other.
+        # Allow writes of more than a page, and asynchronous direct ones, or a loop disk would send one after the other.
         flags = 1 << 5 | (1 << 15 if at_once > 1 else 0)
         return struct.pack("<4I2H2I2H2I24x", 7, 31, 1 << 17, flags, 16, 12, 1 << 17, 1, 0, 0, 0, 0)
     if code in (FORGET, BATCH_FORGET, INTERRUPT):
@@ -119,7 +120,7 @@ def reply(code, unique, error, body):
     os.write(device, struct.pack("<IiQ", 16 + len(body), error, unique) + body)
 
 
-# What takes time, where several are served at a time.
+# Requests that take time, if several are served at a time.
 waiting = queue.SimpleQueue()
 
 

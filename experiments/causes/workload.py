@@ -1,8 +1,8 @@
-"""A program whose I/O is known: INSERTs and SELECTs of SQLite with settings given as JSON, as `truth` draws them; or, with `writers`, so
-many processes that write at the same time, each `writes` times a page, past the page cache.
+"""A program with known I/O: INSERTs and SELECTs in SQLite with settings given as JSON, as drawn by `truth`; or, with `writers`, that many
+concurrent processes that each write a page `writes` times, bypassing the page cache.
 
-argv: `setup` or `run`, and the settings. `setup` makes the database with its rows; only `run` is recorded. It reports how long it and its
-statements took by its own clock, and how long it was runnable without a CPU meanwhile (`/proc/self/schedstat`).
+argv: `setup` or `run`, and the settings. `setup` creates the database with its rows; only `run` is recorded. It reports how long it
+and its statements took by its own clock, and how long it was runnable without a CPU meanwhile (`/proc/self/schedstat`).
 """
 
 import json
@@ -20,7 +20,7 @@ def setting(name, default):
 
 
 def connect():
-    # Without cached statements, Python prepares each one anew.
+    # Without cached statements, Python prepares every statement again.
     cached = 100 if setting("keep_statements", True) else 0
     db = sqlite3.connect(settings["database"], isolation_level=None, cached_statements=cached, timeout=60)
     db.execute("PRAGMA page_size=%d" % setting("page_size", 4096))
@@ -37,7 +37,7 @@ def file_of(writer):
 
 if setting("writers", 0) and action == "setup":
     for writer in range(settings["writers"]):
-        # Written, so that nothing but data is written later.
+        # Written in full, so that only data is written later.
         with open(file_of(writer), "wb") as f:
             f.write(bytes(1 << 20))
     os.sync()
@@ -69,8 +69,8 @@ if action == "setup":
         db.execute("CREATE INDEX by_i ON t (i)")
     db.close()
     if setting("wal_bytes", 0):
-        # A WAL that has its size already is overwritten, so that no commit of the file system's is needed. Zeros are no valid header: SQLite
-        # begins it anew.
+        # A WAL that already has its size is overwritten, so that no commit of the file system is needed. Zeros are no valid header:
+        # SQLite starts a new WAL.
         with open(settings["database"] + "-wal", "wb") as wal:
             wal.write(bytes(setting("wal_bytes", 0)))
     os.sync()
@@ -89,7 +89,7 @@ in_statements = 0
 
 
 def run(sql, values=()):
-    """A statement, timed by the program's own clock: what the program does between statements is none of theirs."""
+    """Runs a statement, timed by the program's own clock: the program's time between statements does not count."""
     global in_statements
     since = time.monotonic_ns()
     db.execute(sql, values).fetchall()
@@ -98,7 +98,7 @@ def run(sql, values=()):
 
 db = connect()
 if "begun" in settings:
-    # Others begin with it.
+    # Processes that wait for this file start now.
     open(settings["begun"], "w").close()
     time.sleep(0.02)
 since, delay = time.monotonic_ns(), delayed()
@@ -130,5 +130,5 @@ if "report" in settings:
     with open(settings["report"], "w") as f:
         elapsed = time.monotonic_ns() - since
         json.dump({"elapsed_ns": elapsed, "statements_ns": in_statements, "run_delay_ns": delayed() - delay}, f)
-# Closing would checkpoint a WAL and delete it: nobody asked about that.
+# Closing would checkpoint and delete a WAL, which is not part of the workload.
 os._exit(0)

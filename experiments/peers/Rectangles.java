@@ -3,8 +3,8 @@ import java.awt.Graphics2D;
 import java.awt.image.BufferedImage;
 
 /**
- * Rectangles on an image in memory once more, written apart from Fathom's: straight calls, no surface between. One line
- * of JSON an iteration.
+ * Rectangles on an image in memory again, written independently of Fathom's: direct calls, without the surface
+ * interface. One line of JSON per iteration.
  *
  *     javac Rectangles.java && java Rectangles ITERATIONS FIGURES
  */

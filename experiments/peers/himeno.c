@@ -1,7 +1,9 @@
-/* Himeno's benchmark once more, written apart from Fathom's: the arrays are the program's own, indexed by three
- * subscripts, as the published programs have them. The same grid (S), the same steps; one line of JSON an iteration.
+/*
+ * Himeno's benchmark again, written independently of Fathom's: the arrays are the program's own, indexed by three subscripts, as in the
+ * published programs. The same grid (S), the same steps; one line of JSON per iteration.
  *
- *     cc -O2 -ffp-contract=off -o himeno himeno.c && ./himeno ITERATIONS STEPS */
+ *     cc -O2 -ffp-contract=off -o himeno himeno.c && ./himeno ITERATIONS STEPS
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -11,8 +13,10 @@ enum { I = 64, J = 64, K = 128 };
 static float a[4][I + 1][J + 1][K + 1], b[3][I + 1][J + 1][K + 1], c[3][I + 1][J + 1][K + 1];
 static float p[I + 1][J + 1][K + 1], wrk1[I + 1][J + 1][K + 1], wrk2[I + 1][J + 1][K + 1], bnd[I + 1][J + 1][K + 1];
 
-/* Every array is written to, also those of zeros: a page that was never written is the kernel's one page of zeros, which
- * is in the cache for all of them. */
+/*
+ * Every array is written, including those of zeros: unwritten pages all map to the kernel's single zero page, which is always in the
+ * cache.
+ */
 static void start(void)
 {
     for (int i = 0; i < I; i++)

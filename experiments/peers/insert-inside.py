@@ -1,7 +1,7 @@
-"""INSERTs by a program that loads SQLite as a library, which is what can be probed inside: FOLDER JOURNAL ROWS ROUNDS.
+"""INSERTs by a program that loads SQLite as a library, which can be probed inside: FOLDER JOURNAL ROWS ROUNDS.
 
-As `fathom workload sqlite`: autocommit, synchronous=full; the first rounds warm the machine up, the last is timed. Beside its rate
-stands the quarter quantile of single INSERTs, as a rate: neighbours on the machine disturb it less.
+As `fathom workload sqlite`: autocommit, synchronous=full; the first rounds warm the machine up, the last is timed. Besides its rate,
+it prints the lower quartile of the times of single INSERTs, as a rate: other load on the machine disturbs it less.
 """
 import json
 import os

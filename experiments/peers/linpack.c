@@ -1,7 +1,10 @@
-/* The LINPACK benchmark once more, written apart from Fathom's: a system of 500 equations whose solution is all ones, solved by elimination
- * with partial pivoting column by column. One line of JSON a solution; the matrix is made anew before each, outside the time.
+/*
+ * The LINPACK benchmark again, written independently of Fathom's: a system of 500 equations whose solution is all ones, solved by
+ * elimination with partial pivoting column by column. One line of JSON per solution; the matrix is regenerated before each, outside the
+ * measured time.
  *
- *     cc -O2 -ffp-contract=off -o linpack linpack.c && ./linpack SOLUTIONS */
+ *     cc -O2 -ffp-contract=off -o linpack linpack.c && ./linpack SOLUTIONS
+ */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,10 +13,10 @@
 
 enum { N = 500 };
 
-/* Column by column; the last element of each is never used, so that columns do not lie a power of two apart. */
+/* Stored by columns; the last element of each is never used, so that the distance between columns is not a power of two. */
 static double a[N][N + 1], right[N];
 
-/* The published generator. The largest value. */
+/* The published generator. Returns the largest value. */
 static double make(void)
 {
     int seed = 1325;
@@ -39,14 +42,14 @@ static void swap(double *x, double *y)
     *y = t;
 }
 
-/* y -= t x: the operation in which nearly all the time goes. */
+/* y -= t x: the operation that takes nearly all the time. */
 static void subtract(int n, double t, const double *restrict x, double *restrict y)
 {
     for (int i = 0; i < n; i++)
         y[i] -= t * x[i];
 }
 
-/* right becomes the solution. The right-hand side is eliminated with the matrix, as if it were one column more. */
+/* Solves in place: `right` becomes the solution. The right-hand side is eliminated with the matrix, as an additional column. */
 static void solve(void)
 {
     for (int k = 0; k < N; k++) {

@@ -1,7 +1,7 @@
 #!/bin/sh
-# pool-front.sh FATHOM PORT DEPTH SERVER...: starts an NBD server on one processor, fills its disk, asks for random 4 KiB with
-# DEPTH requests under way from another processor, and ends it. The lines are those of `fathom pool bench --nbd`, and besides
-# rate.p50, the reciprocal of the median latency.
+# pool-front.sh FATHOM PORT DEPTH SERVER...: starts an NBD server on one processor, fills its disk, reads random 4 KiB blocks from another
+# processor with DEPTH requests in flight, and ends it. Prints the lines of `fathom pool bench --nbd`, and rate.p50, the reciprocal of the
+# median latency.
 set -eu
 # shellcheck source=pool-server.sh
 . "${0%/*}/pool-server.sh"
@@ -9,7 +9,7 @@ set -eu
 fathom=$1 port=$2 depth=$3
 shift 3
 
-# The first and the last processor that may be used: the client's and the server's.
+# The first and the last processor that may be used: the client runs on the first, the server on the last.
 cpus=$(taskset -cp $$)
 cpus=${cpus##*: }
 first=${cpus%%[,-]*} last=${cpus##*[,-]}

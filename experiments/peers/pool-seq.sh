@@ -2,17 +2,17 @@
 # pool-seq.sh FATHOM SCRATCH WHAT RW BLOCK DEPTH: serves a disk of 512 MiB over a Unix socket, fills it, and prints how fast fio reads or
 # writes it (RW: read, write, randwrite), and how fast nbdcopy copies all of it out or in.
 #
-# WHAT: nbdkit-memory, nbdkit-file; nbdkit-relay (nbdkit's nbd plugin in front of nbdkit-file: what two processes of nbdkit cost); memory (the
-# coordinator's own); node, stripe, concat (one or four nodes with stores in files). With "-together" all servers run on one processor, the last
-# that this script may use. With RATE (such as 400mbit, as root) each node is in a network namespace of its own, behind a link of that rate both
-# ways.
+# WHAT: nbdkit-memory, nbdkit-file; nbdkit-relay (nbdkit's nbd plugin in front of nbdkit-file: the cost of two nbdkit processes); memory
+# (the coordinator's own); node, stripe, concat (one or four nodes with stores in files). With "-together" all servers run on one
+# processor, the last that this script may use. With RATE (such as 400mbit, as root) each node is in its own network namespace, behind a
+# link of that rate in both directions.
 # shellcheck disable=SC2086 # $nodes and $apart are lists of arguments.
 set -eu
 fathom=$1 scratch=$2 what=$3 rw=$4 block=$5 depth=$6 rate=${7:-}
 everywhere=$(taskset -c -p $$) && everywhere=${everywhere##* }
 size=512M bytes=$((512 << 20)) servers="" spaces="" subnet=$(($$ % 250))
 
-# However it ends, nobody is left behind; first the coordinator, then its nodes.
+# However the script ends, no server is left behind; the coordinator ends first, then its nodes.
 end() {
     trap - EXIT
     for server in $servers; do { kill "$server" && wait "$server"; } || true; done
@@ -21,7 +21,7 @@ end() {
 trap 'exit 1' HUP INT TERM
 trap end EXIT
 
-# Waits for a line or a socket.
+# Waits for a file or a socket: $1 is the test, $2 the path.
 there() {
     for _ in $(seq 200); do
         test "$1" "$2" && return
@@ -32,7 +32,7 @@ there() {
 }
 
 nodes=""
-# A namespace for node $1, and a link to it of which both ends send at the rate; $inside runs a command there.
+# Creates a namespace for node $1, and a link to it whose ends both send at the rate; $inside runs a command there.
 link() {
     space=fp$$-$1 near=fp$$n$1 host=10.231.$subnet.$(($1 * 4 + 1)) there=10.231.$subnet.$(($1 * 4 + 2))
     ip netns add "$space"
@@ -60,7 +60,7 @@ coordinator() {
     servers="$! $servers"
 }
 
-# The client may go where it likes.
+# Only the servers are pinned; the client may run anywhere.
 case $what in
     *-together)
         what=${what%-together}
@@ -96,12 +96,12 @@ case $what in
 esac
 there -S "$scratch/nbd"
 
-# Servers have inherited it.
+# The servers have inherited the pinning; undo it for the client.
 taskset -c -p "$everywhere" $$ >/dev/null
 uri="nbd+unix:///?socket=$scratch/nbd"
 load() { fio --name=load --ioengine=nbd --uri="$uri" --size="$size" --output-format=terse --terse-version=3 "$@"; }
 load --rw=write --bs=1M --iodepth=8 >/dev/null
-# Of fio's terse line, KiB a second of reads (7) or of writes (48).
+# In fio's terse line, field 7 is the reads in KiB/s and field 48 the writes.
 load --rw="$rw" --bs="$block" --iodepth="$depth" --time_based --runtime=4 --ramp_time=1 |
     awk -F ';' '$1 == 3 { printf "{\"metric\":\"rate\",\"unit\":\"byte/s\",\"v\":%.0f}\n", ($7 + $48) * 1024; n++ } END { exit !n }'
 

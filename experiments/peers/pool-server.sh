@@ -1,10 +1,10 @@
-# shellcheck shell=sh disable=SC2154 # The port is its user's.
-# Sourced by what compares NBD servers. `serve SERVER...` starts one for $port, waits until it answers at $uri, says who it is in $server,
-# and ends it with the script. NAME is its export's, if not the default. PIDFILE is where one says who it is that goes into the
-# background.
+# shellcheck shell=sh disable=SC2154 # The caller sets the port.
+# Sourced by the scripts that compare NBD servers. `serve SERVER...` starts one for $port, waits until it responds at $uri, sets $server to
+# its process ID, and ends it with the script. NAME is the name of its export, if not the default. PIDFILE is the file to which a server
+# that daemonises writes its process ID.
 #
-# It is ended however the script ends, also by Ctrl-C: one that is left behind keeps the port, and refuses the next one's client a disk
-# that is no more.
+# The server is ended however the script ends, also by Ctrl-C: one that is left behind would keep the port, and the next script's client
+# would ask it for a disk that no longer exists.
 serve() {
     if command -v ss >/dev/null && [ -n "$(ss -Hltn "sport = :$port")" ]; then
         echo "port $port is taken: end who listens there (ss -ltnp 'sport = :$port' says who)" >&2
@@ -27,7 +27,7 @@ serve() {
     nbdinfo --size "$uri"
 }
 
-# It says who it is when it is in the background, which may take a moment.
+# A server writes the file once it is in the background, which may take a moment.
 said() {
     for _ in $(seq 100); do
         [ -s "$PIDFILE" ] && break
@@ -40,7 +40,7 @@ end() {
     trap - EXIT
     [ -n "${server:-}" ] || said
     kill "$server"
-    # Its port is free when it is gone.
+    # The port is free once the server has exited.
     for _ in $(seq 100); do
         kill -0 "$server" 2>/dev/null || break
         sleep 0.05

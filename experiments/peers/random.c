@@ -1,9 +1,9 @@
-// Random reads and nothing else: what a loop around pread costs that measures no latency and checks no byte. The peer of
+// Random reads and nothing else: the cost of a loop around pread that measures no latency and checks no byte. The peer of
 // experiments/peers/harness-random.toml.
 //
 //     random FILE BLOCK READS ITERATIONS
 //
-// Places are multiples of BLOCK, uniform over FILE. Prints the reads a second of each iteration.
+// Offsets are multiples of BLOCK, uniform over FILE. Prints the reads per second of each iteration.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <inttypes.h>

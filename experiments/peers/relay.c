@@ -1,13 +1,13 @@
-// A bare relay of large writes or reads: what a coordinator with one node, or a stripe of several, cannot cost less than on one machine. The
+// A bare relay of large writes or reads: the least that a coordinator with one node, or a stripe of several, can cost on one machine. The
 // floor of experiments/peers/pool-relay.toml.
 //
 //     relay FOLDER WORKERS read|write SECONDS
 //
-// A client asks for 1 MiB at a time, 8 under way, over a Unix socket (28 bytes of request and the data; 16 bytes of answer and the data), as
-// an NBD client does. The relay receives into memory that all share, tells each worker over a TCP connection where its part is (50 bytes, as
-// the pool's frames take), and answers when all have done theirs (30 bytes); a worker is a process that calls pwrite or pread on a file of its own in
-// FOLDER. No checksum, no protocol, no order, no recovery. Parts of a request are MiB / WORKERS. Prints the rate, and the processor time that
-// relay and workers took for a GiB.
+// A client requests 1 MiB at a time, with 8 requests in flight, over a Unix socket (28 bytes of request and the data; 16 bytes of
+// response and the data), as an NBD client does. The relay receives into shared memory, tells each worker over a TCP connection where its
+// part is (50 bytes, as the pool's frames take), and responds when all have done theirs (30 bytes); a worker is a process that calls
+// pwrite or pread on its own file in FOLDER. No checksum, no protocol, no order, no recovery. Parts of a request are MiB / WORKERS.
+// Prints the rate, and the processor time that relay and workers took per GiB.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -43,7 +43,7 @@ static int whole(int out, int fd, char *bytes, size_t length) {
     return 1;
 }
 
-// A process of its own, which ends with this one.
+// Forks a child process, which ends with this one.
 static pid_t start(void) {
     pid_t child = fork();
     need(child >= 0, "fork");
@@ -146,7 +146,7 @@ int main(int argc, char **argv) {
     if ((servers[count] = start()) == 0) relay(way[1], near, count, memory, SIZE / count, writes);
     for (int nth = 0; nth < count; nth++) close(near[nth]);
     static char data[ASKED + SIZE], head[ASKED];
-    // What the files took to make is not counted.
+    // The time to create the files is not counted.
     double before = 0, begun = now(), until = begun + atof(argv[4]);
     for (int nth = 0; nth <= count; nth++) {
         clockid_t clock;

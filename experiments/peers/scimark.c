@@ -1,8 +1,10 @@
-/* SciMark 2's five kernels once more, written apart from Fathom's: the library's sine, another order of loops where the
- * definition leaves one. The small sizes. One line of JSON an iteration: the time in which the work of all five would be done at the mean
- * of their rates, a unit of work being as many of a kernel's own as make a million operations.
+/*
+ * SciMark 2's five kernels again, written independently of Fathom's: the library's sine, another order of loops where the definition
+ * leaves it open. The small sizes. One line of JSON per iteration: the time in which the work of all five would be done at the mean of
+ * their rates, a unit of work being as many of a kernel's own as make a million operations.
  *
- *     cc -O2 -ffp-contract=off -o scimark scimark.c -lm && ./scimark ITERATIONS UNITS */
+ *     cc -O2 -ffp-contract=off -o scimark scimark.c -lm && ./scimark ITERATIONS UNITS
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +15,7 @@ enum { FFT = 1024, GRID = 100, ROWS = 1000, IN_ROW = 5, LU = 100, KERNELS = 5 };
 
 static const double PI = 3.14159265358979323846;
 
-/* The generator: x(k) = x(k - 5) - x(k - 17) modulo 2^31 - 1; where the newest stands goes down from 16. */
+/* The generator: x(k) = x(k - 5) - x(k - 17) modulo 2^31 - 1; the index of the newest value counts down from 16. */
 struct generator {
     int x[17], oldest, fifth;
 };
@@ -48,7 +50,7 @@ static double x[ROWS], y[ROWS], values[ROWS * IN_ROW];
 static int column[ROWS * IN_ROW], row[ROWS + 1], pivot[LU];
 static long within, samples;
 
-/* Radix 2, in place; a twiddle factor is turned on by multiplication with e^(i angle) - 1, which keeps its digits. */
+/* Radix 2, in place; a twiddle factor is advanced by multiplication with e^(i angle) - 1, which keeps its digits. */
 static void transform(double *d, int n, int sign)
 {
     for (int i = 0, j = 0; i < n; i++) {
@@ -182,7 +184,7 @@ static const struct {
     {lu, 2.0 * LU * LU * LU / 3},
 };
 
-/* How far LU's factors are from the matrix, its rows exchanged. */
+/* Returns how far LU's factors are from the matrix with its rows swapped. */
 static double residual(void)
 {
     static double exchanged[LU][LU];

@@ -8,8 +8,8 @@
 
     fathom.open("/srv/fleet").operations
 
-Tables and columns are those of docs/reference/tables.md. A table that this kind of archive lacks has no rows. A file whose
-checksum is wrong is refused. Nothing is written: an archive without tables needs `fathom reindex` first.
+Tables and columns are those of docs/reference/tables.md. A table that this kind of archive lacks has no rows. A file with a wrong
+checksum is rejected. Nothing is written: an archive without tables needs `fathom reindex` first.
 """
 
 import errno
@@ -32,12 +32,12 @@ _LAYOUT = 1  # of a fleet
 _DECLARED = json.loads((resources.files(__package__) / "tables.json").read_text(encoding="utf-8"))
 
 
-# A file's path in a fleet: it leads nowhere else, whoever wrote the commit.
+# A file's path in a fleet. It cannot lead outside of the fleet, whoever wrote the commit.
 _DATA_PATH = re.compile(r"(\w+)/date=[0-9-]{10}/[A-Za-z0-9](?!.*\.\.)[A-Za-z0-9.-]*\.parquet", re.ASCII)
 
 
 class Error(Exception):
-    """Why something cannot be read: what, and what to do."""
+    """Something cannot be read; the message says what, and what to do."""
 
 
 def _schema(table, leading=()):
@@ -46,7 +46,7 @@ def _schema(table, leading=()):
 
 
 def _opened(path):
-    """A file; a pipe or a device, whose reading may have no end, is refused."""
+    """Opens a regular file; a pipe or a device, which could be read endlessly, is rejected."""
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -70,7 +70,7 @@ def _read_json(path):
 
 
 def _damaged(wrapped):
-    """Has what lacks a field, or has one of another type, named as damaged."""
+    """Reports a missing field, or one of a wrong type, as damage."""
 
     @functools.wraps(wrapped)
     def read(self, path, *rest):
@@ -83,7 +83,7 @@ def _damaged(wrapped):
 
 
 class _Facts(dict):
-    """Values of facts by name; the whole rows are `.table`."""
+    """Values of facts by name; `.table` has the whole rows."""
 
     def __init__(self, table):
         super().__init__(zip(table["name"].to_pylist(), table["value"].to_pylist()))
@@ -126,7 +126,7 @@ class Archive:
         return _Facts(self.table("facts"))
 
     def table(self, name):
-        """A table."""
+        """Returns a table."""
         if name not in _DECLARED["tables"]:
             raise AttributeError(f"there is no table {name}; there are {', '.join(_DECLARED['tables'])}")
         schema = _schema(name)
@@ -157,7 +157,7 @@ class Archive:
 
 
 class Fleet:
-    """A fleet in a folder: the same tables, over all of its archives."""
+    """A fleet in a folder: the same tables, across all of its archives."""
 
     @_damaged
     def __init__(self, path, info):
@@ -167,7 +167,7 @@ class Fleet:
         self._files, self.runs = self._state()
 
     def _state(self):
-        """The files and archives that the commits name."""
+        """Returns the files and archives that the commits name."""
         files, runs, last = {}, set(), 0
         checkpoints = self._numbered("_checkpoints")
         if checkpoints:
@@ -177,7 +177,7 @@ class Fleet:
             runs.update(checkpoint["runs"])
         commits = self._numbered("_log")
         for number in range(last + 1, max(commits, default=0) + 1):
-            # By its name, since a listing may lack one that was made during it.
+            # Opened by name, since a listing may lack a commit that was made during it.
             name = os.path.join(self.path, "_log", f"{number:020}.json")
             commit = _read_json(name)
             if commit is None:
@@ -210,7 +210,7 @@ class Fleet:
         return sorted({*super().__dir__(), *_DECLARED["tables"]})
 
     def dataset(self, name):
-        """A table as a pyarrow.dataset.Dataset, of which only what is asked for is read."""
+        """Returns a table as a pyarrow.dataset.Dataset, which reads only the columns and rows that are needed."""
         if name not in _DECLARED["tables"]:
             raise AttributeError(f"there is no table {name}; there are {', '.join(_DECLARED['tables'])}")
         schema = _schema(name, _DECLARED["leading"]).append(pyarrow.field("date", pyarrow.date32()))
@@ -223,7 +223,7 @@ class Fleet:
         )
 
     def table(self, name):
-        """A table, read whole."""
+        """Returns a whole table."""
         try:
             return self.dataset(name).to_table()
         except FileNotFoundError as error:

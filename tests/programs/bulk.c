@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * One TCP flow as fast as it goes, and what its sender's TCP says of it: what the tests of congestion controls record.
- * bulk receive PORT: takes connections one after the other until killed.
- * bulk send ADDRESS PORT CC SECONDS: every 10 ms a line `ms cwnd ssthresh srtt_us state retransmits delivered`, where ms is when
- * it was read, and state that of the kernel's recovery (0 open, 1 disorder, 2 reduced, 3 recovery, 4 loss). What could not be
- * read in time is left out, so that a gap between two lines is a time in which this program did not run.
+ * Sends one TCP flow at full speed and samples the sender's TCP: what the tests of congestion controls record.
+ * bulk receive PORT: accepts connections one after the other until killed.
+ * bulk send ADDRESS PORT CC SECONDS: prints every 10 ms a line `ms cwnd ssthresh srtt_us state retransmits delivered`, where ms is the
+ * time of the sample, and state that of the kernel's recovery (0 open, 1 disorder, 2 reduced, 3 recovery, 4 loss). A sample that is
+ * overdue is skipped, so that a gap between two lines is a time in which this program did not run.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

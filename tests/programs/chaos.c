@@ -1,5 +1,5 @@
-// Children that load SQLite, run statements, unload it, fork, start programs and threads, get signals and end, all at random; what is drawn
-// depends on the seed alone, and so does what it prints: how each child ended.
+// Children that load SQLite, run statements, unload it, fork, start programs and threads, get signals and end, all at random; the choices
+// depend on the seed alone, and so does the output: how each child ended.
 //
 //   chaos SEED ROUNDS [LIBRARY...]
 #define _GNU_SOURCE
@@ -45,7 +45,7 @@ static uint64_t draw(uint64_t below)
 	return (x ^ x >> 31) % below;
 }
 
-// Named by --op; called by handlers too.
+// Named by --op; also called by signal handlers.
 __attribute__((noinline)) int operation(int depth)
 {
 	int result = depth ? operation(depth - 1) + 1 : 0;
@@ -142,7 +142,7 @@ static void *runs(void *at)
 	return 0;
 }
 
-// In the middle of a step: it is left for good, with its connection.
+// Leaves a step in the middle, for good, with its connection.
 static void leaves_step(struct library *l)
 {
 	sqlite3 *db = memory(l);
@@ -177,7 +177,7 @@ static void ends(int way)
 	char *words[] = { (char *)own, "end", 0 };
 	struct itimerval never = { 0 };
 
-	// Else it would go on in the program that is executed.
+	// Otherwise the timer would continue in the executed program.
 	setitimer(ITIMER_REAL, &never, 0);
 	switch (way) {
 	case 0:
@@ -231,7 +231,7 @@ static void child(void)
 				pthread_join(threads[i], 0);
 			break;
 		case 2:
-			// Runs on while the process ends, or forks.
+			// The thread keeps running while the process ends, or forks.
 			if (!left++) {
 				jobs[0] = (struct job){ l, 3, 1 };
 				pthread_create(&threads[0], 0, runs, &jobs[0]);
@@ -281,7 +281,7 @@ int main(int count, char **words)
 	own = "/proc/self/exe";
 	libraries = count > 3 ? (const char **)words + 3 : known;
 	library_count = count > 3 ? count - 3 : 1;
-	// Not to be written again by children.
+	// Line-buffered, so that children do not write the parent's buffer again.
 	setvbuf(stdout, 0, _IOLBF, 4096);
 	setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
 	for (int i = 0; i < rounds; i++) {

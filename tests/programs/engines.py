@@ -1,10 +1,10 @@
-"""Reads every table of archives with another engine, and computes with them.
+"""Reads every table of archives with another engine, and computes on them.
 
     python3 engines.py duckdb|datafusion|pyspark FOLDER...
 
-FOLDER is an archive's `tables`, or an export of it. Each column must have a type that every engine computes with, every
-value must be readable, and what the engine says of times (their number, their least and greatest difference) must be what
-Python makes of the same values. Prints a line a table: its folder, its name, its rows.
+FOLDER is an archive's `tables`, or an export of it. Each column must have a type that every engine computes with, every value must be
+readable, and the engine's results for times (their number, their least and greatest difference) must equal what Python computes from
+the same values. Prints one line per table: its folder, its name, its rows.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""A store that fails: stands before a store of S3 on loopback and does to its requests what networks and stores do.
+"""A store that fails: a proxy in front of an S3 store on loopback that injects the faults of networks and stores into its requests.
 
     python3 faulty_store.py HOST:PORT MODE SEED
 
-Prints its own port. MODE: flaky (errors, resets before and after the request was done, answers cut short, delays), down (503 to
-all), hang (no answer, ever), slow (each answer in pieces, with pauses). GET /faults tells how often it did what.
+Prints its own port. MODE: flaky (errors, resets before and after the request was done, truncated responses, delays), down (503 to
+all), hang (no response, ever), slow (each response in pieces, with pauses). GET /faults returns how often it did what.
 """
 
 import collections
@@ -19,7 +19,7 @@ import time
 
 UPSTREAM, MODE = sys.argv[1], sys.argv[2]
 RANDOM, LOCK, DID = random.Random(int(sys.argv[3])), threading.Lock(), collections.Counter()
-# What flaky does, in percent of requests.
+# The faults of `flaky`, in percent of requests.
 FAULTS = [("error 500", 8), ("error 503", 8), ("reset before", 6), ("reset after", 6), ("cut short", 4), ("late", 6)]
 
 
@@ -74,7 +74,7 @@ class Proxy(http.server.BaseHTTPRequestHandler):
         else:
             sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if fault == "hang":
-            # A fixed wait: longer than any client's.
+            # A fixed wait: longer than any client's timeout.
             time.sleep(600)
         if fault == "down":
             return self.error(503)
@@ -83,7 +83,7 @@ class Proxy(http.server.BaseHTTPRequestHandler):
         if fault == "reset before":
             return self.reset()
         upstream = http.client.HTTPConnection(UPSTREAM, timeout=60)
-        # Two lengths, of which one is in small letters, are none to a store that is strict.
+        # A strict store treats two lengths, one of them with a lower-case name, as none.
         ours = ("transfer-encoding", "connection", "content-length")
         headers = {name: value for name, value in self.headers.items() if name.lower() not in ours}
         headers["Content-Length"] = str(len(sent))
@@ -93,7 +93,7 @@ class Proxy(http.server.BaseHTTPRequestHandler):
         if fault == "reset after":
             return self.reset()
         if fault == "late":
-            # A fixed wait: a late answer is what is tried.
+            # A fixed wait: it tests a late response.
             time.sleep(0.3)
         self.send_response_only(answer.status)
         for name, value in answer.getheaders():
@@ -113,7 +113,7 @@ class Proxy(http.server.BaseHTTPRequestHandler):
             for at in range(0, len(body), step):
                 self.wfile.write(body[at : at + step])
                 self.wfile.flush()
-                # A fixed wait: a slow answer is what is tried.
+                # A fixed wait: it tests a slow response.
                 time.sleep(0.03)
             return
         self.wfile.write(body)

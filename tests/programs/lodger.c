@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Sleeps 30 ms at places of which a chain of functions is hard to tell: argv: where (library, unlinked, replaced, closed, thread, deep, wide,
- * made, handler, vdso, endless), and a library that has `work` (sleeper.c). `run` is around all of it.
+ * Sleeps 30 ms in places where a stack is hard to unwind or to symbolise. argv: where (library, unlinked, replaced, closed, thread, deep,
+ * wide, made, handler, vdso, endless), and a library that has `work` (sleeper.c). `run` is the caller of all of it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,7 +20,7 @@
 #define KEPT __attribute__((noinline, noclone))
 
 static const struct timespec rest = { 0, 30000000 };
-/* Written after each call, so that none is the last thing that its caller does. */
+/* Written after each call, so that no call is a tail call. */
 volatile int done;
 
 KEPT void sleep_here(void)
@@ -41,14 +41,14 @@ KEPT void call_library(const char *where, const char *path)
 		exit(3);
 	if (!strcmp(where, "unlinked") && unlink(path))
 		exit(3);
-	/* As a package is upgraded: another file gets its name. */
+	/* Like an upgrade of a package: another file gets its name. */
 	if (!strcmp(where, "replaced")) {
 		snprintf(other, sizeof(other), "%s.new", path);
 		file = fopen(other, "w");
 		if (!file || fputs("another one\n", file) < 0 || fclose(file) || rename(other, path))
 			exit(3);
 	}
-	/* Where it lies was read long ago, and is read no more until it has gone. */
+	/* The recorder read its mapping long ago, and does not read it again before the library is gone. */
 	while (!strcmp(where, "closed") && clock() < CLOCKS_PER_SEC * 6 / 10)
 		done++;
 	work("timer", NULL);
@@ -97,7 +97,7 @@ KEPT void call_made(void)
 
 KEPT void sleep_endlessly_described(void)
 {
-	/* The frame is where an expression says that jumps to its own begin. */
+	/* The CFA is the result of an expression that jumps to its own beginning. */
 	asm volatile(".cfi_remember_state\n.cfi_escape 0x0f, 3, 0x2f, 0xfd, 0xff");
 	nanosleep(&rest, NULL);
 	done++;
@@ -112,7 +112,7 @@ static void handle(int signal)
 }
 
 #if defined(__x86_64__)
-/* Sleeps in the handler of a signal that came while the kernel's own code for programs told the time. */
+/* Sleeps in the handler of a signal that arrived while the vDSO read the clock. */
 static void handle_in_vdso(int signal, siginfo_t *info, void *context)
 {
 	unsigned long vdso = getauxval(AT_SYSINFO_EHDR);
@@ -180,7 +180,7 @@ int main(int argc, char **argv)
 	} else {
 		run(argv);
 	}
-	/* Its files are read while it is there: stacks are looked at every half second. */
+	/* The recorder reads the files while the process exists: it processes stacks every half second. */
 	sleep(2);
 	return 0;
 }

@@ -2,8 +2,8 @@
 
     python3 mcp_client.py FATHOM FOLDER
 
-Each tool is called as an assistant would, then with arguments that are missing, of a wrong type, or lead elsewhere. The client checks
-every message against the protocol's schema.
+Each tool is called as an assistant would, then with arguments that are missing, have a wrong type, or lead outside the folder. The
+client checks every message against the protocol's schema.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ def check(holds, said):
 
 
 async def answer(session, tool, arguments, refused=False):
-    """The tool's object, or its refusal."""
+    """Returns the tool's object, or its error."""
     result = await session.call_tool(tool, arguments)
     (text,) = [part.text for part in result.content]
     failed = result.is_error if hasattr(result, "is_error") else result.isError

@@ -1,6 +1,6 @@
 /*
- * Sends an SD card so many commands that fail, and prints how many of them did: mmc_errors DEVICE COUNT unknown|beyond.
- * unknown: it does not know them, and does not answer. beyond: a read beyond its end, which its status tells.
+ * Sends an SD card COUNT failing commands, and prints how many failed: mmc_errors DEVICE COUNT unknown|beyond. unknown: commands that the
+ * card does not support and does not respond to. beyond: reads beyond its end, which its status reports.
  */
 #include <fcntl.h>
 #include <linux/mmc/ioctl.h>
@@ -12,7 +12,7 @@
 /* Reserved for the card's manufacturer. */
 #define UNKNOWN 60
 #define READ_SINGLE_BLOCK 17
-/* MMC_RSP_R1 (include/linux/mmc/core.h): an answer, its CRC and its index. */
+/* MMC_RSP_R1 (include/linux/mmc/core.h): a response, its CRC and its index. */
 #define ANSWERED 0x15
 /* R1_OUT_OF_RANGE, R1_ADDRESS_ERROR (include/linux/mmc/mmc.h). */
 #define BEYOND (1u << 31 | 1u << 30)
@@ -31,7 +31,7 @@ int main(int argc, char **argv)
 
 		memset(&command, 0, sizeof(command));
 		command.opcode = beyond ? READ_SINGLE_BLOCK : UNKNOWN;
-		/* The last block that 32 bits can address, by bytes. */
+		/* The last block that 32 bits can address in bytes. */
 		command.arg = beyond ? 0xfffffe00 : 0;
 		command.flags = ANSWERED;
 		refused = ioctl(device, MMC_IOC_CMD, &command) != 0;

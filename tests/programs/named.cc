@@ -1,5 +1,5 @@
-// Functions of every kind, called, left and returned to in every way that a program can. What it prints is always the same; how often each
-// function is executed, and left, is known.
+// Functions of every kind, called, left and returned to in every way that a program can. The output is always the same; the number of
+// executions and of exits without a return is known for each function.
 #include <complex>
 #include <csetjmp>
 #include <csignal>
@@ -116,7 +116,7 @@ int main()
 		total += (long)(wide(i) >> 64) + even(i % 50);
 	}
 	printf("%ld %.3f\n", total, sum);
-	// More of them than there are stubs, were one used up by each.
+	// More calls than there are stubs, in case each used one up.
 	for (int i = 0; i < 5000; i++) {
 		try {
 			passes(i % 3);

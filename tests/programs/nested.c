@@ -1,5 +1,5 @@
 /*
- * Functions inside functions, each of which writes and syncs once itself. Built as a library and a program that calls it.
+ * Nested functions, each of which itself writes and syncs once. Built as a library and a program that calls it.
  *
  *   nested FILE plain|threads|jumps|recursion|lands|deep N
  */
@@ -56,7 +56,7 @@ void again(int fd, int depth)
 void last(int fd)
 {
 	write_and_sync(fd);
-	/* Its own end is a jump there. */
+	/* A tail call. */
 	inner(fd, 0);
 }
 
@@ -68,7 +68,7 @@ void leaps(int fd)
 	longjmp(landing, 1);
 }
 
-/* Its calls return to where the one of `leaps` would have returned to, and have their return addresses in the same place. */
+/* Its later calls return to the same function as the call of `leaps` would have, with their return addresses in the same stack slot. */
 void lands(int fd)
 {
 	volatile int i;
@@ -135,7 +135,7 @@ static void jumps(int fd)
 	for (volatile int i = 0; i < times; i++) {
 		if (!setjmp(here))
 			outer(fd, 1);
-		/* Of none of them any more. */
+		/* Belongs to none of the functions. */
 		if (write(fd, "y", 1) != 1 || fsync(fd))
 			abort();
 		again(fd, 1);

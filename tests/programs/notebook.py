@@ -1,4 +1,4 @@
-"""Runs a notebook's cells and prints what its variable `comparison` holds, as JSON.
+"""Runs a notebook's cells and prints the value of its variable `comparison`, as JSON.
 
     python3 notebook.py plain|jupyter NOTEBOOK
 

@@ -1,8 +1,9 @@
-"""A receiver of OTLP/HTTP with JSON, by the protocol's own definitions (opentelemetry-proto): what is not of them is refused.
+"""A receiver of OTLP/HTTP with JSON, with the protocol's own definitions (opentelemetry-proto): anything outside of them is rejected.
 
     python3 otlp_receiver.py takes|busy-once|refuses
 
-Prints its port, then a line of JSON a request: its spans. No collector, hence a fake; `scripts/otelcol` builds a real one.
+Prints its port, then one line of JSON per request: its spans. It is not a collector, hence a fake; `scripts/otelcol` builds a real
+one.
 """
 
 import base64
@@ -18,7 +19,7 @@ SEEN = {"requests": 0}
 
 
 def in_base64(value):
-    """OTLP writes identities in hexadecimal, where the JSON of protobuf has base64."""
+    """OTLP encodes IDs in hexadecimal, where protobuf's JSON has base64."""
     if isinstance(value, dict):
         return {
             key: base64.b64encode(bytes.fromhex(item)).decode() if key in ("traceId", "spanId", "parentSpanId") else in_base64(item)

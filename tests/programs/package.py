@@ -33,7 +33,7 @@ with tempfile.TemporaryDirectory() as folder:
         refused = None
     except fathom.Error as error:
         refused = str(error)
-# Also where no checksum says that a table is damaged, or a fleet's file is gone.
+# Damage is also detected without a checksum, and so is a missing file of a fleet.
 with tempfile.TemporaryDirectory() as folder:
     copy = os.path.join(folder, "a.fathom")
     shutil.copytree(sys.argv[1], copy)
@@ -59,7 +59,7 @@ with tempfile.TemporaryDirectory() as folder:
         sys.exit("a file that is gone was read")
     except fathom.Error:
         pass
-# A pipe in place of a file is refused, and not waited for.
+# A pipe in place of a file is rejected, not waited for.
 for name in ["meta.json", "tables/index.json", "tables/spans.parquet"]:
     with tempfile.TemporaryDirectory() as folder:
         copy = os.path.join(folder, "a.fathom")
@@ -71,7 +71,7 @@ for name in ["meta.json", "tables/index.json", "tables/spans.parquet"]:
             sys.exit(f"a pipe for {name} was read")
         except fathom.Error:
             pass
-# What is no archive, or not whole, is refused by the package's own error.
+# Anything that is not a complete archive raises the package's own error.
 with tempfile.TemporaryDirectory() as folder:
     whole = os.path.join(folder, "fleet")
     shutil.copytree(sys.argv[2], whole)

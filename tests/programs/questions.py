@@ -1,9 +1,9 @@
-"""Asks a fleet's tables the shipped questions with another engine.
+"""Runs the shipped questions on a fleet's tables with another engine.
 
     python3 questions.py duckdb|pyspark|pysail FLEET QUESTION.sql...
 
-Prints a line of JSON a question: its file, the names of the columns, and the rows. The texts run as they are: what the engine is
-told is only where the tables are.
+Prints one line of JSON per question: its file, the names of the columns, and the rows. The queries run unchanged: the engine is only
+told where the tables are.
 """
 
 import datetime
@@ -65,8 +65,8 @@ class Spark:
 
 
 class Sail(Spark):
-    """A server of Spark's protocol without a JVM, and Spark's client. Of version 0.7: names are quoted by `, whatever its settings
-    say, and a date in a folder's name is a text."""
+    """A server of Spark's protocol without a JVM, and Spark's client. In version 0.7, names are quoted by `, whatever its settings say,
+    and a date in a folder's name is a string."""
 
     def __init__(self):
         from pysail.spark import SparkConnectServer
@@ -110,7 +110,7 @@ def main():
         rows = [[plain(value) for value in row] for row in rows]
         print(json.dumps({"question": path, "columns": columns, "rows": rows}), flush=True)
     if sys.argv[1] == "pysail":
-        # Its server keeps a process that wants to end.
+        # Its server keeps the process from exiting.
         os._exit(0)
 
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Two threads that open a library each, call its `work` three times and close it, as often as argv says: reopens TIMES LIBRARY LIBRARY.
- * What is mapped meanwhile has them loaded in other places.
+ * Two threads that each open a library, call its `work` three times and close it, TIMES times: reopens TIMES LIBRARY LIBRARY. The
+ * mappings made in between cause the libraries to be loaded at other addresses.
  */
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Writes records through io_uring, each followed by an fsync, by system calls alone: what the tests of io_uring record.
- * ring FILE COUNT MODE...: MODE is any of `polled` (SQPOLL), `async` (every request is a worker's), `direct` (O_DIRECT),
+ * Writes records through io_uring, each followed by an fsync, with plain system calls: what the tests of io_uring record.
+ * ring FILE COUNT MODE...: MODE is any of `polled` (SQPOLL), `async` (a worker executes every request), `direct` (O_DIRECT),
  * `registered` (a registered file), `vector`, `own` (writes at the file's own position), `read` (reads each record back, cold).
  * `insert` is the operation.
  */

@@ -1,10 +1,10 @@
 /*
- * A process that runs when it is attached to: threads that execute statements, that wait in calls of the kernel, that come and go.
+ * A process to attach to while it runs: threads that execute statements, threads that wait in system calls, threads that come and go.
  *
  *   running WORKERS ROUNDS WAITERS CHURNERS
  *
- * Prints `ready`; at a line of `go` each worker executes ROUNDS rounds and `done` with a checksum is printed; at `spin` they run until a
- * line of `halt`; at its end `whole`, if each database has what was inserted, or `faults`, and how many waits were interrupted.
+ * Prints `ready`; on a line `go`, each worker executes ROUNDS rounds and `done` is printed with a checksum; on `spin` they run until a line
+ * `halt`; at the end it prints `whole` if each database has what was inserted, otherwise `faults`, and how many waits were interrupted.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -72,7 +72,7 @@ static void *work(void *unused)
 			for (rows = 0; sqlite3_step(select) == SQLITE_ROW && ++rows < i % 7 + 1;)
 				;
 			sqlite3_reset(select);
-			/* Registers that no call of the kernel may change. */
+			/* Uses registers that no system call may change. */
 			d = d * 1.0000001 + 1;
 			if (inserted % 20000 == 0) {
 				check(db, inserted, sum);
@@ -90,7 +90,7 @@ static void *work(void *unused)
 	return d > 0 ? 0 : (void *)1;
 }
 
-/* Waits as long as the program runs; signals are not used, so that nothing may interrupt it. */
+/* Waits for as long as the program runs; it uses no signals, so that nothing should interrupt it. */
 static void *waits(void *at)
 {
 	struct epoll_event event;

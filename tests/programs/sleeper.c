@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Functions that sleep, each in a call that is known, for 30 ms or until the disk has written: `work` calls `middle`, which calls them.
- * argv: how (timer, pipe, futex, disk, garbage, many), and a file to write for `disk`.
+ * Functions that sleep, each in a known call, for 30 ms or until the disk has written: `work` calls `middle`, which calls them. argv: how
+ * (timer, pipe, futex, disk, garbage, many), and a file to write for `disk`.
  *
- * Compiled with and without frame pointers and unwind information, it is what stacks are compared with.
+ * Compiled with and without frame pointers and unwind information, it is the reference for recorded stacks.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -16,12 +16,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Of linux/futex.h, which musl's compiler does not find. */
+/* From linux/futex.h, which musl's compiler does not find. */
 #define FUTEX_WAIT_PRIVATE 128
 #define KEPT __attribute__((noinline, noclone))
 
 static const struct timespec rest = { 0, 30000000 };
-/* Written after each call, so that none is the last thing that its caller does. */
+/* Written after each call, so that no call is a tail call. */
 volatile int done;
 
 KEPT void sleep_by_timer(void)
@@ -68,7 +68,7 @@ KEPT void wait_for_disk(const char *path)
 	close(fd);
 }
 
-/* The frame pointer leads somewhere else meanwhile: to a list of frames that never were. */
+/* Points the frame pointer at a fabricated list of frames meanwhile. */
 KEPT void sleep_astray(void)
 {
 	static void *frames[6] = { &frames[2], (void *)sleep_by_timer, &frames[4], (void *)wait_for_futex, (void *)0x10, (void *)0x20 };
@@ -109,7 +109,7 @@ KEPT void work(const char *how, const char *path)
 	done++;
 }
 
-/* As many short sleeps as the machine takes. */
+/* Sleeps briefly, to be called as often as the machine can. */
 KEPT void nap(void)
 {
 	const struct timespec short_rest = { 0, 150000 };

@@ -1,6 +1,5 @@
-// Forks children that run a few statements each and end in a way drawn at random: by themselves, by a signal, killed, as another
-// program, with threads under way. Prints how many of the statements that all must have run there were; what it is drawn from is the
-// seed alone.
+// Forks children that run a few statements each and end in a way drawn at random: by themselves, by a signal, killed, as another program,
+// with running threads. Prints how many statements they must have run in total; the random choices depend on the seed alone.
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -33,7 +32,7 @@ static void leave(int signal)
 	siglongjmp(back, 1);
 }
 
-// Within a step.
+// Called within a step.
 static void jump(sqlite3_context *context, int count, sqlite3_value **values)
 {
 	(void)context, (void)count, (void)values;
@@ -50,14 +49,14 @@ static sqlite3 *memory(void)
 {
 	sqlite3 *db;
 
-	// A forked child could not leave the locks that its parent's threads hold.
+	// A forked child could not release the locks that its parent's threads hold.
 	sqlite3_open_v2(":memory:", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, 0);
 	sqlite3_create_function(db, "jump", 0, SQLITE_UTF8, 0, jump, 0, 0);
 	run(db, "create table t(a)");
 	return db;
 }
 
-// Those that are counted.
+// Runs the statements that are counted.
 static void insert(sqlite3 *db, int count)
 {
 	for (int i = 0; i < count; i++)
@@ -150,7 +149,7 @@ int main(int words, char **word)
 		int twice = way == JUMP || way == VFORK || way == THREAD;
 		pid_t child;
 
-		// How far that one comes is not known.
+		// How many it runs before it is killed is unknown.
 		if (way == KILLED)
 			count = 0;
 		child = fork();

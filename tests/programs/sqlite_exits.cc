@@ -1,5 +1,5 @@
-// Leaves SQLite in every way that a program can: signals, longjmp, exceptions, fork, vfork, posix_spawn, exec, cancellation, and an
-// exit while a thread runs statements. How many statements of each kind there are is known; what it prints is always the same.
+// Leaves SQLite in every way that a program can: signals, longjmp, exceptions, fork, vfork, posix_spawn, exec, cancellation, and an exit
+// while a thread runs statements. The number of statements of each kind is known; the output is always the same.
 #include <csetjmp>
 #include <csignal>
 #include <cstdio>
@@ -45,7 +45,7 @@ static sqlite3 *memory()
 {
 	sqlite3 *db;
 
-	// A forked child could not leave the locks that its parent holds.
+	// A forked child could not release the locks that its parent holds.
 	sqlite3_open_v2(":memory:", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
 	sqlite3_create_function(db, "jump", 0, SQLITE_UTF8, nullptr, jump, nullptr, nullptr);
 	sqlite3_create_function(db, "toss", 0, SQLITE_UTF8, nullptr, toss, nullptr, nullptr);

@@ -1,5 +1,5 @@
-// What may happen to a program while its SQLite is probed: it forbids itself system calls (by prctl, or with BY_SYSCALL by syscall),
-// opens SQLite with its own symbols first, closes and opens it again. Prints "safe" if all statements succeeded.
+// What a program may do while its SQLite is probed: forbid itself system calls (through prctl, or with BY_SYSCALL through syscall),
+// load SQLite so that it binds its own symbols first, unload it and load it again. Prints "safe" if all statements succeeded.
 //
 //   sqlite_safety filter | deepbind | reload
 #define _GNU_SOURCE
@@ -55,7 +55,7 @@ static int run(void *db, const char *sql, int count)
 	return failed;
 }
 
-// Of the calls that a program in its steady state makes, those of a test that prints and ends.
+// Forbids all system calls but those that a test in its steady state makes, which prints and exits.
 static int forbid(void)
 {
 	static const int allowed[] = { SYS_write, SYS_exit, SYS_exit_group, SYS_futex, SYS_brk, SYS_mmap, SYS_munmap,
@@ -81,7 +81,7 @@ static int filtered(void)
 
 	failed |= !load(0) || open_db(":memory:", &db) || run(db, "create table t(a)", 1);
 	failed |= forbid();
-	// More records than the ring's first memory holds.
+	// More records than the ring's initially populated memory holds.
 	failed |= run(db, "insert into t values (1)", 20000);
 	return failed;
 }
@@ -100,7 +100,7 @@ static int reloaded(int flags)
 #ifndef LINKED
 		failed |= dlclose(library);
 #endif
-		// What takes its place is not SQLite's.
+		// Memory that takes its place is not SQLite's.
 		free(malloc(1 << 21));
 	}
 	return failed;

@@ -1,5 +1,5 @@
 /*
- * Sixteen threads at a time that run statements in databases of memory, then fifty one after the other.
+ * Sixteen concurrent threads that run statements in in-memory databases, then fifty threads one after the other.
  *
  *   sqlite_threads ROUNDS
  */
@@ -25,7 +25,7 @@ static void *work(void *unused)
 		sqlite3_bind_int64(insert, 1, i);
 		sqlite3_step(insert);
 		sqlite3_reset(insert);
-		/* Left after a number of rows that differs from round to round. */
+		/* Stops after a number of rows that differs from round to round. */
 		for (rows = 0; sqlite3_step(select) == SQLITE_ROW && ++rows < i % 7 + 1;)
 			;
 		sqlite3_reset(select);

@@ -1,4 +1,4 @@
-"""Runs a program on a terminal of its own, types what stands on stdin, and prints what the terminal shows.
+"""Runs a program on its own terminal, types the lines of stdin, and prints what the terminal shows.
 
     python3 terminal.py PROGRAM ARGUMENT...
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The libraries of the plan, by their files: those that are loaded when the program begins, and those that are loaded later, of
- * which the loader reports to debuggers by calling an empty function (r_brk). Glibc, musl and bionic all have it.
+ * Finds the plan's libraries by their files: those that are loaded when the program starts, and those loaded later, which the loader
+ * reports to debuggers by calling an empty function (r_brk). glibc, musl and bionic all have it.
  */
 #ifndef FATHOM_INSIDE_LOAD_H
 #define FATHOM_INSIDE_LOAD_H
 
-/* Objects that were examined. Beyond them each is examined every time. */
+/* Number of objects remembered as examined. Further ones are examined every time. */
 #define SEEN 512
 
 static struct {
@@ -34,7 +34,7 @@ static void set_status(u32 library, u32 status)
 	if (!take_process())
 		return;
 	a = have_arena();
-	/* One that could be hooked once and another time not is to be examined. */
+	/* A failure is kept, even if the library can be hooked another time. */
 	if (a && (status != LIBRARY_HOOKED || a->library[library] == LIBRARY_UNSEEN))
 		a->library[library] = status;
 	release_process();
@@ -45,23 +45,23 @@ static int is_libc(const struct plan_library *library)
 	return library->function[0].kind == FUNCTION_EXECVE;
 }
 
-/* The C library's functions are hooked for the object's own sake: nothing is recorded of them. */
+/* The C library's functions are hooked for the object's own use: their calls are not recorded. */
 static void hook_libc(const struct plan_library *library, u64 bias)
 {
 	if (hook_library(library, bias) == LIBRARY_HOOKED)
 		has_execve = 1;
 }
 
-/* Files that were asked about: a library that is examined again is not. */
+/* Files that the recorder was asked about, so that none is asked about twice. */
 static struct {
 	u64 dev;
 	u64 ino;
 } asked_about[SEEN];
 static u32 asked_count;
-/* Whether the program has begun: what came with it was known to the recorder before. */
+/* Whether the program has started: the recorder already knew the libraries loaded with it. */
 static u32 has_begun;
 
-/* Asks about a library that is not in the plan; whether it is now. */
+/* Asks about a library that is not in the plan; returns whether it is now. */
 static int learn(const char *file, u64 dev, u64 ino)
 {
 	const struct plan *before = plan;
@@ -83,7 +83,7 @@ static int learn(const char *file, u64 dev, u64 ino)
 	call1(SYS_close, connection);
 	if (answer != ANSWER_PLANNED)
 		return 0;
-	/* The earlier one stays mapped: the code that was made of it points into it. */
+	/* The earlier plan stays mapped: generated code points into it. */
 	if (map_plan())
 		return 1;
 	plan = before;
@@ -115,7 +115,7 @@ static void look_at(const char *file, u64 bias)
 			hook_libc(&plan->library[i], bias);
 			continue;
 		}
-		/* Who has no arena cannot record, and must not look as if it did. */
+		/* A process without an arena cannot record, and must not appear to. */
 		if (!take_process())
 			return;
 		status = have_arena() ? LIBRARY_HOOKED : LIBRARY_UNSEEN;
@@ -123,7 +123,7 @@ static void look_at(const char *file, u64 bias)
 		if (status == LIBRARY_UNSEEN)
 			return;
 		status = hook_library(&plan->library[i], bias);
-		/* Else whoever writes the jumps says so. */
+		/* If deferred, the recorder reports it once it has written the jumps. */
 		if (status == LIBRARY_HOOKED && deferred)
 			continue;
 		if (status == LIBRARY_HOOKED)
@@ -160,15 +160,15 @@ __attribute__((used)) hidden void fathom_loader_changed(void)
 	if (loader->state == RT_CONSISTENT)
 		look_at_all();
 	else if (loader->state == RT_DELETE)
-		/* What comes next may lie where something goes. */
+		/* The next object may be loaded where one is being unloaded. */
 		seen_count = 0;
 }
 
-/* What was there before the jump to the loader's news. */
+/* The jump in the loader's empty function, and the original code there. */
 static u64 loader_jump;
 static u8 loader_original[JUMP];
 
-/* Has the empty function jump to the one above. Whether that could be done. */
+/* Makes the empty function jump to the one above. Returns whether it succeeded. */
 static int follow_loader(void)
 {
 	const u8 *empty = (const u8 *)loader->notify;
@@ -195,7 +195,7 @@ static int follow_loader(void)
 	return 1;
 }
 
-/* The recording is over. Asked for once, by the next call that would have been recorded. */
+/* Ends the object's work when the recording is over: once, in the next call that would have been recorded. */
 static void leave(void)
 {
 	static u32 left;

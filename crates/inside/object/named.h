@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What is recorded of functions that --op names: the same as functions.bpf.c of the room `capture` records at uprobes. Nothing is
- * known of their arguments and results, so every register is kept, and the stack stays as it is.
+ * Records functions named by --op, as functions.bpf.c of crate `capture` does at uprobes. Nothing is known of their arguments and
+ * results, so every register is preserved, and the stack stays as it is.
  *
- * The return is met as the kernel meets it (uretprobe): the return address on the stack is replaced by a stub's. A stub stands for one
- * return address, for good, and for whoever has it: what is copied (by a fork), returned to twice (vfork, setjmp) or never
- * (exceptions, longjmp), or moved with its stack (coroutines) finds its way at any time. CFI lets unwinders pass.
+ * The return is caught the way the kernel does it (uretprobe): the return address on the stack is replaced by a stub's address. A stub
+ * stands for one return address, permanently and for every user: a copied one (fork), one returned to twice (vfork, setjmp) or never
+ * (exceptions, longjmp), or one moved with its stack (coroutines) returns correctly at any time. CFI lets unwinders pass.
  */
 #ifndef FATHOM_INSIDE_NAMED_H
 #define FATHOM_INSIDE_NAMED_H
 
-/* Places in all that named functions are called from. Calls from further ones are not recorded, but counted. */
+/* Maximum number of call sites of all named functions. Calls from further ones are not recorded, but counted. */
 #define STUBS 2048
 #define STUB_SIZE 8
-/* Of that a call, which tells which stub it was. */
+/* Size of the call in it, whose return address identifies the stub. */
 #define STUB_CALL 5
 
-/* Where each returns to; 0: free. */
+/* The original return address of each stub; 0: free. */
 extern hidden u64 fathom_originals[];
 static u32 originals_writable;
 
 static int is_mapped(u64 at);
 
-/* The table stands in the code, at a distance that the description of the stubs for unwinders can name. */
+/* The table is in the code, at a distance that the stubs' unwind information can express. */
 static int prepare_stubs(void)
 {
 	if (shadowed)
@@ -33,7 +33,7 @@ static int prepare_stubs(void)
 	return 1;
 }
 
-/* The stub of a return address; STUBS: none is free. */
+/* Returns the stub of a return address; STUBS: none is free. */
 static u32 stub_of(u64 original)
 {
 	u64 hash = original * 0x9e3779b97f4a7c15UL >> 32;
@@ -59,7 +59,7 @@ static inline u64 stub_address(u32 stub)
 	return (u64)fathom_returns + stub * STUB_SIZE;
 }
 
-/* Whether a stack's place still leads to a stub: directly, or by way of those of functions that this one ended with a jump to. */
+/* Whether a stack slot still leads to a stub: directly, or through the stubs of functions that this one ended with a jump to. */
 static int leads_to(u64 slot, u32 stub)
 {
 	u64 to = *(const u64 *)slot;
@@ -76,8 +76,8 @@ static int leads_to(u64 slot, u32 stub)
 }
 
 /*
- * Functions that were left otherwise than by returning: the stack ends above them, or something else stands where they would return
- * to. `slot` is the place of the return address of what begins now. Another stack may be gone: it is not looked at unasked.
+ * Ends functions that were left without returning: the stack pointer is above them, or their return slot holds something else. `slot` is
+ * the stack slot of the return address of the function that begins now. Another stack may be unmapped: check before reading.
  */
 static void settle_functions(struct thread *t, u64 slot)
 {
@@ -100,7 +100,7 @@ static void settle_functions(struct thread *t, u64 slot)
 	}
 }
 
-/* Whether this is a child of vfork, on the memory of the thread that waits for it. */
+/* Whether this is a child of vfork, which shares the memory of the thread that waits for it. */
 static int is_other_task(const struct thread *t)
 {
 	return !sealed && (u64)call0(SYS_gettid) != t->tid;
@@ -113,7 +113,7 @@ static void enter_function(struct thread *t, const struct plan_function *functio
 
 	settle_functions(t, (u64)slot);
 	op = find_op(t, function->key, OP_FUNCTION);
-	/* A recursion is one operation. */
+	/* Recursive calls are one operation. */
 	if (op) {
 		op->steps++;
 		return;
@@ -131,7 +131,7 @@ static void enter_function(struct thread *t, const struct plan_function *functio
 	*slot = stub_address(stub);
 }
 
-/* `at`: the trampoline, the site's number, and the return address. */
+/* `at`: points to the trampoline's address, the site's number, and the return address. */
 __attribute__((used)) hidden void fathom_hook_function(u64 *at)
 {
 	const struct site *site = (const struct site *)(at[0] & ~(SITES_ALIGNED - 1)) + at[1];
@@ -151,7 +151,7 @@ __attribute__((used)) hidden void fathom_hook_function(u64 *at)
 	end_change(t);
 }
 
-/* `at`: where the return address stood. Returns it. */
+/* `at`: the stack slot of the return address. Returns the original return address. */
 __attribute__((used)) hidden u64 fathom_return_function(u64 *at, u64 result)
 {
 	u32 i, stub = (at[0] - STUB_CALL - (u64)fathom_returns) / STUB_SIZE;
@@ -167,7 +167,7 @@ __attribute__((used)) hidden u64 fathom_return_function(u64 *at, u64 result)
 	}
 	if (!op || (op->shared && is_other_task(t)) || !begin_change(t, (u64)at))
 		return original;
-	/* What it called has returned, or was left. */
+	/* Functions that it called have returned, or were left. */
 	for (i = 0; i < OPS; i++) {
 		struct op *inner = &t->ops[i];
 
@@ -180,7 +180,7 @@ __attribute__((used)) hidden u64 fathom_return_function(u64 *at, u64 result)
 	return original;
 }
 
-/* Every register that a function may be called with, or return in, or that a caller may know it to leave alone. */
+/* Every register that may hold an argument or a result, or that a caller may know the function to preserve. */
 #define SAVE                                                                                                                      \
 	"	push %rax\n"                                                                                                      \
 	"	push %rcx\n"                                                                                                      \
@@ -211,11 +211,11 @@ __attribute__((used)) hidden u64 fathom_return_function(u64 *at, u64 result)
 	"	.cfi_adjust_cfa_offset -80\n"
 
 /*
- * For an unwinder a stub is a caller whose frame is empty: its return address stands in the table, as far behind the stub's own
- * place as all stubs are long. The place is read where the function would have returned to, just below the frame. An unwinder
- * looks one byte before a return address, hence the byte before the first. Both frames have the same end; libgcc, which knows a frame by
- * it, tells them apart only if the inner one is a signal's (uw_identify_context), behind which it looks at the very address that it is
- * given: hence the one before.
+ * To an unwinder, a stub is a caller with an empty frame: its return address is in the table, as far after the stub's own address as all
+ * stubs together are long. The stub's address is read from the return slot, just below the frame. An unwinder looks up the byte before a
+ * return address, hence the byte before the first stub. Both frames have the same CFA; libgcc, which identifies a frame by it, tells them
+ * apart only if the inner one is a signal frame (uw_identify_context), and for the caller of a signal frame it looks up the exact
+ * address: hence the 1 that is subtracted.
  */
 asm(".pushsection .text\n"
     ".hidden fathom_enter_function, fathom_returns, fathom_originals, fathom_returned\n"
@@ -235,7 +235,7 @@ asm(".pushsection .text\n"
     ".type fathom_returned, @function\n"
     "fathom_returned:\n"
     "	.cfi_startproc\n"
-    /* The place of the original: *(frame - 8) - 5 + 0x4000 */
+    /* Address of the original: *(frame - 8) - 5 + 0x4000 */
     "	.cfi_escape 0x10, 16, 7, 0x38, 0x1c, 0x06, 0x0a, 0xfb, 0x3f, 0x22\n" SAVE "-88\n"
     "	lea 80(%rsp), %rdi\n"
     "	mov %rax, %rsi\n"

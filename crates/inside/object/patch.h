@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Puts jumps into the code of a library, before anything of it runs.
+ * Writes jumps into the code of a library, before any of it runs.
  *
- * The jump stands behind the function's first instruction. There the kernel puts the breakpoint of a uprobe, whosever it is, carries
- * that instruction out elsewhere and goes on behind it: a jump in its place would be torn in two. What the first instruction did
- * is undone by the stub, and done again by the trampoline. The recorder worked out both (../src/hook.rs).
+ * The jump is placed after the function's first instruction. At that instruction the kernel puts the breakpoint of a uprobe, whoever owns
+ * it; it executes the instruction out of line and continues after it, so it would tear apart a jump placed there. The stub undoes the
+ * effect of the first instruction, and the trampoline executes it again. The recorder worked out both (../src/hook.rs).
  *
- * Breakpoints that stand there already are taken out of this process's copy of the page: the recorder's own uprobes are on the file
- * from the start, for processes that are not hooked, and would trap here for nothing.
+ * Breakpoints that are already there are removed from this process's copy of the page: the recorder's own uprobes are on the file from
+ * the start, for processes that are not hooked, and would trap here for nothing.
  */
 #ifndef FATHOM_INSIDE_PATCH_H
 #define FATHOM_INSIDE_PATCH_H
@@ -29,7 +29,7 @@ static u8 *map_near(u64 place)
 			got = map(at, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1);
 			if ((u64)got == at)
 				return got;
-			/* A kernel that does not know the flag takes the address for a wish. */
+			/* A kernel that does not support the flag treats the address as a hint. */
 			if (got)
 				call2(SYS_munmap, got, ROOM);
 		}
@@ -38,8 +38,8 @@ static u8 *map_near(u64 place)
 }
 
 /*
- * Writes into code that nothing runs, or no other thread. By way of the file of this process's memory the kernel copies the page and
- * changes no mapping, which would have it put uprobes' breakpoints in again.
+ * Writes code that no other thread executes. Through /proc/self/mem the kernel copies the page and changes no mapping; a mapping change
+ * would make it insert uprobes' breakpoints again.
  */
 static int write_code(u64 at, const u8 *bytes, u64 size)
 {
@@ -63,7 +63,7 @@ static int write_code(u64 at, const u8 *bytes, u64 size)
 	return !call3(SYS_mprotect, start, length, PROT_READ | PROT_EXEC);
 }
 
-/* Whether something is mapped there: for other addresses the kernel refuses to answer whether they are in memory. */
+/* Whether an address is mapped: for others mincore fails. */
 static int is_mapped(u64 at)
 {
 	u8 present[2];
@@ -71,7 +71,7 @@ static int is_mapped(u64 at)
 	return !call3(SYS_mincore, at & ~(PAGE - 1), PAGE, present);
 }
 
-/* Where the jump at an address leads; 0: none is there, as in a library that was unloaded meanwhile. */
+/* Returns the target of the jump at an address; 0: there is none, as in a library that was unloaded meanwhile. */
 static u64 jump_target(u64 at)
 {
 	return is_mapped(at) && is_mapped(at + JUMP - 1) ? read_jump((const u8 *)at) : 0;
@@ -92,7 +92,7 @@ static void *hook_of(u8 kind)
 	return kind == FUNCTION_PREPARE ? fathom_enter_prepare : fathom_enter_reset;
 }
 
-/* Whether the function is as it was when the plan was made. At its begin a uprobe's breakpoint may stand. */
+/* Whether the function is as it was when the plan was made. At its start there may be a uprobe's breakpoint. */
 static int is_original(const u8 *entry, const struct plan_function *f)
 {
 	u32 i;
@@ -106,7 +106,7 @@ static int is_original(const u8 *entry, const struct plan_function *f)
 
 #include "attach_code.h"
 
-/* Hooked libraries, and where they stand. */
+/* Hooked libraries, and where they are loaded. */
 #define HOOKED 64
 static struct {
 	const struct plan_library *library;
@@ -122,7 +122,7 @@ static int is_hooked(const struct plan_library *library, u64 bias)
 	for (i = 0; i < hooked_count; i++) {
 		const struct plan_library *other = hooked[i].library;
 
-		/* Of an earlier plan, perhaps. */
+		/* The other may be of an earlier plan. */
 		if (other->dev == library->dev && other->ino == library->ino && hooked[i].bias == bias &&
 		    other->function[0].address == library->function[0].address)
 			return 1;
@@ -130,7 +130,7 @@ static int is_hooked(const struct plan_library *library, u64 bias)
 	return 0;
 }
 
-/* Whether the jumps of a library lead to its room: it may have been unloaded since, and perhaps loaded again. */
+/* Whether the jumps of a library lead to its mapping: it may have been unloaded since, and perhaps loaded again. */
 static int stands(u32 n)
 {
 	const struct plan_function *f = &hooked[n].library->function[0];
@@ -139,7 +139,10 @@ static int stands(u32 n)
 	return leads_to >= hooked[n].room && leads_to < hooked[n].room + ROOM;
 }
 
-/* Where account of a library is kept: in place of one that was unloaded, if there is one. While jumps are deferred, none stands. */
+/*
+ * Returns the index for a new entry of `hooked`: that of an unloaded library, if there is one. While jumps are deferred, none is in place
+ * yet.
+ */
 static u32 place_of_account(void)
 {
 	u32 i = 0;
@@ -162,7 +165,7 @@ static int is_near(u64 room, const struct plan_library *library, u64 bias)
 	return 1;
 }
 
-/* The room of a library that was unloaded, for another: nothing runs there any more. 0: it has none that is near. */
+/* Reuses the mapping of an unloaded library: nothing runs there any more. 0: there is none within range. */
 static u8 *room_again(u32 place, const struct plan_library *library, u64 bias)
 {
 	u8 *room = place < hooked_count ? (u8 *)hooked[place].room : 0;
@@ -179,7 +182,7 @@ static void give_back(u8 *room, int is_kept)
 		call2(SYS_munmap, room, ROOM);
 }
 
-/* Hooks the functions of a library that was loaded at `bias`: all or none. */
+/* Hooks all or none of the functions of a library that was loaded at `bias`. */
 static u32 hook_library(const struct plan_library *library, u64 bias)
 {
 	u64 stubs[PLAN_FUNCTIONS];
@@ -192,7 +195,7 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 	for (i = 0; i < library->functions; i++) {
 		const struct plan_function *f = &library->function[i];
 
-		/* One that was examined before. Had it been loaded anew, its code would be its file's. */
+		/* Hooked before, or patched by something else: a newly loaded library has the code of its file. */
 		if (!is_original((const u8 *)(bias + f->address), f))
 			return is_hooked(library, bias) ? LIBRARY_HOOKED : LIBRARY_CHANGED;
 	}
@@ -239,14 +242,17 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 		const struct plan_function *f = &library->function[i];
 		u64 entry = bias + f->address;
 
-		/* With the first instruction, in whose place a uprobe's breakpoint may stand: a trap for nothing. */
+		/* Includes the first instruction, to overwrite a uprobe's breakpoint, which would trap for nothing. */
 		memcpy(bytes, f->original, f->first);
 		put_jump(bytes + f->first, entry + f->first, stubs[i]);
-		/* The first refusal leaves nothing behind. One of a later function, whose page is like the first one's, is not met. */
+		/*
+		 * A failure of the first leaves nothing behind. One of a later function, whose page is like the first one's, does not
+		 * occur.
+		 */
 		if (!change_code(entry, bytes, f->original, f->first, (u32)(library - plan->library)))
 			return LIBRARY_FORBIDDEN;
 	}
-	/* One that lay too far away stays mapped: what the recorder has an account of is unmapped by it alone. */
+	/* A mapping that was too far away for reuse stays mapped: only the recorder unmaps those that were noted. */
 	hooked[place].library = library;
 	hooked[place].room = (u64)room;
 	hooked[place].bias = bias;
@@ -255,8 +261,8 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 }
 
 /*
- * Takes the jumps out again, once the recording is over: in the middle of a call of the only thread, so that no other can be about to
- * execute what is written. What calls are under way come back through the object's code, which stays.
+ * Removes the jumps once the recording is over: during a call of the only thread, so that no other can be about to execute the code
+ * written. Calls in progress return through the object's code, which stays.
  */
 static void unhook_all(void)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What recording costs this process: the code that the hooks run is run for a statement that is none, on a ring that nobody reads, and
- * compared with the bare call. Once, before the first statement: a few times 10 us. A fork's child inherits what was measured.
+ * Measures what recording costs this process: runs the hooks' code for a fake statement, on a ring that nobody reads, and compares that
+ * with the bare call. Done once, before the first statement: a few times 10 us. A fork's child inherits the result.
  *
- * Uncertain: all that it touches is in the caches then, as in a loop over one statement, and the jumps to the hooks are left out.
+ * Uncertainty: all memory touched is in the caches then, as in a loop over one statement, and the jumps to the hooks are not included.
  */
 #ifndef FATHOM_INSIDE_PRICE_H
 #define FATHOM_INSIDE_PRICE_H
@@ -36,7 +36,7 @@ static s32 say_done(void *stmt)
 	return SQLITE_DONE;
 }
 
-/* As if it were hooked. */
+/* Steps as if the function were hooked. */
 static __attribute__((noinline)) s32 tried_step(void *stmt, const struct site *site)
 {
 	if (unlikely(!begin_step(&trial.thread, stmt, HOOK_STACK)))
@@ -44,7 +44,7 @@ static __attribute__((noinline)) s32 tried_step(void *stmt, const struct site *s
 	return record_step(&trial.thread, stmt, site);
 }
 
-/* How long so many calls take longer when they are recorded. */
+/* Returns by how much recording prolongs `calls` calls. */
 static u32 try(s32 (*real)(void *), u32 calls)
 {
 	struct site site = { (void *)real, 0, &trial.library, 0 };
@@ -64,7 +64,7 @@ static u32 try(s32 (*real)(void *), u32 calls)
 	return middle - start > end - middle ? middle - start - (end - middle) : 0;
 }
 
-/* For an arena that is new. */
+/* Stores the costs in a new arena. */
 static void tell_prices(struct arena *a)
 {
 	u32 i;
@@ -77,12 +77,12 @@ static void tell_prices(struct arena *a)
 		trial.ring.populated = RING_WORDS;
 		for (i = 0; i < PRICE_BATCHES; i++) {
 			trial.statement_ns[i] = try(say_done, PRICE_STATEMENTS);
-			/* The first begins an execution, which goes on. */
+			/* The first step begins an execution, which stays open. */
 			trial.ring.head = 0;
 			if (!trial.thread.open)
 				try(say_row, 1);
 			trial.step_ns[i] = try(say_row, PRICE_STEPS);
-			/* It ends. */
+			/* End the execution. */
 			try(say_done, 1);
 		}
 	}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * This process: what the kernel gave it, the plan of the recorder's, the clock, and the arena that its records go to.
+ * This process: its auxiliary vector, the recorder's plan, the clock, and the arena that its records go to.
  *
- * A fork must begin with a new arena, at its first statement: the flag that there is one is in a page that the kernel
- * empties in the child, and the arena is not mapped there at all.
+ * A fork's child must create a new arena at its first statement: the flag that an arena exists is in a page that the kernel clears in the
+ * child, and the arena is not mapped there at all.
  */
 #ifndef FATHOM_INSIDE_PROCESS_H
 #define FATHOM_INSIDE_PROCESS_H
@@ -63,18 +63,18 @@ extern hidden const struct dynamic _DYNAMIC[];
 
 #define PATH_MOST 256
 
-/* What a fork's child finds empty. */
+/* State that the kernel clears in a fork's child. */
 struct process {
-	u64 generation; /* its number, once it has an arena */
-	u64 refused; /* it can have none */
-	u32 busy; /* the thread that is at work on it */
+	u64 generation; /* its ID, once it has an arena */
+	u64 refused; /* no arena could be created */
+	u32 busy; /* ID of the thread that holds it; 0: free */
 	struct arena *arena;
 };
 
-/* The link to its file in the recorder's folder that the loader is told to load. */
+/* The link to the object in the recorder's folder, which LD_PRELOAD names. */
 #define PRELOADED "as-libasan.so"
 
-/* No system call may be made any more (seal.h). A fork's child inherits that, as it does the kernel's filter. */
+/* No system call may be made any more (seal.h). A fork's child inherits this, as it inherits the kernel's filter. */
 static u32 sealed;
 static struct debug *loader;
 static const struct plan *plan;
@@ -88,17 +88,17 @@ static int (*vdso_clock_gettime)(int, s64 *);
 static int (*vdso_getcpu)(u32 *, u32 *, void *);
 #endif
 
-/* As long as it is null, nothing of the object has run: the recorder looks. */
+/* Null until the object's code has run; the recorder reads it. */
 hidden const struct program_header *fathom_headers;
 #define headers fathom_headers
 static u64 header_count;
 
 /* See attach.h. */
 hidden struct attached fathom_attached __attribute__((used));
-/* While the object is brought into a process that runs, in which the recorder writes what code is to be changed. */
+/* Set while the object is attached to a running process: the recorder then writes the code changes. */
 static u32 deferred;
 
-/* Keeps account of what is mapped, to be unmapped by the recorder. */
+/* Notes a mapping, for the recorder to unmap. */
 static void note_mapping(const void *at, u64 size)
 {
 	struct attached *all = &fathom_attached;
@@ -113,7 +113,7 @@ static void note_mapping(const void *at, u64 size)
 	all->mapping[all->mappings++].size = size;
 }
 
-/* Its list of what is loaded; null in a program that has none. */
+/* Finds the loader's list of loaded objects; null in a program without one. */
 static struct debug *find_loader(void)
 {
 	const struct dynamic *d = 0;
@@ -155,7 +155,7 @@ static int read_auxiliary(void)
 			vdso = all[i + 1];
 			break;
 		case AT_PAGESZ:
-			/* Sizes and places in the arena, and of code, are multiples of this one. */
+			/* Sizes and offsets in the arena, and those of code, are multiples of 4096. */
 			if (all[i + 1] != 4096)
 				return 0;
 			break;
@@ -167,7 +167,7 @@ static int read_auxiliary(void)
 	return 1;
 }
 
-/* The place behind `line` in a text; null if it is not there. */
+/* Returns the address after `line` in a text; null if the text does not contain it. */
 static const char *behind_line(const char *text, long size, const char *line, long length)
 {
 	long at, i;
@@ -181,10 +181,10 @@ static const char *behind_line(const char *text, long size, const char *line, lo
 	return 0;
 }
 
-/* Returns are compared with those that a shadow stack holds (CET): none may be led elsewhere. */
+/* The processor compares returns with a shadow stack (CET): none may be redirected. */
 static u32 shadowed;
 
-/* Whether a filter of system calls is in force, which may forbid any that comes. */
+/* Whether a filter of system calls is in force, which may forbid any later call. */
 static int is_filtered(void)
 {
 	static const char seccomp[] = "\nSeccomp:\t", features[] = "\nx86_Thread_features:\t";
@@ -206,7 +206,7 @@ static int is_filtered(void)
 	return !at || *at != '0';
 }
 
-/* The folder that this object was loaded from. */
+/* Finds the folder that this object was loaded from. */
 static int find_folder(void)
 {
 	const struct link_map *m;
@@ -219,7 +219,7 @@ static int find_folder(void)
 	n = text_length(m->name, PATH_MOST);
 	while (n && m->name[n - 1] != '/')
 		n--;
-	/* Room for the longest name in it. */
+	/* Leaves room for the longest name in the folder. */
 	if (!n || n + 64 > PATH_MOST)
 		return 0;
 	memcpy(folder, m->name, n);
@@ -265,7 +265,7 @@ static int map_plan(void)
 	memcpy(path, folder, folder_length);
 	append_text(path + folder_length, "plan");
 	fd = open_file(path, O_RDONLY | O_CLOEXEC, 0);
-	/* It is not there any more: the recording has ended. */
+	/* Without the plan, the recording has ended. */
 	if (fd < 0)
 		return 0;
 	plan = map(0, sizeof(struct plan), PROT_READ, MAP_PRIVATE, fd);
@@ -279,7 +279,7 @@ static int read_plan(void)
 {
 	if (!map_plan())
 		return 0;
-	/* A kernel without time namespaces has no such file, and the recorder then wrote 0. */
+	/* A kernel without time namespaces has no time file, and the recorder wrote 0. */
 	if (!same_namespace("/proc/self/ns/pid", plan->pid_namespace))
 		return 0;
 	if (plan->time_namespace && !same_namespace("/proc/self/ns/time", plan->time_namespace))
@@ -300,20 +300,20 @@ static int same_text(const char *a, const char *b)
 	return *a == *b;
 }
 
-/* The address of what a loaded object, or the kernel's own, names; null if it does not. */
+/* Returns the address of a symbol of a loaded object or of the vDSO; null if it has none of that name. */
 static const void *find_symbol(const struct dynamic *d, u64 bias, const char *name)
 {
 	u64 symbols = 0, strings = 0;
 	const struct symbol *s;
 
 	for (; d && d->tag != DT_NULL; d++) {
-		/* Glibc's loader adds the bias in place, others do not. */
+		/* glibc's loader adds the bias in place, others do not. */
 		if (d->tag == DT_STRTAB)
 			strings = d->value < bias ? bias + d->value : d->value;
 		if (d->tag == DT_SYMTAB)
 			symbols = d->value < bias ? bias + d->value : d->value;
 	}
-	/* The names follow the symbols; that is where their end is known from. */
+	/* The strings follow the symbols, so their start is the symbols' end. */
 	for (s = (const void *)symbols; s && (u64)(s + 1) <= strings; s++) {
 		if (s->section && same_text((const char *)strings + s->name, name))
 			return (const void *)(bias + s->value);
@@ -322,8 +322,8 @@ static const void *find_symbol(const struct dynamic *d, u64 bias, const char *na
 }
 
 /*
- * Without the kernel's own code for it the clock would cost a system call each time. FATHOM_EMULATED is for tests under an emulator of
- * programs alone, which has no such code, and does not know every advice on memory.
+ * Finds the vDSO's functions: without them, each reading of the clock would cost a system call. FATHOM_EMULATED is for tests under a
+ * user-mode emulator, which has no vDSO and does not support every madvise.
  */
 static int find_clock(void)
 {
@@ -374,14 +374,14 @@ static struct arena *make_arena(u64 tgid)
 	char *end;
 	long fd;
 
-	/* What exceeds the limit would kill. */
+	/* A write beyond the limit would kill the program. */
 	if (call4(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, limit) || limit[0] < ARENA_SIZE)
 		return 0;
 	memcpy(path, folder, folder_length);
 	end = append_text(path + folder_length, "arenas/");
 	end = append_number(end, tgid);
 	end = append_text(end, ".");
-	/* One number may come twice. */
+	/* A process ID may be reused. */
 	append_number(end, clock_ns());
 	fd = open_file(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
@@ -407,8 +407,8 @@ static struct arena *make_arena(u64 tgid)
 }
 
 /*
- * One at a time. A signal's handler that comes in between must not wait for the thread that it interrupted: not even for a while, or a
- * timer that comes again meanwhile leaves that thread no time to go on.
+ * Admits one thread at a time. A signal handler must not wait for the thread that it interrupted, not even briefly: a timer that fires
+ * again meanwhile would leave that thread no time to proceed.
  */
 static int take_process(void)
 {
@@ -430,7 +430,7 @@ static void release_process(void)
 	__atomic_store_n(&process->busy, 0, __ATOMIC_RELEASE);
 }
 
-/* This process's arena, made now if it has none. The caller has taken the process. */
+/* Returns this process's arena, created now if it has none. The caller has taken the process. */
 static struct arena *have_arena(void)
 {
 	u64 tgid;
@@ -447,8 +447,8 @@ static struct arena *have_arena(void)
 }
 
 /*
- * The kernel side is informed by uprobes on these three, which are of this object only: where a thread's state is; that a library
- * is hooked in this process; that a call could not be recorded.
+ * The BPF programs have uprobes on these three functions, in this object only: they learn where a thread's state is; that a library is
+ * hooked in this process; that a call could not be recorded.
  */
 #define TOLD __attribute__((noinline, used)) hidden
 TOLD void fathom_inside_thread(const u64 *state)

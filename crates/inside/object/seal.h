@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A program that is about to forbid itself system calls (seccomp) would be killed by those of the object. The C library's prctl and
- * syscall have jumps that notice it: this thread's ring is given all its memory, and from then on the object makes no call.
+ * A program that is about to restrict its own system calls (seccomp) would be killed by those of the object. Jumps in the C library's
+ * prctl and syscall detect it: this thread's ring is given all its memory, and from then on the object makes no call.
  *
- * Who asks the kernel without the C library is not noticed; nor is a thread that is in the middle of a call at that moment.
+ * A program that calls the kernel without the C library is not detected; nor is a thread that is in the middle of a call at that moment.
  */
 #ifndef FATHOM_INSIDE_SEAL_H
 #define FATHOM_INSIDE_SEAL_H
@@ -20,7 +20,7 @@ static void seal(void)
 
 	if (sealed)
 		return;
-	/* Threads without a ring get none any more. */
+	/* Threads without a ring can get none from now on. */
 	if (t && process->arena && ready(t)) {
 		ring = t->ring;
 		if (!call3(SYS_madvise, t->words, RING_WORDS * 8, MADV_POPULATE_WRITE))
@@ -29,7 +29,7 @@ static void seal(void)
 	__atomic_store_n(&sealed, 1, __ATOMIC_RELEASE);
 }
 
-/* Browsers ask whether there are filters by setting none, which the kernel refuses; they live on without any. */
+/* Browsers test for filter support by setting a null filter, which the kernel rejects; they continue without a filter. */
 static int forbids(u64 mode, u64 filter)
 {
 	return mode == SECCOMP_MODE_STRICT || (mode == SECCOMP_MODE_FILTER && filter);

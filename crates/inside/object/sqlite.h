@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What is recorded of SQLite's functions: the same as sqlite.bpf.c of the room `capture` records at uprobes. An execution begins
- * at a statement's first step and ends when a step says anything but "row", or when the statement is reset or finalised.
+ * Records SQLite's functions, as sqlite.bpf.c of crate `capture` does at uprobes. An execution begins at a statement's first step and
+ * ends when a step returns anything but SQLITE_ROW, or when the statement is reset or finalised.
  *
- * The clock is read at an execution's begin and end. What its steps take is counted in cycles.
+ * The clock is read at an execution's begin and end. The time of its steps is counted in cycles.
  */
 #ifndef FATHOM_INSIDE_SQLITE_H
 #define FATHOM_INSIDE_SQLITE_H
 
 #define SQLITE_ROW 100
 
-/* Sites stand at the begin of memory that is aligned to this. */
+/* Alignment of the memory that starts with the sites. */
 #define SITES_ALIGNED (1UL << 20)
 
-/* A function that was patched, as its stub hands it to the code below. */
+/* A patched function, as its stub passes it to the code below. */
 struct site {
-	void *real; /* the trampoline: the function as it was */
+	void *real; /* the trampoline: runs the original function */
 	void *hook;
 	const struct plan_library *library;
 	const struct plan_function *function;
@@ -28,7 +28,7 @@ static inline const char *statement_text(const void *stmt, const struct site *si
 	return at ? *(const char *const *)((const u8 *)stmt + at - 1) : 0;
 }
 
-/* Whether a statement is in the middle of an execution, as far as that is known. */
+/* Whether a statement is known to be in the middle of an execution. */
 static inline int runs_already(const void *stmt, const struct site *site)
 {
 	u64 at = site->library->running_at;
@@ -38,7 +38,7 @@ static inline int runs_already(const void *stmt, const struct site *site)
 
 static void settle_functions(struct thread *t, u64 slot);
 
-/* Steps that were left otherwise than by returning (longjmp, an exception): the stack ends above them. */
+/* Ends steps that were left without returning (longjmp, an exception): the stack pointer is above them. */
 static inline void settle_left(struct thread *t, u64 sp)
 {
 	while (t->depth) {
@@ -47,7 +47,7 @@ static inline void settle_left(struct thread *t, u64 sp)
 
 		if (likely(!was_left(t->inside_sp[last], sp)))
 			break;
-		/* Those deeper than are followed are inside it, hence left too. */
+		/* Steps too deep to be tracked are nested in this one, hence left too. */
 		t->depth = last;
 		op = find_op(t, t->inside[last], OP_STATEMENT);
 		t->inside[last] = 0;
@@ -65,7 +65,7 @@ static inline struct op *op_of_step(struct thread *t, void *stmt, const struct s
 		op->entered = cycles();
 		return op;
 	}
-	/* One that gave way goes on: no new execution, and it must not drive out another. */
+	/* A displaced execution continues: it is not a new one, and must not displace another. */
 	if (unlikely(t->any_gone) && runs_already(stmt, site))
 		return 0;
 	text = statement_text(stmt, site);
@@ -76,13 +76,15 @@ static inline struct op *op_of_step(struct thread *t, void *stmt, const struct s
 	return begin_op(t, (u64)stmt, OP_STATEMENT);
 }
 
-/* Whether a step is recorded, which has begun then. */
+/* Begins to record a step. Returns whether it is recorded. */
 static inline __attribute__((always_inline)) int begin_step(struct thread *t, const void *stmt, u64 sp)
 {
 	return t && stmt && ready(t) && begin_change(t, sp);
 }
 
-/* What calls that are not followed are left by: nothing comes back here, so that the object can be taken out of the process. */
+/*
+ * Leaves a hook by a tail call, where the return is not needed: nothing returns here, so that the object can be removed from the process.
+ */
 typedef s32 (*hook_function)(void *, const struct site *);
 #define LEAVE_TO(site, stmt) __attribute__((musttail)) return ((hook_function)(site)->real)(stmt, site)
 
@@ -96,7 +98,7 @@ static inline __attribute__((always_inline)) s32 record_step(struct thread *t, v
 	s32 result;
 
 	settle_left(t, sp);
-	/* Its own return address stands above its frame's begin. */
+	/* The step's own return address is above the start of its frame. */
 	if (unlikely(t->functions))
 		settle_functions(t, sp + 8);
 	op = op_of_step(t, stmt, site);
@@ -113,7 +115,7 @@ static inline __attribute__((always_inline)) s32 record_step(struct thread *t, v
 
 	result = real(stmt);
 
-	/* A function of the program's that the statement called may have forked. */
+	/* A user function that the statement called may have forked. */
 	if (unlikely(!is_same(t, generation)))
 		return result;
 	t->busy = sp;
@@ -143,7 +145,7 @@ __attribute__((used)) hidden s32 fathom_hook_step(void *stmt, const struct site 
 	return record_step(t, stmt, site);
 }
 
-/* A statement is reset or finalised. */
+/* Ends the execution of a statement that is reset or finalised. */
 static void abandon(struct thread *t, u64 stmt)
 {
 	struct op *op = find_op(t, stmt, OP_STATEMENT);
@@ -151,7 +153,7 @@ static void abandon(struct thread *t, u64 stmt)
 
 	if (!op)
 		return;
-	/* sqlite3_step itself resets a statement that it prepares anew; that is no end. */
+	/* sqlite3_step itself resets a statement that it reprepares; the execution does not end there. */
 	for (i = 0; i < t->depth && i < OPS; i++) {
 		if (t->inside[i] == stmt)
 			return;
@@ -175,13 +177,13 @@ __attribute__((used)) hidden s32 fathom_hook_reset(void *stmt, const struct site
 
 typedef s32 (*prepare_function)(u64, u64, u64, u64, u64, u64);
 
-/* So that who takes the object out of the process knows that this call comes back here, on whichever stack that is. */
+/* Counts this call, so that the recorder does not remove the object before the call has returned here, on whatever stack. */
 static inline s32 prepare_within(prepare_function real, const u64 *a)
 {
 	u64 *count = &fathom_attached.preparing;
 	s32 result;
 
-	/* Out of a process that loaded it, nobody takes it. */
+	/* An object that the loader loaded is never removed. */
 	if (!fathom_attached.pid)
 		return real(a[0], a[1], a[2], a[3], a[4], a[5]);
 	__atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
@@ -214,7 +216,7 @@ __attribute__((used)) hidden s32 fathom_hook_prepare(u64 a, u64 b, u64 c, u64 d,
 	settle_left(t, HOOK_STACK);
 	text = statement_text(stmt, site);
 	remember(t, (u64)stmt, (u64)text);
-	/* Else what the caller gave, which may hold further statements; UTF-16 is left out. */
+	/* Otherwise use the caller's text, which may contain further statements; UTF-16 is skipped. */
 	if (!text && !function->utf16) {
 		text = (const char *)arguments[function->sql_arg % 6];
 		if ((s32)arguments[function->length_arg % 6] > 0)

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A program that is linked statically: no loader brings the object in, so the recorder does, while the program is stopped before its
- * first instruction (the room `capture`, inside/implant.rs). It begins here instead of at the program's own entry, to which this code
- * jumps when the jumps are written. There is no thread-local memory yet, no libc, and no other thread.
+ * A statically linked program has no loader to load the object, so the recorder does it, while the program is stopped before its first
+ * instruction (crate `capture`, inside/implant.rs). Execution starts here instead of at the program's own entry point, to which this code
+ * jumps once the jumps are written. There is no thread-local memory yet, no libc, and no other thread.
  */
 #ifndef FATHOM_INSIDE_STATIC_H
 #define FATHOM_INSIDE_STATIC_H
 
-/* Written by the recorder; ../src/image.rs names the places. */
+/* Written by the recorder, which finds it by name (../src/image.rs). */
 hidden struct {
-	u64 entry; /* the program's own */
-	u64 bias; /* how far from its file's addresses it stands */
-	char folder[PATH_MOST]; /* the recorder's, with a slash at its end */
+	u64 entry; /* the program's own entry point */
+	u64 bias; /* offset of the program from its file's addresses */
+	char folder[PATH_MOST]; /* the recorder's folder, with a slash at its end */
 } fathom_implant __attribute__((used, section(".data"))) = { 1, 0, { 0 } };
 
 __attribute__((used)) hidden void fathom_begin_implanted(void)

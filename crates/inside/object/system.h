@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* The few system calls that the object makes: it has no libc, and the program's must not notice. */
+/* The few system calls that the object makes: it has no libc, and must not disturb the program's. */
 #ifndef FATHOM_INSIDE_SYSTEM_H
 #define FATHOM_INSIDE_SYSTEM_H
 
@@ -40,7 +40,7 @@
 #define ESRCH 3
 #define CLOCK_BOOTTIME 7
 
-/* Compilers generate calls of these. */
+/* Compilers generate calls to these. */
 hidden void *memcpy(void *to, const void *from, u64 size);
 hidden void *memset(void *at, int byte, u64 size);
 
@@ -53,8 +53,8 @@ hidden void *memset(void *at, int byte, u64 size);
 #endif
 
 /*
- * In the place of a sixth argument, which no call takes that is recorded: by it the BPF programs know that a call is the object's own, and
- * not the program's. As in syscalls.bpf.c.
+ * Passed as the sixth argument, which no recorded system call takes: it tells the BPF programs that a call is the object's own, not the
+ * program's. As in syscalls.bpf.c.
  */
 #define OWN_CALL 0x6c6c61436e776f46L
 #define call0(n) call6(n, 0, 0, 0, 0, 0, OWN_CALL)
@@ -70,7 +70,7 @@ static inline void *map(u64 at, u64 size, int protection, int flags, int fd)
 	return result < 0 && result > -4096 ? (void *)0 : (void *)result;
 }
 
-/* As the C libraries do it: what a filter of system calls allows them, it allows this. */
+/* Uses openat, as the C libraries do: a filter of system calls that allows theirs allows this. */
 static inline long open_file(const char *path, int flags, int mode)
 {
 	return call4(SYS_openat, AT_FDCWD, path, flags, mode);
@@ -85,7 +85,7 @@ static inline u64 text_length(const char *text, u64 most)
 	return n;
 }
 
-/* Reads a small file; returns how many bytes. */
+/* Reads a small file; returns the number of bytes. */
 static inline long read_file(const char *path, void *to, u64 most)
 {
 	long fd = open_file(path, O_RDONLY | O_CLOEXEC, 0);
@@ -102,7 +102,7 @@ static inline long read_file(const char *path, void *to, u64 most)
 	return got;
 }
 
-/* The file's identity; 0 if there is none. */
+/* Returns a file's identity; returns 0 if there is no such file. */
 static inline int identify(const char *path, u64 *dev, u64 *ino)
 {
 	u64 about[18];

@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * This thread: its ring, and the executions of statements that it has open. They are followed as the BPF programs follow them
- * (operations.bpf.c of the room `capture`), so that a recording comes out the same either way.
+ * This thread: its ring, and its open executions of statements. They are tracked the way the BPF programs do it (operations.bpf.c of
+ * crate `capture`), so that a recording comes out the same either way.
  *
- * Only its own thread writes into a ring. A thread that ended leaves its ring to another. What a signal's handler does while its
+ * A ring is written only by its own thread. When a thread has ended, another takes over its ring. What a signal handler does while its
  * thread is writing a record is dropped, and counted.
  */
 #ifndef FATHOM_INSIDE_THREAD_H
 #define FATHOM_INSIDE_THREAD_H
 
 #define OPS 8
-/* What is farther apart is on two stacks, of which nothing follows. */
+/* Addresses farther apart are on different stacks and cannot be compared. */
 #define ONE_STACK (1 << 20)
-/* Statements whose text was recorded; others push them out and it is recorded again. */
+/* Number of statements remembered as having their text recorded; an evicted one is recorded again. */
 #define KNOWN_STATEMENTS 64
 
 #define OP_STATEMENT 0
 #define OP_FUNCTION 1
-/* In the record of an end only: a function that did not return, but was left; an execution of either kind that gave way. */
+/* In end records only: a function that was left without returning; an execution of either kind that was displaced. */
 #define OP_LEFT 2
 #define OP_GAVE_WAY 3
 
-/* The BPF programs read it (inside.bpf.c). */
+/* An open execution. The BPF programs read it (inside.bpf.c). */
 struct op {
-	u64 stmt; /* of a function: its place in the list */
+	u64 stmt; /* of a function: its index in the list */
 	u64 start_ns;
 	u64 start_cycles;
 	u64 rows;
 	u64 steps;
 	u64 inside_cycles;
-	u64 entered; /* inside a step: when it began, in cycles */
-	u64 slot; /* of a function: where on the stack its return address stands */
-	u32 stub; /* and which stub stands there in its place */
+	u64 entered; /* start of the current step, in cycles */
+	u64 slot; /* of a function: stack slot of its return address */
+	u32 stub; /* and the stub that replaced it there */
 	u16 kind;
 	u8 shared; /* a child of vfork may call it too */
 	u8 open;
@@ -45,16 +45,16 @@ struct known {
 };
 
 struct thread {
-	u64 generation; /* of the process that it has a ring in */
+	u64 generation; /* of the process in which it has a ring */
 	struct ring_control *ring;
 	u64 *words;
 	const u64 *closed;
 	u64 tid;
-	u64 writing; /* the stack's end while a record is written */
-	u64 busy; /* and while what follows is changed */
-	u32 open; /* executions, of which so many are functions' */
+	u64 writing; /* the stack pointer while a record is written */
+	u64 busy; /* and while the fields below are changed */
+	u32 open; /* open executions, functions included */
 	u32 functions;
-	u32 functions_gone; /* that gave way while they ran; around all that are open */
+	u32 functions_gone; /* displaced while they ran; they enclose all that are open */
 	u32 depth;
 	u32 any_gone;
 	u64 inside[OPS];
@@ -92,7 +92,7 @@ static void leave(void);
 static void tell_prices(struct arena *a);
 static u32 asked_whether_over;
 
-/* The first statement of a thread, or of a fork's child. */
+/* Handles the first statement of a thread, or of a fork's child. */
 static __attribute__((noinline)) int enter_thread(struct thread *t)
 {
 	struct arena *a;
@@ -104,7 +104,7 @@ static __attribute__((noinline)) int enter_thread(struct thread *t)
 	a = have_arena();
 	release_process();
 	if (!a) {
-		/* A fork's child that comes after the recording. */
+		/* A fork's child that starts after the recording has no arena. */
 		if (!asked_whether_over && !is_recording())
 			leave();
 		asked_whether_over = 1;
@@ -132,7 +132,7 @@ static __attribute__((noinline)) int enter_thread(struct thread *t)
 	return t->ring != 0;
 }
 
-/* Whether what this thread does is recorded. */
+/* Whether this thread is being recorded. */
 static inline int ready(struct thread *t)
 {
 	if (unlikely(t->generation != __atomic_load_n(&process->generation, __ATOMIC_RELAXED) || !t->ring))
@@ -143,7 +143,7 @@ static inline int ready(struct thread *t)
 	return 0;
 }
 
-/* Whether it still is, after code of the program ran. */
+/* Whether it is still the same process, after code of the program ran. */
 static inline int is_same(const struct thread *t, u64 generation)
 {
 	return t->generation == generation && __atomic_load_n(&process->generation, __ATOMIC_RELAXED) == generation;
@@ -161,7 +161,7 @@ static u64 innermost_function(const struct thread *t)
 	return slot;
 }
 
-/* What the BPF programs are to know: stored as one word, before which the rest is that it speaks of. */
+/* Publishes the state that the BPF programs read, in a single word, which is stored after the data that it refers to. */
 static inline void publish(struct thread *t)
 {
 	u64 functions = t->functions, statements = t->open - t->functions;
@@ -171,13 +171,13 @@ static inline void publish(struct thread *t)
 	__atomic_store_n(&t->ring->state, functions << 48 | statements << 32 | t->depth, __ATOMIC_RELAXED);
 }
 
-/* Whether a function whose frame began at `entered` cannot be running, now that another's begins at `sp`. */
+/* Whether a function whose frame began at `entered` has been left, given that a new frame begins at `sp`. */
 static inline int was_left(u64 entered, u64 sp)
 {
 	return entered <= sp && sp - entered < ONE_STACK;
 }
 
-/* Takes room for a record; null if there is none. */
+/* Reserves space for a record; null if there is none. */
 static u64 *reserve(struct thread *t, u32 words, u64 *head)
 {
 	struct ring_control *ring = t->ring;
@@ -214,7 +214,7 @@ static inline int begin_writing(struct thread *t)
 {
 	u64 sp = (u64)__builtin_frame_address(0);
 
-	/* A handler that left by longjmp leaves the mark behind, above which the stack ends again. */
+	/* A handler that exits by longjmp leaves the mark set; the stack pointer is then above it again. */
 	if (unlikely(t->writing && !was_left(t->writing, sp))) {
 		t->ring->dropped++;
 		return 0;
@@ -233,8 +233,8 @@ static inline void end_writing(struct thread *t, u64 head)
 }
 
 /*
- * What a signal's handler calls while its thread changes what is kept of its executions is not recorded: it would find half of a
- * change. One that leaves by longjmp leaves the mark behind, above which the stack ends again.
+ * Calls by a signal handler while its thread changes these fields are not recorded: the handler would see a half-done change. A handler
+ * that exits by longjmp leaves the mark set; the stack pointer is then above it again.
  */
 static inline int begin_change(struct thread *t, u64 sp)
 {
@@ -279,13 +279,15 @@ static void tell_begin(struct thread *t, const struct op *op)
 		r[0] = first_word(t, 4, RECORD_OP_BEGIN, 0);
 		r[1] = op->start_ns;
 		r[2] = op->stmt;
-		/* Statements that wait between their rows do not count: what begins meanwhile is not inside them. */
+		/* Statements that wait between their rows do not count: executions that begin meanwhile are not nested in them. */
 		r[3] = op->kind | (u64)(t->depth + t->functions + t->functions_gone + 1) << 32;
 	}
 	end_writing(t, head);
 }
 
-/* Cycles of an execution's steps as nanoseconds, by how many of both its whole length has: no rate need be known. */
+/*
+ * Converts the cycles of an execution's steps to nanoseconds, by the ratio over its whole duration: the counter's rate need not be known.
+ */
 static u64 inside_ns(const struct op *op, u64 now, u64 now_cycles)
 {
 	u64 all = now_cycles - op->start_cycles;
@@ -330,7 +332,7 @@ static struct op *begin_op(struct thread *t, u64 stmt, u32 kind)
 	struct op *op = &t->ops[0];
 	u32 i;
 
-	/* A free place, else the longest open, which gives way: it may have been left open for good. */
+	/* A free slot, else displace the execution that has been open longest: it may have been left open for good. */
 	for (i = 1; i < OPS && op->open; i++) {
 		if (!t->ops[i].open || t->ops[i].start_ns < op->start_ns)
 			op = &t->ops[i];
@@ -347,7 +349,7 @@ static struct op *begin_op(struct thread *t, u64 stmt, u32 kind)
 	op->start_ns = clock_ns();
 	op->start_cycles = cycles();
 	op->entered = op->start_cycles;
-	/* The longest open function is the outermost: those that gave way run as long as any that is open. */
+	/* The longest open function is the outermost, so displaced ones run as long as any function is open. */
 	if (!t->functions)
 		t->functions_gone = 0;
 	tell_begin(t, op);
@@ -357,13 +359,13 @@ static struct op *begin_op(struct thread *t, u64 stmt, u32 kind)
 	return op;
 }
 
-/* Between two steps nothing of a statement is inside. */
+/* Whether statements are open but no step is running. */
 static inline int between_rows(const struct thread *t)
 {
 	return t->open > t->functions && !t->depth;
 }
 
-/* `most` cuts a text that goes on; 0: it ends in a zero. */
+/* `most` limits the length of a text that is not zero-terminated; 0: it is. */
 static void tell_statement(struct thread *t, u64 stmt, const char *text, u64 most, u64 start_ns, s32 result)
 {
 	u64 length = 0, cut = 0, head = 0, words, *r;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * In place of named.h where it is not written: on aarch64 the return address is in a register, and functions that --op names have
+ * Replaces named.h where that is not implemented: on aarch64 the return address is in a register, and functions named by --op have
  * uprobes. The recorder plans none of them there.
  */
 #ifndef FATHOM_INSIDE_UNNAMED_H

@@ -1,7 +1,7 @@
 #!/bin/busybox sh
-# shellcheck shell=dash disable=SC2012,SC2013,SC2094,SC3045 # Names are our own, the line goes both ways, and busybox reads with a limit.
-# The guest's first program: mounts what programs expect, loads the modules, names the disks after their serial numbers,
-# then runs what the host sends over the second serial line. See guest.rs.
+# shellcheck shell=dash disable=SC2012,SC2013,SC2094,SC3045 # Names are ours, the line is bidirectional, busybox's read has a limit.
+# The guest's first program: mounts the usual file systems, loads the modules, names the disks after their serial numbers,
+# then runs the commands that the host sends over the second serial line. See guest.rs.
 /bin/busybox mkdir -p /bin /sbin /usr/bin /usr/sbin
 /bin/busybox --install -s /bin
 export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/root
@@ -13,7 +13,7 @@ mount -t tmpfs tmpfs /tmp
 mount -t tmpfs tmpfs /run
 echo 'root:x:0:0:root:/root:/bin/sh' >/etc/passwd
 
-# The n-th value of a kernel parameter of ours.
+# Prints the values of one of our kernel parameters.
 parameter() {
     for word in $(cat /proc/cmdline); do
         case $word in "fathom.$1="*) echo "${word#*=}" ;; esac
@@ -34,13 +34,13 @@ name_disks() {
         case $node in
             /dev/vd*) serial=$(cat "$disk/serial") ;;
             /dev/nvme*) serial=$(cat "$disk/device/serial") ;;
-            # A card has a serial number, but it is not ours: cards are named in the order of their hosts.
+            # A card has a serial number, but not one of ours: cards are named in the order of their hosts.
             /dev/mmcblk[0-9]) serial=$(parameter sd | sed -n "$((${node#/dev/mmcblk} + 1))p") ;;
             # Page 0x80 of a SCSI disk: four bytes of header, then the serial number.
-            # scsi_debug's disk is none of QEMU's.
+            # scsi_debug's disk is not one of QEMU's.
             /dev/sd*) grep -q scsi_debug "$disk/device/model" || serial=$(tail -c +5 "$disk/device/vpd_pg80") ;;
         esac
-        # shellcheck disable=SC2086,SC2116 # Its blanks go.
+        # shellcheck disable=SC2086,SC2116 # Word splitting removes the blanks.
         serial=$(echo $serial)
         [ -z "$serial" ] || ln -sf "$node" "/dev/disk/$serial"
     done
@@ -63,21 +63,21 @@ stty -F "$line" raw -echo
 exec 3<"$line" 4>"$line"
 echo '=ready' >&4
 # `run SECONDS LENGTH BASE64` in; stdout, stderr and status out. Without a host the machine turns itself off. A busy
-# machine's serial line may lose bytes: a line that is not whole is asked for again.
+# machine's serial line may lose bytes: an incomplete line is requested again.
 while read -r -t "$(parameter idle)" run limit length command <&3; do
     if [ "$run" != run ] || [ "${#command}" != "$length" ]; then
         echo '=again' >&4
         continue
     fi
     echo "$command" | base64 -d >/run/command
-    # A guest that says nothing hangs. The beat has ended before anything else is said.
+    # A guest that prints nothing hangs. The heartbeat has ended before anything else is printed.
     while sleep 5; do echo '=alive' >&4; done &
     beat=$!
     timeout "$limit" sh /run/command >/run/stdout 2>/run/stderr </dev/null 3<&- 4>&-
     status=$?
     kill $beat
     wait $beat 2>/dev/null
-    # busybox's timeout dies of its own signal: 143 is what coreutils calls 124.
+    # busybox's timeout dies of its own signal: its 143 is coreutils' 124.
     [ $status -ne 143 ] || status=124
     {
         echo '=stdout'

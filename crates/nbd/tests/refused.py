@@ -1,7 +1,7 @@
-# Writes that are refused, through libnbd: each has its error, and the connection goes on. A client that is answered before it has
-# sent its payload gives the connection up ("no matching cookie found for server reply").
+# Writes that must fail, through libnbd: each has its error, and the connection stays usable. A client that receives the response before
+# it has sent its payload closes the connection ("no matching cookie found for server reply").
 #
-# CLEAR and READ_ONLY are the URIs of a disk of 64 MiB and of one to which nothing can be written.
+# CLEAR and READ_ONLY are the URIs of a disk of 64 MiB and of a read-only disk.
 import errno, nbd, os
 
 def refused(name, wanted, call):
@@ -35,7 +35,7 @@ for structured in (True, False):
     ]:
         refused(name, wanted, call)
         assert h.pread(4096, 0) == b"kept" * 1024, name
-    # Refused ones among others, all under way together.
+    # Failing writes among others, all in flight at once.
     data = nbd.Buffer.from_bytearray(bytearray(b"7" * (1 << 20)))
     under_way = [(h.aio_pwrite(data, size - 4096 if nth % 2 else nth << 20), nth % 2) for nth in range(40)]
     for cookie, wrong in under_way:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* The algorithms compiled natively, behind one face that tests/arithmetic.rs calls. */
+/* The algorithms compiled natively, behind one interface for tests/arithmetic.rs. */
 #include "../src/cc/bpf/bic.h"
 #include "../src/cc/bpf/htcp.h"
 #include "../src/cc/bpf/westwood.h"
@@ -24,7 +24,7 @@ void start(int which, union state *s, struct flow *f)
 		westwood_start(&s->westwood, f);
 }
 
-/* An acknowledgement of `acked` segments; `state` is the kernel's: 0 open, 1 disorder, above 1 reducing or recovering. */
+/* Handles an acknowledgement of `acked` segments; `state` is the kernel's: 0 open, 1 disorder, above 1 reducing or recovering. */
 void acked(int which, union state *s, struct flow *f, u32 acked, s32 rtt_us, u32 state)
 {
 	if (which == BIC && state == 0)
@@ -54,7 +54,7 @@ u32 loss(int which, union state *s, struct flow *f)
 	return ssthresh;
 }
 
-/* Something is sent, and nothing was under way. */
+/* Handles a packet that is sent when none is in flight. */
 void resumed(int which, union state *s, struct flow *f)
 {
 	if (which == WESTWOOD)

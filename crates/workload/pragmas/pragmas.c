@@ -1,9 +1,9 @@
 // Preloaded by `fathom fix`: each connection that the program opens gets the PRAGMAs of the variable FATHOM_PRAGMAS.
 //
 // SQLite reads no settings from its environment, and most of them last no longer than a connection. So the functions that open one are
-// interposed: ours calls the library's and hands it the PRAGMAs. What the program sets afterwards is its own decision and stands.
+// interposed: ours call the library's and then execute the PRAGMAs. Settings that the program makes afterwards remain in force.
 //
-// That it was reached at all is left as a file, named by FATHOM_PRAGMAS_SEEN: a program that has SQLite linked into it is not.
+// It creates the file named by FATHOM_PRAGMAS_SEEN to show that it was called: in a program with SQLite linked into it, it is not.
 
 typedef struct sqlite3 sqlite3;
 
@@ -20,7 +20,7 @@ extern int close(int);
 #define CREATE_TO_WRITE 0101 // O_CREAT | O_WRONLY
 #define ERROR 1
 
-// A library that was itself loaded by dlopen, as Python's modules are, is in nobody's scope: it is asked for by its name.
+// A library that was itself loaded by dlopen, as by Python's modules, is in no global scope: look it up by its name.
 static void *real(const char *name) {
 	void *found = dlsym(NEXT, name);
 	if (found)

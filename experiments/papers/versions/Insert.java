@@ -4,11 +4,11 @@ import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.Statement;
 
-/** INSERTs by a SQLite of another time, inside sqlite-jdbc. Prints its version and the journal mode that it took. */
+/** INSERTs by an older SQLite, inside sqlite-jdbc. Prints its version and the journal mode in force. */
 public final class Insert {
     private Insert() {}
 
-    /** args: database, journal mode, page size, INSERTs, then what makes the tables. */
+    /** args: database, journal mode, page size, INSERTs, then the statements that create the tables. */
     public static void main(String[] args) throws Exception {
         Class.forName("org.sqlite.JDBC");
         try (Connection connection = DriverManager.getConnection("jdbc:sqlite:" + args[0])) {

@@ -1,4 +1,4 @@
-"""INSERTs by this machine's SQLite: database, journal mode, page size, INSERTs, then what makes the tables."""
+"""INSERTs by this machine's SQLite: database, journal mode, page size, INSERTs, then the statements that create the tables."""
 import sqlite3
 import sys
 

@@ -1,22 +1,22 @@
 package fathom;
 
-/** A kernel on its data. */
+/** A kernel with its data. */
 public interface Load {
-    /** What it is called among several. */
+    /** Its name, if there are several. */
     String name();
 
-    /** The method in which nearly all the time goes, as `Class.method`: what the proof of the mode looks for. */
+    /** The method that takes nearly all the time, as `Class.method`: the one that the proof of the mode looks for. */
     String hotMethod();
 
     /** Operations in one unit, as the benchmark's definition counts them. */
     double work();
 
-    /** Does so many units, and returns begin and duration in ns: `time[0]`, `time[1]`. */
+    /** Executes `inner` units, and returns start and duration in ns: `time[0]`, `time[1]`. */
     void run(long inner, Clock clock, long[] time) throws WrongResult;
 
-    /** Checks the kernel against what is known of it, on fresh data; says what was checked. */
+    /** Checks the kernel against known results, on fresh data; returns what was checked. */
     String check() throws WrongResult;
 
-    /** Checks what the timed runs left behind, and says what it is. */
+    /** Checks the state that the timed runs left behind, and returns a description of it. */
     String left() throws WrongResult;
 }

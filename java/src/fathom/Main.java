@@ -11,12 +11,14 @@ import java.io.IOException;
 import java.io.PrintStream;
 
 /**
- * A replicate in Java: options in, lines of JSON out, exit 0, 1 or 2, as every workload does. It is started by `fathom
- * workload`, which has checked the options; the same classes, dexed, are started by dalvikvm or app_process on a
- * device.
+ * A replicate in Java: options in, lines of JSON out, exit 0, 1 or 2, as every workload does. `fathom workload` starts
+ * it, after checking the options; on a device, dalvikvm or app_process starts the same classes, dexed.
  */
 public final class Main {
-    /** The words, with spaces between, where the command line is to be short (crates/workload/src/art.rs says why). */
+    /**
+     * The arguments, separated by spaces, where the command line must be short (crates/workload/src/art.rs explains
+     * why).
+     */
     private static final String WORDS = "FATHOM_WORDS";
 
     private Main() {}
@@ -47,7 +49,7 @@ public final class Main {
             }
             Measured measured =
                     options.workload().equals("draw") ? Draw.measure(options, clock) : Cpu.measure(options, clock);
-            // After the work, so that what was compiled in the meantime is part of the proof.
+            // After the work, so that the proof includes what was compiled in the meantime.
             if (Mode.isAndroid()) {
                 out.print(Json.mark("art.maps", Mode.maps()));
                 out.print(Json.mark("art", Mode.runtime()));
@@ -70,7 +72,7 @@ public final class Main {
             System.err.println("fathom: the heap is too small for this size: " + full.getMessage());
             status = 1;
         } catch (RuntimeException | LinkageError unexpected) {
-            // Said here, since app_process would say it to the device's log only.
+            // Printed here, since app_process would print it only to the device's log.
             unexpected.printStackTrace();
             status = 1;
         }
@@ -82,7 +84,7 @@ public final class Main {
         System.exit(status);
     }
 
-    /** A stream that printed in vain does not tell why; another attempt does. Who has read enough is no failure. */
+    /** A PrintStream does not report why it failed; another write does. A reader that stops early is not a failure. */
     private static boolean readerHasGone() {
         try {
             new FileOutputStream(FileDescriptor.out).write('\n');

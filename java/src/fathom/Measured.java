@@ -2,7 +2,7 @@ package fathom;
 
 import java.io.PrintStream;
 
-/** What a series gave, and how it is printed. */
+/** The result of a series, and its output format. */
 public final class Measured {
     private final Load[] loads;
     private final String unit;
@@ -25,7 +25,7 @@ public final class Measured {
         this.by = by;
     }
 
-    /** The methods in which the time goes, with commas. */
+    /** The methods that take the time, separated by commas. */
     public String[] hotMethod() {
         String[] methods = new String[loads.length];
         for (int i = 0; i < loads.length; i++) {
@@ -58,7 +58,8 @@ public final class Measured {
                     out.print(Json.sample("iteration." + loads[i].name(), "ns", starts[i][iteration], ns));
                 }
             }
-            // Of several, the time in which all the work would be done at the mean of their rates; of one, its own.
+            // For several loads, the time in which all the work would be done at the mean of their rates; for one, its
+            // own time.
             double ns = loads.length > 1 ? sum / (rates / loads.length) : durations[0][iteration];
             out.print(Json.sample("iteration", "ns", starts[0][iteration], ns));
         }

@@ -41,7 +41,7 @@ public final class Options {
         return values.containsKey(name) ? numbers(name)[0] : otherwise;
     }
 
-    /** Whole numbers with commas. */
+    /** Integers separated by commas. */
     public long[] numbers(String name) {
         String[] parts = text(name).split(",");
         long[] numbers = new long[parts.length];
@@ -55,7 +55,7 @@ public final class Options {
         return numbers;
     }
 
-    /** Hexadecimal numbers with commas, or null if the option is not there. */
+    /** Hexadecimal numbers separated by commas, or null if the option is absent. */
     public long[] bits(String name) {
         if (!values.containsKey(name)) {
             return null;

@@ -4,10 +4,10 @@ package fathom;
  * Checks loads, finds how many units an iteration takes, measures iterations, and checks again. Several loads take
  * turns. See crates/workload/src/cpu/series.rs, which does the same for compiled code.
  *
- * <p>Nothing is allocated between two readings of the clock, and nothing printed before the end.
+ * <p>Between two readings of the clock nothing is allocated, and nothing is printed before the end.
  */
 public final class Series {
-    /** How often a size must last long enough before it is taken: code that is still being compiled gets faster. */
+    /** How often a size must take long enough before it is chosen: code that is still being compiled gets faster. */
     private static final int CONFIRMATIONS = 3;
 
     private static final long MOST = 1L << 40;
@@ -52,8 +52,8 @@ public final class Series {
     }
 
     /**
-     * How many of its own units a load does in so many of all: of several, enough for a million operations in each, so
-     * that one number sizes kernels whose units are a point and a matrix.
+     * Returns the number of its own units that each load executes: with several loads, enough for a million operations
+     * in each, times `inner`, so that one number sizes kernels whose units are a point and a matrix.
      */
     private static long[] units(Load[] loads, long inner) {
         long[] units = new long[loads.length];

@@ -1,6 +1,6 @@
 package fathom;
 
-/** A result that is not the right one; the message has the numbers. Such a run has no score. */
+/** A wrong result; the message has the numbers. Such a run has no score. */
 public final class WrongResult extends Exception {
     private static final long serialVersionUID = 1;
 

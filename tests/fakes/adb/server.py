@@ -3,11 +3,10 @@
 
     server.py PORTFILE FOLDER MACHINE SERIAL=STATE[:FEATURES]...
 
-What it is exact in: the protocol that the client speaks to a server (hexadecimal lengths, OKAY and FAIL, host services,
-transports), the shell of version 2 (packets of standard input, both outputs and the exit status) and the file service
-(STAT, SEND, DATA, DONE). What is fake is the device: commands run on this machine, in busybox's shell with nothing but
-busybox's tools, /data/local/tmp is FOLDER, and `uname -m` says MACHINE. A device in another state than `device` refuses as
-a server does. No phone takes part.
+It is exact in the protocol between client and server (hexadecimal lengths, OKAY and FAIL, host services, transports), the shell of
+version 2 (packets of standard input, both outputs and the exit status) and the file service (STAT, SEND, DATA, DONE). The device is
+fake: commands run on this machine, in busybox's shell with only busybox's tools, /data/local/tmp is FOLDER, and `uname -m` prints
+MACHINE. A device in a state other than `device` fails requests as a real server does. No phone is involved.
 """
 
 import os
@@ -41,7 +40,7 @@ class Device:
         applets = subprocess.run(["/bin/busybox", "--list"], capture_output=True, text=True, check=True).stdout.split()
         for name in applets:
             os.symlink("/bin/busybox", os.path.join(self.tools, name))
-        # A function, since busybox's shell asks no file for its own tools.
+        # A function, since busybox's shell does not look up files for its own tools.
         self.uname = f'uname() {{ [ "$1" = -m ] && echo {machine} || echo Linux {machine}; }}; '
 
     def path(self, text):
@@ -80,7 +79,7 @@ class Device:
                         break
             except (EOFError, OSError):
                 pass
-            # The client's input ended, or it is gone; nobody is killed for that.
+            # The client's input ended, or the client is gone; that kills no process.
             try:
                 process.stdin.close()
             except OSError:
@@ -193,7 +192,7 @@ class Server:
         except (EOFError, OSError):
             return None
         finally:
-            # Another thread may be reading: closing alone would not tell the client.
+            # Another thread may be reading: closing alone would not notify the client.
             try:
                 sock.shutdown(socket.SHUT_RDWR)
             except OSError:

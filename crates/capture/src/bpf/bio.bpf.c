@@ -174,10 +174,10 @@ struct walk {
 	u32 index;
 	u32 left; /* bytes */
 	u32 skip; /* bytes of the next segment that are done */
-	u32 runs; /* that are complete */
-	u32 stranger; /* the process that was named last on this CPU */
+	u32 runs; /* number of complete runs */
+	u32 stranger; /* the process whose name was last recorded on this CPU */
 	struct file_id id; /* of the run that is emitted */
-	struct head inode; /* as above */
+	struct head inode; /* scratch, like `head` */
 };
 
 struct {

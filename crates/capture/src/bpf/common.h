@@ -59,10 +59,10 @@ struct op {
 	u64 steps;
 	u64 inside_ns;
 	union {
-		u64 entered_ns; /* inside a step: when it began */
-		u64 left_ns;	/* between two: when the last one returned */
+		u64 entered_ns; /* in a step: when it began */
+		u64 left_ns;	/* between two steps: when the last one returned */
 	};
-	u64 sp; /* The stack's end when its function, or its last step, was entered. */
+	u64 sp; /* Stack pointer at the entry of its function, or of its last step. */
 	/* Offset of the statement's running flag, plus one (0: unknown), and the flag's value while it runs. */
 	u16 running_at;
 	u8 running;
@@ -76,7 +76,7 @@ struct prepare {
 	u64 start_ns;
 	u64 out_stmt;
 	u64 text;
-	s32 length; /* negative: up to its zero */
+	s32 length; /* negative: zero-terminated */
 	u32 pad;
 };
 
@@ -102,15 +102,15 @@ struct slot {
 	u16 file_flags;
 	u16 handles;
 	u16 ops_open;
-	u16 functions_open; /* of these; the others are statements */
-	u8 functions_gone; /* that gave way while they ran; around all that are open */
-	u8 any_gone; /* whether an execution ever gave way */
+	u16 functions_open; /* of ops_open; the others are statements */
+	u8 functions_gone; /* displaced while they ran; they enclose all that are open */
+	u8 any_gone; /* whether an execution was ever displaced */
 
 	/* io_uring: the current call of io_uring_enter, the number of file requests in flight, and the one that is being submitted. */
 	u64 ring_enter_ns;
 	u64 ring_req; /* address */
-	u64 ring_ns; /* when it was submitted: its identity */
-	u64 ring_reported; /* the one of the last record */
+	u64 ring_ns; /* its submission time, which identifies it */
+	u64 ring_reported; /* identity of the last one reported */
 	u32 ring_open;
 	u32 op_place; /* see op_at */
 
@@ -122,20 +122,20 @@ struct slot {
 	u32 out_state;
 	u32 sleeps_for; /* FATHOM_WAIT_*; 0: not known */
 	u64 cpu_queue; /* address */
-	u64 throttled_ns; /* of that, when it left */
+	u64 throttled_ns; /* of that queue, when the thread left the CPU */
 	/* See stacks.h: whether the program's part of its stack is wanted, and whether one was taken before. */
 	u32 stack_due;
 	u32 stack_told;
 
 	/* Probed inside (inside.bpf.c): the address of the thread's state in its memory, and its last report. */
-	u64 inside_state; /* address; 0: this thread is not */
+	u64 inside_state; /* address; 0: this thread is not probed inside */
 	u16 inside_open; /* statements */
 	u16 inside_functions;
-	u32 inside_depth; /* of the statements' steps, under way */
-	u64 inside_function; /* where the innermost function's return address stands */
-	u64 inside_stubs; /* what stands there in its place is one of these */
-	u64 inside_operations; /* where all of them are described */
-	u64 inside_left[OPS]; /* when those began of which a record said that they were left */
+	u32 inside_depth; /* number of running steps of statements */
+	u64 inside_function; /* stack slot of the innermost function's return address */
+	u64 inside_stubs; /* address of the stubs that replace return addresses */
+	u64 inside_operations; /* address of the thread's open executions */
+	u64 inside_left[OPS]; /* start times of those that a record reported as left */
 
 	/* The statement whose text was looked up last. */
 	u64 emitted_stmt;
@@ -245,7 +245,7 @@ struct path_walk {
 	u64 dentry;
 	u64 vfs;
 	u64 at;
-	struct head head; /* of a step: on the stack it would exceed what Linux 6.1 allows a program, its function and this callback */
+	struct head head; /* of one step; on the stack it would exceed what Linux 6.1 allows a program, its function and this callback */
 };
 
 struct scratch {

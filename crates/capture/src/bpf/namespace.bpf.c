@@ -25,10 +25,10 @@ struct iterated_task {
 
 /* As in ../namespace.rs. */
 struct numbers {
-	u32 tgid, tid; /* of the machine's own namespace, as records have them */
-	u32 own_tgid, own_tid; /* of the reader's */
-	u32 proc_tgid, proc_tid; /* of its /proc */
-	u32 inner_tgid, inner_tid; /* of the task's own */
+	u32 tgid, tid; /* in the machine's own namespace, as in records */
+	u32 own_tgid, own_tid; /* in the reader's namespace */
+	u32 proc_tgid, proc_tid; /* in the namespace of the reader's /proc */
+	u32 inner_tgid, inner_tid; /* in the task's own namespace */
 };
 
 SEC("iter/task")

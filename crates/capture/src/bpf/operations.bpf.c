@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Operations of a thread: executions of statements and of functions. Several may be open at once (a scan that updates between its
- * rows), so the slot holds a few. If more are open, the one that began first gives way to a new one: it may have been left open
- * forever.
+ * Operations of a thread: executions of statements and of functions. Several may be open at once (a scan that updates between its rows),
+ * so the slot holds a few. If more are open, a new one displaces the one that began first: it may have been left open forever.
  */
 
 #define OP_STATEMENT 0
 #define OP_FUNCTION 1
 /* In op_end only: a function that was left without returning. */
 #define OP_LEFT 2
-/* In op_end only: an execution of either kind that gave way. Its later activity, and its end, are unknown. */
+/* In op_end only: an execution of either kind that was displaced. Its later activity, and its end, are unknown. */
 #define OP_GAVE_WAY 3
 
 /* Addresses farther apart are on different stacks, and cannot be compared. */
 #define ONE_STACK (1 << 20)
 
-/* Whether a call that was entered with the stack's end at `entered` can no longer be running now that it is at `sp`. */
+/* Whether a call that was entered with the stack pointer at `entered` can no longer be running now that it is at `sp`. */
 static __always_inline bool was_left(u64 entered, u64 sp)
 {
 	return entered < sp && sp - entered < ONE_STACK;
@@ -137,10 +136,10 @@ seldom void settle_statements(struct slot *slot, u64 now)
 }
 
 /*
- * Whether a call, entered with the stack's end at `entered`, has lost its place there. On x86 its return address is stored at that
- * place: the address at which the kernel catches returns, the beginning of a page of the kernel's own
- * (uprobe_get_trampoline_vaddr). If the function was left and later code makes a call, another address is stored there. Must not be
- * called during a return, when the kernel's page itself uses the stack.
+ * Whether a call, entered with the stack pointer at `entered`, has lost its place there. On x86 its return address is stored at that
+ * place: the address at which the kernel catches returns, the beginning of a page of the kernel's own (uprobe_get_trampoline_vaddr). If
+ * the function was left and later code makes a call, another address is stored there. Must not be called during a return, when the
+ * kernel's page itself uses the stack.
  */
 static __always_inline bool was_overwritten(u64 entered)
 {
@@ -245,7 +244,7 @@ static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind,
 	op->running_at = 0;
 	op->open = 1;
 	slot->ops_open++;
-	/* The function open for longest is the outermost: those that gave way are still running while any other is open. */
+	/* The function open for longest is the outermost: those that were displaced are still running while any other is open. */
 	if (!slot->functions_open)
 		slot->functions_gone = 0;
 	running = slot->depth + slot->functions_open + slot->functions_gone + slot->inside_depth + slot->inside_functions;

@@ -53,11 +53,11 @@ const volatile u64 ring_salt;
 
 /* Control data of a CPU, and of the ring of that number, if there is one. */
 struct ring_control {
-	u64 head; /* bytes ever taken */
+	u64 head; /* total bytes reserved */
 	u64 lost;
 	u64 table_full;
-	u64 late_ns; /* by which statements that were reset may have ended too late */
-	u64 reset_wanted; /* that is too much: resets are to be seen */
+	u64 late_ns; /* total time by which the recorded ends of reset statements may be too late */
+	u64 reset_wanted; /* that time is too long: user space should probe resets */
 	u64 pad[3];
 	u64 tail; /* bytes that user space has read; in a separate cache line, since another CPU writes it */
 	u64 pad_tail[7];
@@ -66,7 +66,7 @@ struct ring_control {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* a CPU each */
+	__uint(max_entries, 1); /* one per CPU */
 	__type(key, u32);
 	__type(value, struct ring_control);
 } ring_controls SEC(".maps");

@@ -133,7 +133,7 @@ int PROBE_FUNCTION(sqlite_step)
 	op = find_op(slot, stmt, OP_STATEMENT);
 	if (!op) {
 		cookie = bpf_get_attach_cookie(ctx);
-		/* An execution that gave way continues: it is not a new one, and must not evict another. */
+		/* A displaced execution continues: it is not a new one, and must not displace another. */
 		if (unlikely(slot->any_gone) && runs_already(stmt, cookie))
 			goto inside;
 		text = statement_text(stmt, cookie);

@@ -36,19 +36,19 @@ const volatile u64 stacks_from_ns;
 
 enum stack_what {
 	STACK_ASLEEP = 1, /* with the kernel's functions */
-	STACK_OF_CALL,	  /* with the program's memory: of all sleeps of the thread since its last one */
-	STACK_MOVED,	  /* the process has code elsewhere now: another program, more code, or made by the process `tid` */
+	STACK_OF_CALL,	  /* with the program's memory: for all sleeps of the thread since its previous one */
+	STACK_MOVED,	  /* the process has new code mappings: another program, more code, or a fork by the process `tid` */
 };
 
 struct stack_head {
 	u32 what;
 	u32 tgid;
 	u32 tid;
-	u32 count; /* frames; pieces */
+	u32 count; /* number of frames, or of pieces */
 	u64 out_ns;
 	u64 time_ns;
 	u64 ip, sp, bp, lr;
-	u64 stubs; /* return addresses that lie there stand for others: of functions that are probed inside */
+	u64 stubs; /* address of the stubs that replace return addresses of functions that are probed inside */
 	u32 ctx;
 	u32 comes; /* STACK_* */
 };
@@ -85,7 +85,7 @@ struct {
 
 /* As in ../stacks/mod.rs. */
 struct stack_state {
-	u64 window; /* its number in the upper half, how many came in the lower */
+	u64 window; /* its number in the upper half, the number of sleeps in the lower */
 	u64 threshold;
 	u64 taken;
 	u64 skipped; /* longer than `stacks_from_ns`, but not taken */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Runs pieces of code twice, as they are and hooked by the object's own code (inside.c), and compares all that they leave: registers,
- * flags, vectors, the stack's end. A static program without a libc, for an emulator of programs. Reads cases from stdin; prints those that
- * differ, and how many there were.
+ * Runs pieces of code twice, unchanged and hooked by the object's own code (inside.c), and compares everything that they leave behind:
+ * registers, flags, vectors, the stack pointer. A static program without a libc, for a user-mode emulator. Reads cases from stdin; prints
+ * those that differ, and the number of cases.
  */
 #include "inside.c"
 
@@ -26,7 +26,7 @@ _Static_assert(__builtin_offsetof(struct left, sp) == 248 && __builtin_offsetof(
 _Static_assert(__builtin_offsetof(struct left, vectors) == 512, "run");
 
 struct left area __attribute__((aligned(4096)));
-/* x0 to x27 as a piece finds them, and its stack. */
+/* x0 to x27 on entry to a piece, and its stack. */
 u64 given[32];
 
 void run(u64 entry, u64 flags);
@@ -127,7 +127,7 @@ static void fill(u64 at, u64 size)
 		*(volatile u64 *)(at + i) = i * 0x9e3779b97f4a7c15UL | 1;
 }
 
-/* A fresh page range with the piece in it; what was translated of an earlier one is forgotten. */
+/* Maps a fresh range of pages with the piece in it; the emulator drops its translation of the earlier one. */
 static u64 place(const struct piece *p, u64 at)
 {
 	u64 entry = at + AREA / 2 + (p->function.address & 4095);
@@ -145,11 +145,11 @@ static int differs(const struct left *a, const struct left *b, u32 first)
 {
 	const u64 *x = (const u64 *)a, *y = (const u64 *)b;
 	u64 i;
-	/* What the first instruction stored on the stack; else nothing is known of what stands below the old end. */
+	/* What the first instruction stored on the stack; otherwise the contents below the old stack pointer are undefined. */
 	int pair = (first & 0xbfc00000) == 0xa9800000, one = (first & 0xffe00c00) == 0xf8000c00;
 
 	for (i = 0; i < sizeof(*a) / 8; i++) {
-		/* A linker's registers, and the way back. */
+		/* The linker's registers, and the return address. */
 		if (i == 16 || i == 17 || i == 28 || i == 35 || (i == 33 && !pair && !one) || (i == 34 && !pair))
 			continue;
 		if (x[i] != y[i])
@@ -177,7 +177,7 @@ __attribute__((used)) void begin_moved(void)
 
 		append_text(append_number(number, n), "\n");
 		call3(64, 2, number, text_length(number, 64));
-		/* Pointers, which may be read at either side of, and of which no two are alike. */
+		/* Distinct pointers, with readable memory on either side. */
 		for (i = 0; i < 31; i++)
 			given[i] = data + 0x40000 + i * 0x1010;
 		given[31] = data + 0x20000;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Statements of several threads, through the system's SQLite; without headers, which another architecture's package has. */
+/* Runs statements in several threads, through the system's SQLite; without headers, which are in another architecture's package. */
 typedef struct sqlite3 sqlite3;
 typedef struct sqlite3_stmt sqlite3_stmt;
 int sqlite3_open(const char *, sqlite3 **);

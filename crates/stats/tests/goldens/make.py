@@ -1,13 +1,13 @@
-"""Makes goldens.json beside this file: what ruptures and SciPy answer to the questions that tests/goldens.rs asks our code.
+"""Makes goldens.json beside this file: the results of ruptures and SciPy for the inputs that tests/goldens.rs gives our code.
 
-Needed only to make the goldens again:
+Needed only to regenerate the goldens:
 
     python3 -m venv /tmp/goldens && /tmp/goldens/bin/pip install ruptures==1.1.10 scipy==1.17.1 numpy==2.4.6
     /tmp/goldens/bin/python crates/stats/tests/goldens/make.py
 
-The series have the shapes that Traini et al. (EMSE 2022) found among processes of benchmarks, made up from a seed and
-stored rounded, so that both sides see the same numbers. ruptures adds 1e-6 to every segment's variance and SciPy's
-bootstrap draws its own resamples; goldens.rs says how it allows for either.
+The series have the shapes that Traini et al. (EMSE 2022) found among processes of benchmarks, generated from a seed and stored
+rounded, so that both sides see the same numbers. ruptures adds 1e-6 to every segment's variance and SciPy's bootstrap draws its own
+resamples; goldens.rs explains how it allows for both.
 """
 
 import importlib.metadata
@@ -67,7 +67,7 @@ def series():
 
 
 def groups():
-    """Pairs of groups for the rank tests: small and large, apart and together, with and without equal values."""
+    """Pairs of groups for the rank tests: small and large, separate and overlapping, with and without ties."""
     draw = lambda n, centre: numpy.round(random.normal(centre, 1, n), 3)
     yield draw(5, 10), draw(5, 12)
     yield draw(8, 10), draw(8, 10)
@@ -119,7 +119,7 @@ goldens = {
     "bca": list(bca()),
 }
 path = pathlib.Path(__file__).with_name("goldens.json")
-# A line for each golden.
+# One line per golden.
 lines = [f'  "made_by": {json.dumps(goldens["made_by"])}']
 for key in ["series", "ranks", "student", "bca"]:
     rows = ",\n".join("    " + json.dumps(row) for row in goldens[key])

@@ -17,11 +17,12 @@ public final class AndroidCanvas implements Surface {
         fill.setAntiAlias(antialias);
         stroke.setAntiAlias(antialias);
         stroke.setStyle(Paint.Style.STROKE);
-        // 0 is a hairline, one pixel in each row or column; 1 would be a bar one pixel thick across its direction.
+        // 0 is a hairline, one pixel in each row or column; a width of 1 would be a bar one pixel thick across its
+        // direction.
         stroke.setStrokeWidth(0);
     }
 
-    /** Android keeps colours multiplied by alpha, always. */
+    /** Android always keeps colours premultiplied by alpha. */
     private static Bitmap.Config config(String format) {
         switch (format) {
             case "argb-pre":
@@ -47,7 +48,7 @@ public final class AndroidCanvas implements Surface {
     @Override
     public void line(int x0, int y0, int x1, int y1, int colour) {
         stroke.setColor(colour);
-        // Coordinates of a canvas lie between pixels; a pixel's middle is half further.
+        // Canvas coordinates are between pixels; a pixel's centre is half a pixel further.
         canvas.drawLine(x0 + 0.5f, y0 + 0.5f, x1 + 0.5f, y1 + 0.5f, stroke);
     }
 

@@ -7,7 +7,7 @@ import fathom.Options;
 import fathom.Series;
 import fathom.WrongResult;
 
-/** The processor's benchmarks: the same definitions, inputs and order of operations as in C and Rust. */
+/** The CPU benchmarks: the same definitions, inputs and order of operations as in C and Rust. */
 public final class Cpu {
     private Cpu() {}
 
@@ -35,15 +35,15 @@ public final class Cpu {
         }
     }
 
-    /** Where a sum of bits begins. */
+    /** The initial value of a checksum. */
     static final long SUM_OF_NOTHING = 0xcbf29ce484222325L;
 
-    /** A sum of words, the same in every language; see crates/workload/src/cpu/checksum.rs. */
+    /** Adds a word to a checksum, the same in every language; see crates/workload/src/cpu/checksum.rs. */
     static long sum(long before, long word) {
         return (before ^ word) * 0x00000100000001b3L;
     }
 
-    /** That of the bits of numbers. */
+    /** Returns the checksum of the bits of the values. */
     static long checksum(double[] values) {
         long sum = SUM_OF_NOTHING;
         for (double value : values) {

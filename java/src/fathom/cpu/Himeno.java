@@ -123,7 +123,8 @@ final class Himeno implements Load {
 
     @Override
     public String left() throws WrongResult {
-        // The method converges. Four times, since in single precision the first sums stop growing on large grids.
+        // The method must converge. The factor is four, since in single precision the first sums stop growing on large
+        // grids.
         if (!(last >= 0 && last < 4 * Float.intBitsToFloat((int) known[0]))) {
             throw new WrongResult(told());
         }

@@ -14,7 +14,7 @@ final class Random {
         }
     }
 
-    /** Synchronized, as SciMark defines it: the cost of a lock that nobody else wants is part of its Monte Carlo. */
+    /** Synchronized, as SciMark defines it: the cost of an uncontended lock is part of its Monte Carlo. */
     synchronized double next() {
         int k = x[i] - x[j];
         if (k < 0) {

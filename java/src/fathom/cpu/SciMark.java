@@ -5,7 +5,7 @@ import fathom.Load;
 import fathom.WrongResult;
 import java.util.Locale;
 
-/** SciMark 2's kernels; see crates/workload/src/cpu/scimark.rs, and c/scimark.c for what each is. */
+/** SciMark 2's kernels; see crates/workload/src/cpu/scimark.rs, and c/scimark.c for the definition of each. */
 final class SciMark {
     static final int SEED = 101010;
     private static final int SOR_STEPS = 10;
@@ -32,7 +32,7 @@ final class SciMark {
         }
     }
 
-    /** The text with the sum, which must be the known one. */
+    /** Returns the text with the checksum, which must be the known one. */
     private static String compare(String text, long sum, long known) throws WrongResult {
         String told = text + String.format(", checksum %016x", sum);
         if (sum != known) {
@@ -59,7 +59,7 @@ final class SciMark {
         final long known;
         private final String name;
 
-        /** The name is passed and not taken from the class: dexing leaves no simple names of inner classes. */
+        /** The name is passed instead of being taken from the class: dexing drops the simple names of inner classes. */
         Kernel(String name, long known) {
             this.name = name;
             this.known = known;

@@ -1,21 +1,24 @@
 package fathom.database;
 
-/** A database through an API of its own, as far as the workload uses it: Android's (java/android). */
+/** A database behind its own API, as far as the workload uses it: Android's (java/android). */
 public interface Database {
     void open(String path);
 
     void close();
 
-    /** A statement without rows. */
+    /** Executes a statement without rows. */
     void execute(String sql);
 
-    /** The first column of the first row. */
+    /** Returns the first column of the first row. */
     String ask(String sql);
 
-    /** A statement that is executed again and again. */
+    /** Prepares a statement for repeated execution. */
     Prepared prepare(String sql);
 
-    /** Reads each row of a table of a number and a text: rows, the sum of the numbers, the characters of the texts. */
+    /**
+     * Reads each row of a table of a number and a text. Returns the rows, the sum of the numbers, the characters of the
+     * texts.
+     */
     long[] scan(String sql);
 
     void begin();
@@ -28,7 +31,7 @@ public interface Database {
 
         void bind(int index, String value);
 
-        /** Executes it; how many rows it changed. */
+        /** Executes it; returns the number of rows that it changed. */
         long change();
 
         void close();

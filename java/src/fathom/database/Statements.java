@@ -10,11 +10,12 @@ import java.nio.charset.Charset;
 import java.util.Arrays;
 
 /**
- * The statements of `fathom workload sqlite` through a database API of Java.
+ * The statements of `fathom workload sqlite` through a Java database API.
  *
- * <p>The other side makes the file, checks what is in it by an engine of its own and removes it; this side gets
- * `open PATH`, `create`, `fill`, `run` and `close`, a line each, and answers `fathom: done BEGIN NS COUNT`, `fathom:
- * text …` or `fathom: failed …`. Other lines on the output are not its own. See crates/workload/src/sqlite/android.rs.
+ * <p>The parent process creates the file, checks its content with its own engine and removes it; this process receives
+ * `open PATH`, `create`, `fill`, `run` and `close`, one per line, and responds with `fathom: done BEGIN NS COUNT`,
+ * `fathom: text …` or `fathom: failed …`. Other output lines are not part of the protocol. See
+ * crates/workload/src/sqlite/android.rs.
  */
 public final class Statements {
     private static final String INSERT = "INSERT INTO t VALUES (?, ?)";
@@ -28,7 +29,7 @@ public final class Statements {
     private final String pageSize;
     private final String synchronous;
     private final String journalMode;
-    /** Of a row: ten digits, then what is the same in all. */
+    /** The text of a row: ten digits, then a part that is the same in all rows. */
     private final char[] text = new char[100];
 
     private Statements(Options options, Clock clock) {
@@ -46,7 +47,7 @@ public final class Statements {
     }
 
     private static Database database() {
-        // Compiled for a device only; see java/android.
+        // Only compiled for a device; see java/android.
         try {
             return (Database) Class.forName("fathom.database.AndroidDatabase").getConstructor().newInstance();
         } catch (ReflectiveOperationException | LinkageError e) {
@@ -54,7 +55,7 @@ public final class Statements {
         }
     }
 
-    /** Answers until there are no more orders. */
+    /** Executes commands until there are no more. */
     public static void serve(Options options, Clock clock, PrintStream out) throws IOException {
         Statements statements = new Statements(options, clock);
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in, Charset.forName("UTF-8")));
@@ -76,7 +77,7 @@ public final class Statements {
             database.execute("PRAGMA page_size = " + pageSize);
             database.execute("PRAGMA synchronous = " + synchronous);
             String mode = database.ask("PRAGMA journal_mode = " + journalMode);
-            // What is in force, whatever the framework made of it.
+            // The settings in force, whatever the framework made of the request.
             return "text " + mode + " " + database.ask("PRAGMA synchronous") + " " + database.ask("PRAGMA page_size");
         }
         switch (line) {

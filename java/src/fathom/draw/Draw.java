@@ -10,13 +10,13 @@ import fathom.proof.Mode;
 import java.lang.reflect.InvocationTargetException;
 
 /**
- * Draws one shape again and again at places and in colours of a fixed sequence (paper 000, section 4.4). Before and
- * after, one of each is drawn alone and its pixels are compared with arithmetic; after each iteration a sum over a
- * sample of the image must be that of the first one, since every iteration draws the same.
+ * Draws one shape repeatedly, at positions and in colours of a fixed sequence (paper 000, section 4.4). Before and
+ * after, one of each is drawn alone and its pixels are checked by arithmetic; after each iteration a checksum over a
+ * sample of the image must equal that of the first, since every iteration draws the same.
  */
 public final class Draw implements Load {
     private static final int BLACK = 0xff000000;
-    /** Colours that every format holds exactly. */
+    /** Colours that every format represents exactly. */
     private static final int[] COLOURS = {0xffffffff, 0xffff0000, 0xff00ff00, 0xff0000ff, 0xffffff00, 0xff00ffff};
 
     private final Surface surface;
@@ -51,7 +51,7 @@ public final class Draw implements Load {
         if (!Mode.isAndroid()) {
             return new Java2d(width, height, format, antialias);
         }
-        // Compiled for a device only; see java/android.
+        // Only compiled for a device; see java/android.
         try {
             Class<?> type = Class.forName("fathom.draw.AndroidCanvas");
             return (Surface) type.getConstructor(int.class, int.class, String.class, boolean.class)
@@ -66,7 +66,7 @@ public final class Draw implements Load {
         }
     }
 
-    /** Draws so many figures of the sequence. */
+    /** Draws the first `count` figures of the sequence. */
     private void figures(long count) {
         int random = 101010;
         int wide = width - extent;
@@ -82,7 +82,7 @@ public final class Draw implements Load {
                     surface.rect(x, y, extent, extent, colour);
                     break;
                 case "line":
-                    // From the left up or down, at one of many slopes.
+                    // From the left, up or down, at one of many slopes.
                     int rise = (random >>> 4) % extent;
                     surface.line(x, y + rise, x + extent - 1, y + extent - 1 - rise, colour);
                     break;
@@ -123,7 +123,7 @@ public final class Draw implements Load {
         sum = now;
     }
 
-    /** Of every 13th pixel of every 7th row. */
+    /** Returns the checksum of every 13th pixel of every 7th row. */
     private long sum() {
         long all = 0xcbf29ce484222325L;
         for (int y = 0; y < height; y += 7) {

@@ -18,7 +18,7 @@ final class Java2d implements Surface {
         this.antialias = antialias;
         graphics.setRenderingHint(RenderingHints.KEY_ANTIALIASING,
                 antialias ? RenderingHints.VALUE_ANTIALIAS_ON : RenderingHints.VALUE_ANTIALIAS_OFF);
-        // Pixels are where the coordinates say; the default may move a shape by half of one.
+        // Keep pixels at their coordinates; the default may move a shape by half a pixel.
         graphics.setRenderingHint(RenderingHints.KEY_STROKE_CONTROL, RenderingHints.VALUE_STROKE_PURE);
         graphics.setColor(new Color(last, true));
     }

@@ -3,9 +3,9 @@ package fathom.draw;
 import fathom.WrongResult;
 
 /**
- * One figure on a black surface, pixel by pixel against arithmetic: how much is covered, how far it reaches, that
- * nothing is painted outside, and whether there are pixels that are covered in part, which is what antialiasing makes
- * and what its absence must not.
+ * Checks one figure on a black surface, pixel by pixel, by arithmetic: how much is covered, how far it reaches, that
+ * nothing is painted outside, and whether there are partly covered pixels, which must exist with antialiasing and must
+ * not without.
  */
 final class Pixels {
     private static final int BLACK = 0xff000000;
@@ -38,13 +38,14 @@ final class Pixels {
                 surface.rect(x, y, extent, extent, WHITE);
                 area = (double) extent * extent;
                 tolerance = 0;
-                // Its sides lie on the borders of pixels.
+                // Its sides are on the borders of pixels.
                 partial = false;
                 break;
             case "line":
                 reachY = extent / 2 + 1;
                 surface.line(x, y, x + extent - 1, y + extent / 2, WHITE);
-                // One pixel a column; a smooth line covers its length, and may end at the middle of its last pixel.
+                // One pixel per column; an antialiased line covers its length, and may end at the middle of its last
+                // pixel.
                 double rise = extent / 2;
                 area = antialias ? Math.hypot(extent - 1, rise) : extent;
                 tolerance = antialias ? 2 + 0.15 * area : 1;
@@ -56,7 +57,7 @@ final class Pixels {
                 reachY = 2 * r;
                 surface.circle(x + r, y + r, r, WHITE);
                 area = Math.PI * r * r;
-                // A part of the pixels on the rim, of which there are some 5.7 r.
+                // A fraction of the pixels on the rim, of which there are some 5.7 r.
                 tolerance = antialias ? 0.01 * area + 4 : 0.8 * r + 4;
                 slack = antialias ? 1 : 0;
                 break;

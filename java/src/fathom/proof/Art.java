@@ -7,10 +7,10 @@ import java.io.InputStreamReader;
 import java.nio.charset.Charset;
 
 /**
- * What Android's runtime shows of itself: the lines of its own memory map that name the runtime, the JIT's code cache
- * and compiled code. They are copied as they are; who started this process judges them (crates/workload/src/art.rs).
+ * What Android's runtime reveals about itself: the lines of its memory map that name the runtime, the JIT's code cache
+ * and compiled code. They are copied unchanged; the parent process evaluates them (crates/workload/src/art.rs).
  *
- * <p>Only what every Android from 5 on has is used here.
+ * <p>Only features that every Android from 5 on has are used here.
  */
 final class Art {
     private Art() {}

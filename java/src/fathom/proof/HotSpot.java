@@ -9,12 +9,11 @@ import javax.management.JMException;
 import javax.management.ObjectName;
 
 /**
- * HotSpot's own word: its description, the flags in force (HotSpotDiagnosticMXBean), the time its compilers have spent
- * (CompilationMXBean), and the list of compiled methods with the tier of each (the diagnostic command
+ * HotSpot's own account: its description, the flags in force (HotSpotDiagnosticMXBean), the time its compilers have
+ * spent (CompilationMXBean), and the list of compiled methods with the tier of each (the diagnostic command
  * Compiler.codelist, in JDK 9 and later): 1 is C1 alone, 2 and 3 are C1 with counters for C2, 4 is C2.
  *
- * <p>What it cannot say is when a method was compiled: the first iterations may have been interpreted. That shows in
- * their times.
+ * <p>It cannot tell when a method was compiled: the first iterations may have been interpreted. Their times show that.
  */
 final class HotSpot {
     private static final String VIRTUAL_MACHINE_CALLS = "0";
@@ -71,7 +70,7 @@ final class HotSpot {
         return tiers.isEmpty() || (tiers.size() == 1 && tiers.containsKey(tier));
     }
 
-    /** A flag's value; `absent` if this machine was built without it. */
+    /** Returns a flag's value; `absent` if this JVM was built without it. */
     private static String flag(String name, String absent) {
         HotSpotDiagnosticMXBean bean = ManagementFactory.getPlatformMXBean(HotSpotDiagnosticMXBean.class);
         try {
@@ -81,7 +80,9 @@ final class HotSpot {
         }
     }
 
-    /** Counts compiled methods by tier, and finds the tiers of the hot ones. False if this JVM has no such list. */
+    /**
+     * Counts compiled methods by tier, and finds the tiers of the hot ones. Returns false if this JVM has no such list.
+     */
     private static boolean list(String[] hot, Map<String, Integer> tiers, Map<String, String> methods) {
         String text;
         try {

@@ -1,20 +1,22 @@
 package fathom.proof;
 
 /**
- * How this virtual machine executes bytecode, proven from inside it and not taken from what it was asked for.
+ * How this virtual machine executes bytecode, proven from inside it instead of assumed from its options.
  *
- * <p>What can be asked differs between machines, so the questions live in a class of their own for each; a class is
- * loaded only where it belongs, since the other machine lacks what it is made of.
+ * <p>The available interfaces differ between machines, so each has its own class; a class is loaded only on its
+ * machine, since the other one lacks the classes that it uses.
  */
 public final class Mode {
     private Mode() {}
 
-    /** Whether this is Android's runtime, which does not judge itself: it shows its {@link #maps}. */
+    /** Whether this is Android's runtime, which does not evaluate itself: it shows its {@link #maps}. */
     public static boolean isArt() {
         return System.getProperty("java.vm.name", "?").equals("Dalvik");
     }
 
-    /** Whether Android's framework is here: on its own runtime, or on Robolectric, whose launcher says so. */
+    /**
+     * Whether Android's framework is present: on its own runtime, or on Robolectric, whose launcher sets a property.
+     */
     public static boolean isAndroid() {
         return isArt() || robolectric() != null;
     }
@@ -23,7 +25,7 @@ public final class Mode {
         return System.getProperty("fathom.robolectric");
     }
 
-    /** What runs this, by its own word. */
+    /** Returns the name of the virtual machine, as it reports it. */
     public static String runtime() {
         String version = System.getProperty("java.vm.version", "of no version");
         return isArt()
@@ -31,12 +33,12 @@ public final class Mode {
                 : "Robolectric " + robolectric() + " on " + System.getProperty("java.vm.name", "?") + " " + version;
     }
 
-    /** What Android's runtime shows of itself, for who started it. */
+    /** Returns what Android's runtime reveals about itself, for the parent process. */
     public static String maps() throws Contradiction {
         return Art.maps();
     }
 
-    /** The proof that the mode is in force, after the work is done; `hot` are the methods that had to do it. */
+    /** Returns the proof that the mode is in force, after the work is done; `hot` are the methods that did it. */
     public static String prove(String mode, String[] hot) throws Contradiction {
         String machine = System.getProperty("java.vm.name", "?");
         try {
@@ -46,7 +48,7 @@ public final class Mode {
         }
     }
 
-    /** What was found is not what the mode says. */
+    /** The observations contradict the mode. */
     public static final class Contradiction extends Exception {
         private static final long serialVersionUID = 1;
 

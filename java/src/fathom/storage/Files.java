@@ -11,10 +11,10 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 
 /**
- * Files written and read whole, as the papers' program did (000, section 4.5.2): streams and an array, nothing newer.
+ * Writes and reads whole files, as the papers' program did (000, section 4.5.2): streams and an array, nothing newer.
  *
- * <p>`fathom workload file` makes the folders, the state of the cache and the account of the disk; this side gets
- * `write FOLDER` or `read FOLDER`, does that, and answers with begin and duration in ns. See
+ * <p>`fathom workload file` creates the folders, sets the state of the cache and counts the disk's I/O; this process
+ * receives `write FOLDER` or `read FOLDER`, does that, and responds with start and duration in ns. See
  * crates/workload/src/storage/machine.rs.
  */
 public final class Files {
@@ -33,7 +33,7 @@ public final class Files {
         block = new byte[length];
     }
 
-    /** Answers until there are no more orders; the method in which the time goes that is not the kernel's. */
+    /** Executes commands until there are no more. Returns the method that takes the time outside the kernel. */
     public static String[] serve(Options options, Clock clock, PrintStream out) throws IOException {
         Files all = new Files(options);
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in, "UTF-8"));
@@ -72,7 +72,7 @@ public final class Files {
                     stream.write(pattern.bytes(), from, block.length);
                 }
                 if (sync) {
-                    // fdatasync, as natively.
+                    // fdatasync, as the native program does.
                     stream.getChannel().force(false);
                 }
             } finally {

@@ -1,8 +1,8 @@
 package fathom.storage;
 
 /**
- * What a file holds: the stamped pattern of crates/workload/src/storage/pattern.rs, word for word. Blocks are multiples
- * of 8 bytes here.
+ * The content of a file: the stamped pattern of crates/workload/src/storage/pattern.rs, word for word. Blocks are
+ * multiples of 8 bytes here.
  */
 final class Pattern {
     private static final int WORD = 8;
@@ -10,7 +10,7 @@ final class Pattern {
     private static final int LONGEST = 1 << 20;
 
     private final long seed;
-    /** Words from stamp to stamp, and after which the filler repeats. */
+    /** Distance in words from stamp to stamp, and the filler's period. */
     private final long granule;
 
     private final long period;
@@ -38,7 +38,7 @@ final class Pattern {
         return memory;
     }
 
-    /** Makes the block of a place ready, and returns where in the bytes it begins. */
+    /** Prepares the block at an offset, and returns where in the bytes it begins. */
     int at(long offset) {
         int skip = (int) (offset % (period * WORD));
         for (int at = first(offset); at < length; at += granule * WORD) {
@@ -47,7 +47,7 @@ final class Pattern {
         return skip;
     }
 
-    /** The place of the first stamp that is not what it must be, or -1. */
+    /** Returns the offset of the first wrong stamp, or -1. */
     long wrongStamp(long offset, byte[] block) {
         for (int at = first(offset); at < length; at += granule * WORD) {
             if (get(block, at) != word((offset + at) / WORD)) {

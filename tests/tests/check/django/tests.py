@@ -5,7 +5,7 @@ from django.test import TestCase, TransactionTestCase
 from .models import Author, Book
 
 HOW = os.environ["HOW"]
-# What a TransactionTestCase does is committed, and then undone by a flush of all tables.
+# The changes of a TransactionTestCase are committed, and then undone by flushing all tables.
 Base = TransactionTestCase if "commit" in HOW else TestCase
 
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What an algorithm sees of a connection, and the two ways a window grows that all of them share. No kernel and no BPF in
- * here or in the algorithms' headers: they compile for BPF, where glue.h fills struct flow from the socket, and natively,
+ * The part of a connection that an algorithm sees, and the two ways of growing a window that all algorithms share. This file and the
+ * algorithms' headers use neither the kernel nor BPF: they compile for BPF, where glue.h fills struct flow from the socket, and natively,
  * where the tests fill it.
  */
 #ifndef FATHOM_CC_FLOW_H
@@ -12,7 +12,7 @@ typedef unsigned int u32;
 typedef int s32;
 typedef unsigned long long u64;
 
-/* Everything is inlined: then an object has no calls to relocate, and the verifier follows one straight path. */
+/* Everything is inlined: an object then has no calls to relocate, and the verifier follows one straight path. */
 #define INLINE static inline __attribute__((always_inline))
 
 /* A window is never less than this after a loss (RFC 5681, equation 4). */
@@ -22,10 +22,10 @@ struct flow {
 	u32 cwnd; /* the window, segments */
 	u32 credit; /* segments acknowledged that have not yet grown the window */
 	u32 ssthresh; /* segments; slow start below it */
-	u32 clamp; /* what the window may not exceed, segments */
+	u32 clamp; /* upper limit of the window, segments */
 	u32 mss; /* bytes in a segment */
-	u32 delivered; /* segments that have arrived, counted up for ever, modulo 2^32 */
-	u64 now_us; /* when the last packet came or went, microseconds */
+	u32 delivered; /* segments that have arrived, cumulative, modulo 2^32 */
+	u64 now_us; /* when the last packet was received or sent, microseconds */
 };
 
 INLINE u32 at_least(u32 value, u32 low)
@@ -45,7 +45,7 @@ INLINE u32 window_plus(const struct flow *f, u64 more)
 	return window > f->clamp ? f->clamp : (u32)window;
 }
 
-/* RFC 5681, section 3.1: a window below ssthresh grows by what was acknowledged. Gives what is left over at ssthresh. */
+/* RFC 5681, section 3.1: a window below ssthresh grows by what was acknowledged. Returns what is left over at ssthresh. */
 INLINE u32 flow_slow_start(struct flow *f, u32 acked)
 {
 	u32 room = f->ssthresh - f->cwnd;
@@ -56,9 +56,8 @@ INLINE u32 flow_slow_start(struct flow *f, u32 acked)
 }
 
 /*
- * The window grows by one segment for every `per_segment` acknowledged; `per_segment` = window is the one segment a
- * round-trip of RFC 5681, section 3.1. Credit that was saved while growth was slower counts for one segment at most, so
- * that a change of pace makes no burst.
+ * Grows the window by one segment for every `per_segment` acknowledged; if that is the window, this is the one segment per round-trip of
+ * RFC 5681, section 3.1. Credit saved while growth was slower counts for at most one segment, so that a change of pace causes no burst.
  */
 INLINE void flow_grow(struct flow *f, u32 per_segment, u32 acked)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Between an algorithm and the kernel: the fields of a socket that are used, and nothing else. Each struct is matched with
- * the running kernel's by name when the object is loaded (CO-RE), so order and gaps mean nothing here.
+ * Connects an algorithm with the kernel: only the fields of a socket that are used. Each struct is matched with the running kernel's by
+ * name when the object is loaded (CO-RE), so order and gaps do not matter.
  *
- * A function of an object is the member of the kernel's struct tcp_congestion_ops that has its name; the loader (cc/load.rs)
- * relies on that. The state lives in icsk_ca_priv, 104 bytes that the kernel gives every connection for it.
+ * A function of an object implements the member of the kernel's struct tcp_congestion_ops that has its name; the loader (cc/load.rs)
+ * relies on that. The state is in icsk_ca_priv, 104 bytes that the kernel provides in every connection for it.
  */
 #ifndef FATHOM_CC_GLUE_H
 #define FATHOM_CC_GLUE_H
@@ -22,7 +22,7 @@ typedef long long __s64;
 typedef __u16 __be16;
 typedef __u32 __be32;
 typedef __u32 __wsum;
-/* bpf_helpers.h declares helpers for maps too, of which none is used. */
+/* bpf_helpers.h also declares helpers for maps, none of which is used. */
 enum bpf_map_type { BPF_MAP_TYPE_NONE };
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -58,19 +58,19 @@ struct ack_sample {
 /* enum tcp_ca_state, from the user-space ABI (linux/tcp.h). */
 enum { OPEN = 0, DISORDER = 1, CWR = 2, RECOVERY = 3, LOSS = 4 };
 
-/* enum tcp_ca_event (net/tcp.h), unchanged since it has been there: the first packet when none is in flight. */
+/* enum tcp_ca_event (net/tcp.h), unchanged since it was added: the first packet when none is in flight. */
 enum { TX_START = 0 };
 
-/* The largest state; older kernels than 5.6 are of no interest. */
+/* The largest state; kernels before 5.6 are not supported. */
 #define STATE_BYTES 104
 
 char licence[] __attribute__((section("license"), used)) = "Dual MIT/GPL";
 
-/* A member of tcp_congestion_ops. Its arguments lie in an array of 64-bit words. */
+/* A member of tcp_congestion_ops. Its arguments are in an array of 64-bit words. */
 #define MEMBER(name) __attribute__((used)) u32 name(u64 *ctx)
 #define SOCK ((struct tcp_sock *)ctx[0])
 
-/* The algorithm's state of a connection. */
+/* Returns the algorithm's state of a connection. */
 INLINE void *state_of(struct tcp_sock *tp)
 {
 	return (void *)tp->inet_conn.icsk_ca_priv;
@@ -101,8 +101,8 @@ INLINE u32 ca_state(struct tcp_sock *tp)
 }
 
 /*
- * Whether the window is what holds the sender back. One that does not use its window learns nothing of the path, and must
- * not grow it (RFC 7661); in slow start half of it used is enough, since it doubles.
+ * Whether the window limits the sender. A sender that does not use its window learns nothing about the path, and must not grow the window
+ * (RFC 7661); in slow start, using half of it is enough, since it doubles.
  */
 INLINE u32 window_limits(struct tcp_sock *tp)
 {
@@ -112,8 +112,7 @@ INLINE u32 window_limits(struct tcp_sock *tp)
 }
 
 /*
- * The one member that is the same for every algorithm: the reduction was a mistake (nothing was lost), so back to the window
- * before it.
+ * The one member that is the same for every algorithm. The reduction was a mistake (nothing was lost): returns to the window before it.
  */
 MEMBER(undo_cwnd)
 {

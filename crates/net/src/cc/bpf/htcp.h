@@ -3,17 +3,17 @@
  * H-TCP: D. Leith, R. Shorten, "H-TCP: TCP for high-speed and long-distance networks", PFLDnet 2004, and the Internet-Draft
  * draft-leith-tcp-htcp-06.
  *
- * The longer ago the last loss was, the more capacity must be free, and the faster the window grows: alpha(delta) is 1 for
- * the first second (delta_L), then 1 + 10 d + (d / 2)^2 with d the seconds after it. A loss leaves the part
- * beta = RTT_min / RTT_max of the window, between 0.5 and 0.8: so much that the queue just empties. alpha is scaled by
- * 2 (1 - beta), so that flows with different beta share alike. If the rate changed by more than a fifth from one loss to the
- * next, conditions are changing and beta is 0.5. Flows are made equal over RTTs by scaling alpha with RTT / 100 ms (the
- * draft's section on RTT scaling), at most by 2 and at least by 1/10, and never below standard TCP's.
+ * The longer ago the last loss was, the more capacity is assumed free, and the faster the window grows: alpha(delta) is 1 for the first
+ * second (delta_L), then 1 + 10 d + (d / 2)^2 with d the seconds after that. A loss leaves the part beta = RTT_min / RTT_max of the
+ * window, between 0.5 and 0.8, so that the queue just empties. alpha is scaled by 2 (1 - beta), so that flows with different beta get
+ * equal shares. If the rate changed by more than a fifth from one loss to the next, conditions are changing and beta is 0.5. Flows are
+ * made equal over RTTs by scaling alpha with RTT / 100 ms (the draft's section on RTT scaling), at most by 2 and at least by 1/10, and
+ * never below standard TCP's.
  *
- * How growth is counted the draft leaves open, and it matters: where alpha is large a segment is due every few
- * acknowledgements. It is counted so that it does as Linux's tcp_htcp (measured: docs/guide/congestion-controls.md): alpha is of
- * whole segments before it is scaled by beta, and is looked at anew when the window grows; a window grows with the
- * acknowledgement after the one that made it due, by one segment, and what this one acknowledges is not counted on.
+ * The draft leaves open how growth is counted, which matters: where alpha is large, a segment is due every few acknowledgements. It is
+ * counted as in Linux's tcp_htcp (measured: docs/guide/congestion-controls.md): alpha is in whole segments before it is scaled by beta,
+ * and is recomputed when the window grows; the window grows by one segment on the acknowledgement after the one that made the growth due,
+ * and the segments that this acknowledgement covers are not counted.
  */
 #ifndef FATHOM_CC_HTCP_H
 #define FATHOM_CC_HTCP_H
@@ -25,26 +25,26 @@
 #define HTCP_BETA_MAX 102 /* 0.8 */
 #define HTCP_LOW_US 1000000 /* delta_L */
 #define HTCP_RTT_REFERENCE_US 100000
-/* The adaptive backoff is left out where RTTs are so short that their ratio says little. */
+/* The adaptive backoff is not used where RTTs are so short that their ratio means little. */
 #define HTCP_RTT_LEAST_US 10000
-/* An RTT that is longer than the longest by more than this is an accident, such as a host that was busy. */
+/* An RTT that exceeds the longest by more than this is an outlier, such as from a busy host. */
 #define HTCP_RTT_JUMP_US 20000
-/* No loss for an hour is as good as no loss for ever; keeps the square in range. */
+/* An hour without loss counts as the maximum; keeps the square in range. */
 #define HTCP_AGE_MOST_US 3600000000ULL
 
 struct htcp {
-	u64 loss_us; /* when the last loss was */
-	u64 count_us; /* since when delivered segments are counted */
-	u32 alpha; /* 1/HTCP_ONE segments a round-trip */
+	u64 loss_us; /* time of the last loss */
+	u64 count_us; /* start of the count of delivered segments */
+	u32 alpha; /* segments per round-trip, in 1/HTCP_ONE */
 	u32 beta; /* 1/HTCP_ONE */
 	u32 rtt_min_us; /* 0: unknown */
 	u32 rtt_max_us;
 	u32 counted; /* segments delivered since count_us */
-	u32 rate; /* smoothed, segments a second; 0: unknown */
+	u32 rate; /* smoothed, segments per second; 0: unknown */
 	u32 rate_max; /* the highest since the last loss */
-	u32 rate_max_before; /* and before that */
-	u32 adaptive; /* the last loss found steady conditions */
-	u32 windows; /* windows that were measured since the last loss, up to 4 */
+	u32 rate_max_before; /* the same before that loss */
+	u32 adaptive; /* conditions were steady at the last loss */
+	u32 windows; /* windows measured since the last loss, up to 4 */
 };
 
 INLINE void htcp_start(struct htcp *h, u64 now_us)
@@ -52,7 +52,7 @@ INLINE void htcp_start(struct htcp *h, u64 now_us)
 	*h = (struct htcp){ .loss_us = now_us, .count_us = now_us, .alpha = HTCP_ONE, .beta = HTCP_BETA_MIN };
 }
 
-/* alpha for the time since the last loss, in 1/HTCP_ONE segments a round-trip. */
+/* Returns alpha for the time since the last loss, in 1/HTCP_ONE segments per round-trip. */
 INLINE u32 htcp_alpha(const struct htcp *h, u64 now_us)
 {
 	u64 since = now_us > h->loss_us ? now_us - h->loss_us : 0;
@@ -97,8 +97,8 @@ INLINE void htcp_grow(struct htcp *h, struct flow *f, u32 acked)
 }
 
 /*
- * What an acknowledgement tells: `segments` of them, and an RTT if `rtt_us` is above 0. `steady`: nothing was lost lately;
- * only then do RTTs count for the longest. `recovering`: lost segments are being sent again, and rates mean nothing.
+ * Handles an acknowledgement of `segments` segments, with an RTT if `rtt_us` is above 0. `steady`: nothing was lost lately; only then do
+ * RTTs count for the maximum. `recovering`: lost segments are being retransmitted, and rates mean nothing.
  */
 INLINE void htcp_measure(struct htcp *h, const struct flow *f, u32 segments, s32 rtt_us, u32 steady, u32 recovering)
 {
@@ -121,7 +121,7 @@ INLINE void htcp_measure(struct htcp *h, const struct flow *f, u32 segments, s32
 		h->count_us = f->now_us;
 		return;
 	}
-	/* A rate is measured over a window's worth of segments, and a round-trip at least. */
+	/* A rate is measured over a window's worth of segments, and at least a round-trip. */
 	h->counted += segments;
 	span = f->now_us > h->count_us ? f->now_us - h->count_us : 0;
 	enough = f->cwnd - at_most(at_least(h->alpha / HTCP_ONE, 1), f->cwnd);
@@ -129,7 +129,7 @@ INLINE void htcp_measure(struct htcp *h, const struct flow *f, u32 segments, s32
 		return;
 	rate = (u32)((u64)h->counted * 1000000 / span);
 	if (h->windows < 4) {
-		/* Just after a loss the rate is anything: start again. */
+		/* Just after a loss the rate is arbitrary: start again. */
 		h->windows++;
 		h->rate = h->rate_max = rate;
 	} else {
@@ -140,7 +140,7 @@ INLINE void htcp_measure(struct htcp *h, const struct flow *f, u32 segments, s32
 	h->count_us = f->now_us;
 }
 
-/* A loss: chooses beta anew and gives the window to go on with. */
+/* Handles a loss: recomputes beta and returns the window to continue with. */
 INLINE u32 htcp_loss(struct htcp *h, const struct flow *f)
 {
 	u64 before = h->rate_max_before, rate = h->rate_max;
@@ -157,13 +157,13 @@ INLINE u32 htcp_loss(struct htcp *h, const struct flow *f)
 		h->beta = HTCP_BETA_MIN;
 		h->adaptive = 1;
 	}
-	/* The longest RTT ages, so that a path that became shorter is noticed. */
+	/* The longest RTT decays, so that a path that became shorter is noticed. */
 	if (h->rtt_min_us && h->rtt_max_us > h->rtt_min_us)
 		h->rtt_max_us = h->rtt_min_us + (u32)((u64)(h->rtt_max_us - h->rtt_min_us) * 95 / 100);
 	return at_least((u32)((u64)f->cwnd * h->beta / HTCP_ONE), MIN_SSTHRESH);
 }
 
-/* The window was reduced: time starts again. */
+/* Handles a reduction of the window: the time since the last loss restarts. */
 INLINE void htcp_reduced(struct htcp *h, u64 now_us)
 {
 	h->loss_us = now_us;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Westwood+: C. Casetti, M. Gerla, S. Mascolo, M. Sanadidi, R. Wang, "TCP Westwood: bandwidth estimation for enhanced
- * transport over wireless links", MobiCom 2001; with the bandwidth estimate of L. Grieco, S. Mascolo, "Performance
- * evaluation and comparison of Westwood+, New Reno, and Vegas TCP congestion control", ACM CCR 34(2), 2004.
+ * Westwood+: C. Casetti, M. Gerla, S. Mascolo, M. Sanadidi, R. Wang, "TCP Westwood: bandwidth estimation for enhanced transport over
+ * wireless links", MobiCom 2001; with the bandwidth estimate of L. Grieco, S. Mascolo, "Performance evaluation and comparison of
+ * Westwood+, New Reno, and Vegas TCP congestion control", ACM CCR 34(2), 2004.
  *
- * Reno halves the window blindly. Westwood counts what arrives: after a loss the window is what the path carried in its
- * shortest round-trip, BWE x RTT_min, so a random loss on a wireless link costs little and a full queue is just emptied.
- * Growth is Reno's. Westwood+ takes one sample of the bandwidth a round-trip, not one per acknowledgement (which packs of
- * acknowledgements inflated), and smooths it with a constant factor of 0.9. A round-trip is taken as 50 ms at least, so that
- * short paths are not measured over a handful of segments.
+ * Reno halves the window blindly. Westwood measures the bandwidth of what arrives: after a loss the window is what the path carried in
+ * its shortest round-trip, BWE x RTT_min, so a random loss on a wireless link costs little and a full queue just empties. Growth is
+ * Reno's. Westwood+ takes one sample of the bandwidth per round-trip, not per acknowledgement (which bursts of acknowledgements
+ * inflated), and smooths it with a constant factor of 0.9. A round-trip counts as at least 50 ms, so that short paths are not measured
+ * over a handful of segments.
  */
 #ifndef FATHOM_CC_WESTWOOD_H
 #define FATHOM_CC_WESTWOOD_H
@@ -19,8 +19,8 @@
 
 struct westwood {
 	u64 since_us; /* start of the sample */
-	u64 rate; /* BWE, bytes a second; 0: unknown */
-	u32 delivered; /* segments that had arrived at its start */
+	u64 rate; /* BWE, bytes per second; 0: unknown */
+	u32 delivered; /* segments that had arrived at the start of the sample */
 	u32 rtt_us; /* of the last acknowledgement; 0: unknown */
 	u32 rtt_min_us; /* 0: unknown */
 };
@@ -31,8 +31,9 @@ INLINE void westwood_start(struct westwood *w, const struct flow *f)
 }
 
 /*
- * Nothing was under way, and now something is sent. What arrives from here on tells of the path; the time before tells of the application, which
- * had nothing to send: a first sample that spans it makes of 50 Mb/s a few kb/s, and of the next loss a window of a few segments.
+ * Handles a first packet when none is in flight. What arrives from here on depends on the path; the time before depends on the
+ * application, which had nothing to send: a first sample that includes it turns 50 Mb/s into a few kb/s, and the window after the next
+ * loss into a few segments.
  */
 INLINE void westwood_resume(struct westwood *w, const struct flow *f)
 {
@@ -40,7 +41,7 @@ INLINE void westwood_resume(struct westwood *w, const struct flow *f)
 	w->delivered = f->delivered;
 }
 
-/* An acknowledgement, with an RTT if `rtt_us` is above 0. Duplicates count as the segments whose arrival they tell. */
+/* Handles an acknowledgement, with an RTT if `rtt_us` is above 0. Duplicates count as the segments whose arrival they report. */
 INLINE void westwood_measure(struct westwood *w, const struct flow *f, s32 rtt_us)
 {
 	u64 span = f->now_us > w->since_us ? f->now_us - w->since_us : 0;
@@ -67,21 +68,21 @@ INLINE void westwood_grow(struct flow *f, u32 acked)
 		flow_grow(f, f->cwnd, acked);
 }
 
-/* A loss, by duplicates or by a timeout: gives the window to go on with. */
+/* Handles a loss, detected by duplicates or by a timeout: returns the window to continue with. */
 INLINE u32 westwood_loss(const struct westwood *w, const struct flow *f)
 {
 	u64 window;
 
 	if (!w->rate || !w->rtt_min_us || !f->mss)
 		return at_least(f->cwnd / 2, MIN_SSTHRESH);
-	/* In milliseconds a rate of 18 Tb/s and an RTT of an hour would still fit; the microseconds are kept by dividing late. */
+	/* In bytes per millisecond, a rate of 18 Tb/s with an RTT of an hour still fits; dividing late keeps the microseconds. */
 	window = w->rate / 1000 * w->rtt_min_us / 1000 / f->mss;
 	if (window > 0x7fffffff)
 		window = 0x7fffffff;
 	return at_least((u32)window, MIN_SSTHRESH);
 }
 
-/* A timeout: the path may have become another, and its shortest round-trip longer. */
+/* Handles a timeout: the path may have changed, and its shortest round-trip may be longer. */
 INLINE void westwood_forget(struct westwood *w)
 {
 	w->rtt_min_us = 0;

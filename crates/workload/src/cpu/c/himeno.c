@@ -1,4 +1,4 @@
-/* The published sizes of Himeno's benchmark, each compiled for itself. */
+/* The published sizes of Himeno's benchmark, each compiled separately. */
 #define NAME himeno_xs
 #define NI 32
 #define NJ 32
@@ -25,7 +25,7 @@
 #define NK 1024
 #include "himeno_size.c"
 
-/* The fourteen arrays stand one behind the other at `arrays`; `ni` names the size. Negative: there is no such size. */
+/* The fourteen arrays follow one another at `arrays`; `ni` selects the size. Returns a negative value if there is no such size. */
 static float himeno(float *arrays, int64_t ni, int64_t steps)
 {
     switch (ni) {

@@ -1,9 +1,11 @@
-/* Himeno's kernel for one size: Jacobi's method with a 19-point stencil for Poisson's equation, in single precision.
- * NAME, NI, NJ and NK are set by himeno.c: as in the published programs, the compiler knows the size, and that the arrays
- * are apart. (With sizes handed in at run time GCC's -O2 takes twice the time.)
+/*
+ * Himeno's kernel for one size: Jacobi's method with a 19-point stencil for Poisson's equation, in single precision. NAME, NI, NJ and NK
+ * are set by himeno.c: as in the published programs, the compiler knows the size, and that the arrays do not overlap. (With sizes passed
+ * at run time GCC's -O2 takes twice the time.)
  *
- * The sum of the squared changes (gosa) is taken in the order i, j, k in single precision: with the order and without
- * contraction, its bits are the same in every language. */
+ * The sum of the squared changes (gosa) is computed in the order i, j, k in single precision: with this order and without contraction,
+ * its bits are the same in every language.
+ */
 #define JOIN_NAMES(a, b) a##b
 #define JOIN(a, b) JOIN_NAMES(a, b)
 

@@ -1,17 +1,19 @@
-/* The compute kernels in C: the hot loops only. Memory, inputs, checks and the clock are the caller's (Rust), the same
- * for every level. This file is compiled once a level (-O0, -O2, ...); LEVEL names the one table that each object
- * exports, so that the levels can stand beside each other in one program. Keep it in step with native.rs. */
+/*
+ * The compute kernels in C: the hot loops only. Memory, inputs, checks and the clock are the caller's (Rust), the same for every level.
+ * This file is compiled once per level (-O0, -O2, ...); LEVEL names the only table that each object exports, so that all levels can be
+ * linked into one program. Keep it in step with native.rs.
+ */
 #ifndef FATHOM_KERNELS_H
 #define FATHOM_KERNELS_H
 
 #include <stdint.h>
 
 struct fathom_kernels {
-    /* What this object says of itself: facts that the preprocessor knows, and no one can hand in from outside. */
+    /* Facts about this object, which only the preprocessor knows and nobody can pass in from outside. */
     const char *compiler;
     int32_t optimize;  /* __OPTIMIZE__ */
     int32_t fast_math; /* __FAST_MATH__ */
-    /* a * b + c: whether this object rounds once (contracted) or twice is seen in the result. */
+    /* a * b + c: the result shows whether this object rounds once (contracted) or twice. */
     double (*multiply_add)(double a, double b, double c);
 
     float (*himeno)(float *arrays, int64_t ni, int64_t steps);

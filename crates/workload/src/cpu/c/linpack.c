@@ -1,5 +1,7 @@
-/* LINPACK's kernel: Gaussian elimination with partial pivoting (dgefa) and the two substitutions (dgesl) on a matrix that
- * is stored by columns, built from the vector operations of the Level 1 BLAS, as the benchmark defines them. */
+/*
+ * LINPACK's kernel: Gaussian elimination with partial pivoting (dgefa) and the two substitutions (dgesl) on a matrix stored by columns,
+ * built from the vector operations of the Level 1 BLAS, as the benchmark defines them.
+ */
 
 static int64_t index_of_largest(int64_t n, const double *x)
 {
@@ -70,7 +72,7 @@ static void solve(const double *a, int64_t stride, int64_t n, const int32_t *piv
     }
 }
 
-/* The solution replaces b, the factors replace a. 1 if the matrix is singular. */
+/* The solution replaces b, the factors replace a. Returns 1 if the matrix is singular. */
 static int32_t linpack(double *a, int64_t stride, int64_t n, int32_t *pivot, double *b)
 {
     if (factor(a, stride, n, pivot))

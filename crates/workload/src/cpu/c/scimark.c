@@ -24,7 +24,7 @@ static void fft(double *data, int64_t n, int32_t direction)
     /* sin and cos of pi / half: exact for pi, then halved by c' = sqrt((1 + c) / 2), s' = s / 2c'. */
     double s = 0.0, c = -1.0;
     for (int64_t half = 1; half < n; half *= 2) {
-        /* Those of half the angle, which 1 - cos = 2 sin^2 needs. pi itself has no such quotient. */
+        /* sin and cos of half the angle, which 1 - cos = 2 sin^2 needs. For pi itself there is no such quotient. */
         const double next_c = half == 1 ? 0.0 : sqrt((1.0 + c) / 2.0);
         const double next_s = half == 1 ? 1.0 : s / (2.0 * next_c);
         const double versine = 2.0 * next_s * next_s;
@@ -117,7 +117,7 @@ static double lagged_next(struct lagged *r)
     return (1.0 / 2147483647.0) * k;
 }
 
-/* How many of `samples` random points of the unit square lie within the quarter circle. */
+/* Returns how many of `samples` random points of the unit square lie within the quarter circle. */
 static int64_t montecarlo(int32_t seed, int64_t samples)
 {
     struct lagged random;
@@ -131,7 +131,7 @@ static int64_t montecarlo(int32_t seed, int64_t samples)
     return within;
 }
 
-/* y = A x for a matrix in compressed rows. */
+/* y = A x for a matrix in compressed row storage. */
 static void sparse(double *y, const double *values, const int32_t *rows, const int32_t *columns, const double *x,
                    int64_t m, int64_t times)
 {
@@ -145,7 +145,7 @@ static void sparse(double *y, const double *values, const int32_t *rows, const i
     }
 }
 
-/* LU factors by rows with partial pivoting, of a copy of `a`. Rows are exchanged by value. 1 if the matrix is singular. */
+/* LU factors by rows with partial pivoting, of a copy of `a`. Rows are swapped by value. Returns 1 if the matrix is singular. */
 static int32_t lu_factor(double *a, int32_t *pivot, int64_t n)
 {
     for (int64_t j = 0; j < n; j++) {

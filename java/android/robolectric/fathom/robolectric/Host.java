@@ -12,12 +12,12 @@ import org.robolectric.annotation.SQLiteMode;
 
 /**
  * The program on Robolectric: Android's framework classes on a JVM, with Android's own Skia and SQLite compiled for the
- * host. Its words come from the environment, since the sandbox loads classes of its own.
+ * host. Its arguments come from the environment, since the sandbox loads its own copies of the classes.
  */
 public final class Host {
     private Host() {}
 
-    /** The program ends the process; what comes back from it are failures of the sandbox. */
+    /** The program exits the process; whatever returns from it is a failure of the sandbox. */
     public static void main(String[] none) {
         for (Failure failure : new JUnitCore().run(Program.class).getFailures()) {
             failure.getException().printStackTrace();
@@ -25,7 +25,7 @@ public final class Host {
         System.exit(1);
     }
 
-    /** What the sandbox runs. */
+    /** The test that the sandbox runs. */
     @RunWith(RobolectricTestRunner.class)
     @GraphicsMode(GraphicsMode.Mode.NATIVE)
     @SQLiteMode(SQLiteMode.Mode.NATIVE)

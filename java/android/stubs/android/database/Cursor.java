@@ -1,6 +1,9 @@
 package android.database;
 
-/** Compiled against only, never shipped: what of Android's interface the workload uses, by Android's own signatures. */
+/**
+ * Only compiled against, never shipped: the part of Android's interface that the workload uses, with Android's own
+ * signatures.
+ */
 public interface Cursor {
     boolean moveToNext();
 

@@ -1,6 +1,9 @@
 package android.graphics;
 
-/** Compiled against only, never shipped: what of Android's class the canvas uses, by Android's own signatures. */
+/**
+ * Only compiled against, never shipped: the part of Android's class that the canvas uses, with Android's own
+ * signatures.
+ */
 public class Canvas {
     public Canvas(Bitmap bitmap) {
         throw new UnsupportedOperationException();

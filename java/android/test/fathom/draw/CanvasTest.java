@@ -10,7 +10,7 @@ import org.robolectric.RobolectricTestRunner;
 import org.robolectric.annotation.Config;
 import org.robolectric.annotation.GraphicsMode;
 
-/** Android's canvas against the arithmetic that Java2D is checked with, on Robolectric's real Skia. */
+/** Checks Android's canvas by the same arithmetic as Java2D, on Robolectric's real Skia. */
 @RunWith(RobolectricTestRunner.class)
 @GraphicsMode(GraphicsMode.Mode.NATIVE)
 @Config(sdk = 35, manifest = Config.NONE)

@@ -8,8 +8,8 @@ import org.robolectric.annotation.Config;
 import org.robolectric.annotation.GraphicsMode;
 
 /**
- * The whole program as a device would run it, its words from the environment, on Robolectric's real Skia. It ends the
- * JVM itself.
+ * Runs the whole program as a device would, with its arguments in the environment, on Robolectric's real Skia. It exits
+ * the JVM itself.
  */
 @RunWith(RobolectricTestRunner.class)
 @GraphicsMode(GraphicsMode.Mode.NATIVE)

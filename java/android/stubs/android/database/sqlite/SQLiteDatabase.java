@@ -2,14 +2,17 @@ package android.database.sqlite;
 
 import android.database.Cursor;
 
-/** Compiled against only, never shipped: what of Android's class the workload uses, by Android's own signatures. */
+/**
+ * Only compiled against, never shipped: the part of Android's class that the workload uses, with Android's own
+ * signatures.
+ */
 public final class SQLiteDatabase {
     public static final int OPEN_READWRITE = 0x00000000;
     public static final int NO_LOCALIZED_COLLATORS = 0x00000010;
 
     private SQLiteDatabase() {}
 
-    /** Makes cursors. */
+    /** Creates cursors. */
     public interface CursorFactory {}
 
     public static SQLiteDatabase openDatabase(String path, CursorFactory factory, int flags) {

@@ -1,6 +1,9 @@
 package android.database.sqlite;
 
-/** Compiled against only, never shipped: what of Android's class the workload uses, by Android's own signatures. */
+/**
+ * Only compiled against, never shipped: the part of Android's class that the workload uses, with Android's own
+ * signatures.
+ */
 public final class SQLiteStatement {
     private SQLiteStatement() {}
 
