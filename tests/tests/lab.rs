@@ -36,7 +36,7 @@ const ROWS: f64 = 25.0;
 fn main() -> ExitCode {
     let needs = || installed("qemu-system-x86_64").and_then(|()| installed("apt-get"));
     let cases: Vec<Case> = vec![
-        ("insert_is_followed_on_debian_virtio", needs(), || insert("virtio")),
+        ("long::insert_is_followed_on_debian_virtio", needs(), || insert("virtio")),
         ("long::insert_is_followed_on_debian_scsi", needs(), || insert("data")),
         ("scsi_commands_match_kernel_events", needs(), driver::scsi_matches_the_kernel),
         ("long::mmc_commands_match_kernel_events", needs(), driver::mmc_matches_the_kernel),
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         ("long::device_mapper_maps_to_disks_below", needs().and_then(|()| installed("dmsetup")), device_mapper),
         ("long::btrfs_f2fs_and_xfs_are_followed_to_device", needs().and_then(|()| all_mkfs()), file_systems),
         (
-            "pool_attaches_as_disk_on_debian",
+            "long::pool_attaches_as_disk_on_debian",
             attach::PROGRAMS.iter().try_fold((), |(), name| installed(name)).and(needs()),
             attach::a_disk,
         ),

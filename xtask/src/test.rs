@@ -40,12 +40,12 @@ const FUZZ: &str = "fuzz";
 /// The lanes that run in parallel, one after the other within each stream. None of them asserts anything that depends on the load of
 /// the machine, and each stream has its own part of it.
 const STREAMS: [&[&str]; 3] = [
-    // Processors: programs that compute, guests, and devices simulated by a program of ours.
-    &[WORKSPACE, "lab", "phone", "phone_guest", FUZZ],
+    // Processors: programs that compute, guests; then lanes that wait for disks and for programs to end.
+    &[WORKSPACE, "lab", FUZZ, "errors", "fix"],
     // The recorded kernel, disks.
-    &["programs", "inside", "ab", "check", "diff", "waits", "fix", "fleet", "ftrace"],
-    // Networks and pools, where tests wait for packets and for time to pass; then lanes that mostly read archives, virtual
-    // machines for bytecode, displays.
+    &["programs", "inside", "ab", "check", "diff", "waits", "fleet", "ftrace"],
+    // Networks and pools, where tests wait for packets and for time to pass; then devices simulated by a program of ours, lanes that
+    // mostly read archives, virtual machines for bytecode, displays.
     &[
         "net",
         "net_devices",
@@ -54,7 +54,8 @@ const STREAMS: [&[&str]; 3] = [
         "pool",
         "pool_clients",
         "pool_kill",
-        "errors",
+        "phone",
+        "phone_guest",
         "archives",
         "install",
         "mcp",
@@ -249,9 +250,9 @@ mod tests {
 
     #[test]
     fn lanes_for_quiet_machine_run_alone() {
-        let wanted = ["workspace", "privileged", "bench", "errors", "lab", "congestion"];
+        let wanted = ["workspace", "privileged", "bench", "errors", "lab", "net", "congestion"];
         let (streams, alone) = streams(&wanted);
-        assert_eq!(streams, [vec!["workspace", "lab"], vec![], vec!["errors"]]);
+        assert_eq!(streams, [vec!["workspace", "errors", "lab"], vec![], vec!["net"]]);
         assert_eq!(alone, ["privileged", "bench", "congestion"]);
     }
 }
