@@ -78,6 +78,8 @@ pub(crate) struct Names {
     coming: FastMap<(u32, u64), Coming>,
     /// Names that calls will remove, as the program passed them; by thread and time of the removal.
     leaving: FastMap<(u32, u64), (FileKey, String)>,
+    /// Files that were removed before they were handed on, until their rows are written.
+    promised: Vec<u64>,
     /// At most one for each thread.
     opening: Vec<Opening>,
     count: u64,
@@ -158,7 +160,7 @@ impl Names {
             coming.created |= other.coming.created;
             (other.id, other.new)
         } else if let Some(id) = coming.id {
-            (id, true)
+            (id, self.promised.contains(&id))
         } else if let Some(known) = known {
             (known.id, false)
         } else {
@@ -193,14 +195,16 @@ impl Names {
         }
         let mut comings: Vec<_> =
             self.coming.iter_mut().filter(|((_, at), c)| *at <= end_ns && c.is(key, &name)).collect();
-        if comings.is_empty() {
-            return self.file(key, time_ns);
-        }
-        let id = comings.iter().find_map(|(_, c)| c.id).unwrap_or_else(|| {
+        comings.sort_by_key(|((_, at), _)| *at);
+        // Files of that name may come and go several times while the call waits; it removes the last one.
+        let last = comings.split_off(comings.iter().rposition(|(_, c)| c.created).unwrap_or(0));
+        let Some((_, first)) = last.first() else { return self.file(key, time_ns) };
+        let id = first.id.unwrap_or_else(|| {
             self.count += 1;
+            self.promised.push(self.count);
             self.count
         });
-        comings.iter_mut().for_each(|(_, c)| c.id = Some(id));
+        last.into_iter().for_each(|(_, c)| c.id = Some(id));
         Some(id)
     }
 
@@ -250,6 +254,7 @@ impl Names {
                     },
                     |o| o.id,
                 );
+                self.promised.retain(|promised| *promised != id);
                 self.opening.iter_mut().filter(|o| o.id == id).for_each(|o| o.new = false);
                 let known = Known { id, path, start_ns: header.time_ns, created, removed };
                 if known.path.is_some() {
@@ -318,7 +323,12 @@ impl Names {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.files.len() + self.coming.len() + self.leaving.len() + self.opening.len() + self.processes.len()
+        self.files.len()
+            + self.coming.len()
+            + self.leaving.len()
+            + self.promised.len()
+            + self.opening.len()
+            + self.processes.len()
     }
 }
 
