@@ -66,6 +66,7 @@ fn main() -> ExitCode {
         ("closed_stdout_pipe_is_no_error", shell(), streams::nobody_reads_stdout),
         ("full_stdout_is_error", Ok(()), streams::full_stdout),
         ("full_disk_keeps_stored_events", shell(), archives::full_disk),
+        ("size_limit_keeps_stored_events", shell(), archives::size_limit),
         ("recording_on_disk_that_command_fills_keeps_facts_and_probes", shell(), archives::filled_disk),
         ("tables_are_built_on_other_disk", shell(), archives::no_room_for_tables),
         ("max_size_ends_recording", shell(), archives::max_size),

@@ -49,6 +49,19 @@ pub fn end_on_signal(context: &Context) {
     }
 }
 
+/// Makes a write beyond the limit on a file's size (RLIMIT_FSIZE) fail, as on a full disk; by default, SIGXFSZ ends the program without
+/// a word. A handler that does nothing, since an ignored signal would stay ignored in the programs that this one starts.
+pub fn size_limit_is_error() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: the handler does nothing; the struct is plain data, valid when zeroed.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGXFSZ, &raw const action, std::ptr::null_mut());
+    }
+}
+
 /// CLOCK_BOOTTIME, ns; reading it is async-signal-safe.
 fn boot_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

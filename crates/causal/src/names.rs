@@ -4,9 +4,9 @@
 //! transaction, often with the same inode, so a file is (device, inode) **for as long as a name held**: after a removal,
 //! the next name is a new file. A file that is replaced by a rename disappears without a removal.
 //!
-//! The name of a file that a call opened is recorded when the call ends, while the call's record is handed on at the time the call
-//! began; another file may have had the inode for part of that time. So the upcoming name is noted on arrival, the call is assigned to
-//! the file of that name, and the inode stays the older file's until the name's turn.
+//! The name of a file that a call opened or removed is recorded when the call ends, while the call's record is handed on at the time
+//! the call began; another file may have had the inode for part of that time. So the upcoming name is noted on arrival, the call is
+//! assigned to the file of that name, and the inode stays the older file's until the name's turn.
 //!
 //! A process has the last name it was seen with; before its first commit, a journal's thread is recognised by its name
 //! alone.
@@ -49,6 +49,15 @@ struct Coming {
     key: FileKey,
     path: String,
     created: bool,
+    /// The file, if a call that removed it was handed on first.
+    id: Option<u64>,
+}
+
+impl Coming {
+    /// Whether this is the opening of a file of that inode with that last component.
+    fn is(&self, key: FileKey, name: &str) -> bool {
+        self.key == key && base(&self.path) == name
+    }
 }
 
 /// A call that opened a file was handed on but the file's name was not: the call has not ended.
@@ -67,6 +76,10 @@ pub(crate) struct Names {
     files: FastMap<FileKey, Known>,
     /// By thread and time of the name.
     coming: FastMap<(u32, u64), Coming>,
+    /// Names that calls will remove, as the program passed them; by thread and time of the removal.
+    leaving: FastMap<(u32, u64), (FileKey, String)>,
+    /// Files that were removed before they were handed on, until their rows are written.
+    promised: Vec<u64>,
     /// At most one for each thread.
     opening: Vec<Opening>,
     count: u64,
@@ -104,14 +117,22 @@ impl Names {
         self.files.get(&key)?.path.as_deref()
     }
 
-    /// Notes on arrival what a call opened.
+    /// Notes on arrival what a call opened or removed.
     pub(crate) fn arrives(&mut self, header: &Header, file: &event::File) {
-        if file.ino == 0 || file.text.is_empty() || !matches!(file.what, file_what::OPENED | file_what::CREATED) {
+        if file.ino == 0 || file.text.is_empty() {
             return;
         }
-        let created = file.what == file_what::CREATED;
-        let coming = Coming { key: (file.dev, file.ino), path: file.text.clone(), created };
-        self.coming.insert((header.tid, header.time_ns), coming);
+        let (key, at) = ((file.dev, file.ino), (header.tid, header.time_ns));
+        match file.what {
+            file_what::REMOVED | file_what::UNLINKED => {
+                self.leaving.insert(at, (key, base(&file.text).to_owned()));
+            }
+            file_what::OPENED | file_what::CREATED => {
+                let created = file.what == file_what::CREATED;
+                self.coming.insert(at, Coming { key, path: file.text.clone(), created, id: None });
+            }
+            _ => {}
+        }
     }
 
     /// Returns the path of the file opened by a thread's call that ended at `end_ns`: the upcoming name, if any, else as
@@ -123,22 +144,23 @@ impl Names {
 
     /// Returns the file opened by a thread's call that ended at `end_ns`.
     pub(crate) fn opened(&mut self, key: FileKey, (tid, end_ns): (u32, u64), time_ns: u64) -> Option<u64> {
-        // After a removal it is a new file; its name follows, if at all.
-        if self.files.get(&key).is_some_and(|k| k.removed && k.path.is_some()) {
-            self.files.remove(&key);
-            self.file(key, time_ns);
-        }
         let Some(mut coming) = self.coming.remove(&(tid, end_ns)).filter(|c| c.key == key) else {
+            // After a removal it is a new file; its name follows, if at all.
+            if self.files.get(&key).is_some_and(|k| k.removed && k.path.is_some()) {
+                self.files.remove(&key);
+            }
             return self.file(key, time_ns);
         };
         let same = |other: &&mut Opening| other.coming.key == key && other.coming.path == coming.path;
-        let known = self.files.get(&key).filter(|k| match &k.path {
-            Some(path) => !coming.created && *path == coming.path,
-            None => true,
+        let known = self.files.get(&key).filter(|k| !coming.created && !k.removed).filter(|k| match &k.path {
+            Some(path) => *path == coming.path,
+            None => self.opening.iter().all(|other| other.id != k.id),
         });
         let (id, new) = if let Some(other) = self.opening.iter_mut().find(same) {
             coming.created |= other.coming.created;
             (other.id, other.new)
+        } else if let Some(id) = coming.id {
+            (id, self.promised.contains(&id))
         } else if let Some(known) = known {
             (known.id, false)
         } else {
@@ -149,24 +171,71 @@ impl Names {
         Some(id)
     }
 
+    /// Whether the name that a thread's call removed until `end_ns` is one that the inode gets only while the call waits. Returns it.
+    fn comes_and_goes(&self, key: FileKey, tid: u32, end_ns: u64) -> Option<&str> {
+        let (_, name) = self.leaving.get(&(tid, end_ns)).filter(|(of, _)| *of == key)?;
+        (self.path(key).map(base) != Some(name)).then_some(name)
+    }
+
+    /// Returns the path of the file removed by a thread's call that ended at `end_ns`.
+    pub(crate) fn path_removed(&self, key: FileKey, tid: u32, end_ns: u64) -> Option<&str> {
+        let name = self.comes_and_goes(key, tid, end_ns);
+        let comings = self.opening.iter().map(|o| &o.coming).chain(self.coming.values());
+        let coming = name.and_then(|name| comings.into_iter().find(|c| c.is(key, name)));
+        coming.map(|c| c.path.as_str()).or_else(|| self.path(key))
+    }
+
+    /// Returns the file removed by a thread's call that ended at `end_ns`.
+    pub(crate) fn removed(&mut self, key: FileKey, (tid, end_ns): (u32, u64), time_ns: u64) -> Option<u64> {
+        let Some(name) = self.comes_and_goes(key, tid, end_ns).map(str::to_owned) else {
+            return self.file(key, time_ns);
+        };
+        if let Some(opening) = self.opening.iter().rfind(|o| o.coming.is(key, &name)) {
+            return Some(opening.id);
+        }
+        let mut comings: Vec<_> =
+            self.coming.iter_mut().filter(|((_, at), c)| *at <= end_ns && c.is(key, &name)).collect();
+        comings.sort_by_key(|((_, at), _)| *at);
+        // Files of that name may come and go several times while the call waits; it removes the last one.
+        let last = comings.split_off(comings.iter().rposition(|(_, c)| c.created).unwrap_or(0));
+        let Some((_, first)) = last.first() else { return self.file(key, time_ns) };
+        let id = first.id.unwrap_or_else(|| {
+            self.count += 1;
+            self.promised.push(self.count);
+            self.count
+        });
+        last.into_iter().for_each(|(_, c)| c.id = Some(id));
+        Some(id)
+    }
+
     /// Records that a file got a name or lost it. Returns whether the inode's pages until then are gone.
     pub(crate) fn learn(&mut self, header: &Header, file: &event::File, sink: &mut dyn Sink) -> bool {
         let key = (file.dev, file.ino);
         if file.ino == 0 {
             return false;
         }
-        let removed = file.what == file_what::REMOVED;
+        let removed = matches!(file.what, file_what::REMOVED | file_what::UNLINKED);
         let path = (!file.text.is_empty()).then(|| file.text.clone());
+        self.leaving.remove(&(header.tid, header.time_ns));
         self.coming.remove(&(header.tid, header.time_ns));
         let place = self.opening.iter().position(|o| (o.tid, o.end_ns) == (header.tid, header.time_ns));
         let opening = place.map(|place| self.opening.swap_remove(place)).filter(|o| o.coming.key == key);
         let created = opening.as_ref().map_or(file.what == file_what::CREATED, |o| o.coming.created);
         match self.files.get_mut(&key) {
             // The removal of another file, recorded when its call ended: this one was created in the inode that it had freed.
-            Some(known) if removed && known.created && path.is_some() && base(&known.path) != base(&path) => {
+            Some(known)
+                if removed
+                    && known.created
+                    && path.is_some()
+                    && known.path.as_deref().map(base) != path.as_deref().map(base) =>
+            {
                 return false;
             }
-            Some(known) if known.path.is_none() && !known.removed => {
+            Some(known)
+                if known.path.is_none()
+                    && !known.removed
+                    && opening.as_ref().map_or(!created, |o| o.id == known.id) =>
+            {
                 known.path = path;
                 if known.path.is_some() {
                     sink.file(known.row(key));
@@ -185,18 +254,21 @@ impl Names {
                     },
                     |o| o.id,
                 );
+                self.promised.retain(|promised| *promised != id);
                 self.opening.iter_mut().filter(|o| o.id == id).for_each(|o| o.new = false);
                 let known = Known { id, path, start_ns: header.time_ns, created, removed };
                 if known.path.is_some() {
                     sink.file(known.row(key));
                 }
-                self.files.insert(key, known);
+                if let Some(nameless) = self.files.insert(key, known).filter(|k| k.path.is_none()) {
+                    sink.file(nameless.row(key));
+                }
             }
         }
         if removed && self.files.len() > KEPT {
             self.files.retain(|_, k| !k.removed || k.path.is_none());
         }
-        removed || created
+        file.what == file_what::REMOVED || created
     }
 
     /// Records that a task was created, executed another program, or ended.
@@ -251,11 +323,16 @@ impl Names {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.files.len() + self.coming.len() + self.opening.len() + self.processes.len()
+        self.files.len()
+            + self.coming.len()
+            + self.leaving.len()
+            + self.promised.len()
+            + self.opening.len()
+            + self.processes.len()
     }
 }
 
 /// A path's last component.
-fn base(path: &Option<String>) -> Option<&str> {
-    path.as_deref()?.rsplit('/').next()
+fn base(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
 }

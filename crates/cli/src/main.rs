@@ -51,6 +51,7 @@ struct Interrupted;
 
 fn main() -> ExitCode {
     std::hint::black_box(SOURCES);
+    archive::interrupt::size_limit_is_error();
     let cli = match args::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return output::parsed(&args::explain(error)),

@@ -138,7 +138,8 @@ records! {
         ino: u64,
         /// File system.
         dev: u32,
-        /// 0 open, 1 mapped as code, 2 removed, 3 renamed to this, 4 open when the trace began, 5 opened by the call that created it.
+        /// 0 open, 1 mapped as code, 2 removed, 3 renamed to this, 4 open when the trace began, 5 opened by the call that created it,
+        /// 6 removed, but open or under another name.
         what: u16,
         /// Bytes of path, as the process sees it.
         len: u16,

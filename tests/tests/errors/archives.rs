@@ -40,6 +40,26 @@ pub fn full_disk() -> Result<()> {
     Ok(())
 }
 
+/// A limit on the size of files (`ulimit -f`, of systemd too) ends the recording as a full disk does, and is CMD's too.
+pub fn size_limit() -> Result<()> {
+    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let archive = folder.path().join("t.fathom");
+    // In units of 512 bytes: more than the database takes, less than the log of its INSERTs.
+    let limited = format!(
+        "ulimit -f 400; exec \"$@\" sh -c '{}; ulimit -f'",
+        many(&disk.path().join("t.db"), 8000).replace('\'', "\"")
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &limited, "sh"]).arg(fathom()).args(["record", "-o"]).arg(&archive).arg("--");
+    let output = out(&mut command)?;
+    let messages = messages(&output);
+    ensure!(output.status.code() == Some(1), "{}: {messages}", output.status);
+    ensure!(messages.contains("is incomplete") && messages.contains("CMD ended with status 0"), "{messages}");
+    ensure!(String::from_utf8_lossy(&output.stdout).trim() == "400", "CMD has another limit: {output:?}");
+    ensure!(number(shape(&show(&archive)?, "INSERT")?, "/count")? >= 100.0, "what fitted was not kept");
+    Ok(())
+}
+
 fn full_disk_with(database: &Path, limit: &[&str]) -> Result<()> {
     let small = Small::new("2m")?;
     let archive = small.path().join("t.fathom");

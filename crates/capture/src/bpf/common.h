@@ -92,7 +92,10 @@ struct slot {
 	u64 start_ns;
 	u64 inode; /* address */
 	u64 ino;
-	u64 file; /* address */
+	union {
+		u64 file; /* address */
+		u64 kept; /* the file that the call removes has another name, or is in use */
+	};
 	u64 requested; /* bytes */
 	u64 fs_start_ns;
 	u32 txn;

@@ -200,7 +200,7 @@ struct fathom_syscall {
 struct fathom_file {
 	__u64 ino; /* Inode. */
 	__u32 dev; /* File system. */
-	__u16 what; /* 0 open, 1 mapped as code, 2 removed, 3 renamed to this, 4 open when the trace began, 5 opened by the call that created it. */
+	__u16 what; /* 0 open, 1 mapped as code, 2 removed, 3 renamed to this, 4 open when the trace began, 5 opened by the call that created it, 6 removed, but open or under another name. */
 	__u16 len; /* Bytes of path, as the process sees it. */
 };
 

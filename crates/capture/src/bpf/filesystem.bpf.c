@@ -34,14 +34,27 @@ static __always_inline bool in_file_call(struct slot *slot)
 	return slot && slot->call && slot->call != FATHOM_CALL_IO_URING_ENTER;
 }
 
-/* The call's own inode may be in a layer above (overlayfs): the one that is written counts. */
+/*
+ * The call's own inode may be in a layer above (overlayfs): the one that is written counts. It gets the name of the open file, once,
+ * as of the beginning of the call.
+ */
 seldom void learn_inode(struct slot *slot, struct inode *inode)
 {
 	struct file_id id = identify(inode);
+	u64 key = slot->file, value = (u64)inode;
+	u64 *named;
 
 	slot->inode = (u64)inode;
 	slot->ino = id.ino;
 	slot->dev = id.dev;
+	if (!key)
+		return;
+	named = bpf_map_lookup_elem(&named_below, &key);
+	if (named && *named == value)
+		return;
+	bpf_map_update_elem(&named_below, &key, &value, BPF_ANY);
+	any_named_below = 1;
+	emit_name((struct file *)key, id, opened_as((struct file *)key), slot->start_ns);
 }
 
 static __always_inline void adopt_inode(struct slot *slot, struct inode *inode)
@@ -104,11 +117,15 @@ SEC("raw_tp/ext4_unlink_enter")
 int PROBE(ext4_unlink, struct inode *folder, struct dentry *dentry)
 {
 	struct slot *slot = slot_here();
+	struct inode *inode;
 
 	if (!slot || slot->call != FATHOM_CALL_UNLINK)
 		return 0;
 	slot->fs_start_ns = bpf_ktime_get_boot_ns();
-	adopt_inode(slot, BPF_CORE_READ(dentry, d_inode));
+	inode = BPF_CORE_READ(dentry, d_inode);
+	adopt_inode(slot, inode);
+	/* The call itself holds one reference to the entry, each open file another. */
+	slot->kept = BPF_CORE_READ(inode, i_nlink) > 1 || BPF_CORE_READ(dentry, d_lockref.count) > 1;
 	return 0;
 }
 

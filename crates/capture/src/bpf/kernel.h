@@ -137,6 +137,7 @@ struct inode {
 	struct super_block *i_sb;
 	unsigned long i_ino;
 	u32 i_rdev;
+	u32 i_nlink;
 	struct file_lock_context *i_flctx;
 };
 
@@ -166,10 +167,15 @@ struct file_lock___core {
 	struct file_lock_core c;
 };
 
+struct lockref {
+	int count;
+};
+
 struct dentry {
 	struct dentry *d_parent;
 	struct qstr d_name;
 	struct inode *d_inode;
+	struct lockref d_lockref;
 };
 
 struct vfsmount {

@@ -69,9 +69,9 @@ static __always_inline u32 write_path(struct scratch *s, struct file *file)
 	return size;
 }
 
-static __always_inline void emit_file(struct file *file, u16 what, u64 now)
+/* The path of an open file, as the name of an inode: the file's own, or one below it. */
+static __always_inline void emit_name(struct file *file, struct file_id id, u16 what, u64 now)
 {
-	struct file_id id = identify(BPF_CORE_READ(file, f_inode));
 	struct scratch *s;
 	u32 len;
 
@@ -87,6 +87,38 @@ static __always_inline void emit_file(struct file *file, u16 what, u64 now)
 	s->file.r.len = len;
 	output(&s->file, FATHOM_KIND_FILE, sizeof(s->file.r) + (len & (TEXT_MAX - 1)), now, whoami());
 	put_scratch(s);
+}
+
+static __always_inline void emit_file(struct file *file, u16 what, u64 now)
+{
+	emit_name(file, identify(BPF_CORE_READ(file, f_inode)), what, now);
+}
+
+/* How an open file was opened. */
+static __always_inline u16 opened_as(struct file *file)
+{
+	return BPF_CORE_READ(file, f_mode) & FMODE_CREATED ? 5 : 0;
+}
+
+/*
+ * Open files whose calls write another inode than their own, that of a file system below (overlayfs), by address: the address of the
+ * inode that was given the file's name.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, u64);
+	__type(value, u64);
+} named_below SEC(".maps");
+u32 any_named_below;
+
+/* An open file may have the address of one that was closed. */
+static __always_inline void forget_below(struct file *file)
+{
+	u64 key = (u64)file;
+
+	if (unlikely(*(volatile u32 *)&any_named_below))
+		bpf_map_delete_elem(&named_below, &key);
 }
 
 #endif

@@ -194,7 +194,8 @@ seldom void exit_names(struct task_struct *task, struct slot *slot, int fd, u64 
 	if ((id.mode & S_IFMT) == S_IFREG) {
 		slot->file_flags |= FATHOM_REGULAR;
 		/* Another file's data under this inode number is obsolete after this call. */
-		emit_file(file, BPF_CORE_READ(file, f_mode) & FMODE_CREATED ? 5 : 0, now);
+		emit_file(file, opened_as(file), now);
+		forget_below(file);
 	}
 }
 
@@ -210,7 +211,7 @@ seldom void exit_unlink(struct slot *slot, u64 name, u64 now)
 	len = len > 0 ? (len - 1) & (TEXT_MAX - 1) : 0;
 	s->file.r.ino = slot->ino;
 	s->file.r.dev = slot->dev;
-	s->file.r.what = 2;
+	s->file.r.what = slot->kept ? 6 : 2;
 	s->file.r.len = len;
 	output(&s->file, FATHOM_KIND_FILE, sizeof(s->file.r) + len, now, whoami());
 	put_scratch(s);

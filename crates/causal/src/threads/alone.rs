@@ -198,6 +198,7 @@ fn name(tid: u32, asked: &Asked, file: (u32, u64), names: &Names) -> String {
     let call = asked.call.map_or("system call", CallName::name);
     let path = match asked.call {
         Some(CallName::Open) => names.path_opened(file, tid, asked.end_ns),
+        Some(CallName::Unlink) => names.path_removed(file, tid, asked.end_ns),
         _ => names.path(file),
     };
     match path {

@@ -239,6 +239,7 @@ impl Threads {
 
         let file_id = match name {
             Some(CallName::Open) => objects.names.opened(file, (header.tid, end_ns), start_ns),
+            Some(CallName::Unlink) => objects.names.removed(file, (header.tid, end_ns), start_ns),
             _ => objects.names.file(file, start_ns),
         };
         let offset = u64::try_from(record.pos).ok().filter(|_| is(CallName::writes) || is(CallName::reads));

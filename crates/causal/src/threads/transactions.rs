@@ -102,6 +102,10 @@ impl Threads {
         }
         let Some(path) = self.inferred.database_at(tid, file, &evidence, &objects.names) else { return };
         let Some(transaction) = self.inferred.of(tid, &path) else { return };
+        // To look for a hot journal is not part of the transaction that removed the last one.
+        if transaction.over && evidence == Evidence::Opened {
+            return;
+        }
         transaction.last_ns = transaction.last_ns.max(end_ns);
         if journal_ends {
             (transaction.journal, transaction.over) = (false, true);

@@ -69,6 +69,8 @@ pub mod file_what {
     pub const OPEN_BEFORE: u16 = 4;
     /// Opened by the call that created it. If that is unknown, [`OPENED`].
     pub const CREATED: u16 = 5;
+    /// Its name was removed, but it has another one or is in use, so its pages can still be written.
+    pub const UNLINKED: u16 = 6;
 }
 
 /// `what` of a `task` record: what happened to the thread.
