@@ -53,7 +53,10 @@ pub fn sentence(name: &str, folder: &Path, outcome: &Outcome, recording: Option<
         Ending::TimedOut => "the workload did not end within workload.limit".into(),
         Ending::NotPrepared(why) => format!("the disks could not be prepared: {why}"),
         Ending::NotRecorded(why) => format!("the recording failed: {why}"),
-        Ending::Crashed(said) => format!("the guest kernel panicked: {said} (see {})", CONSOLE),
+        Ending::Crashed(said) if said.contains("Kernel panic") => {
+            format!("the guest kernel panicked: {said} (see {CONSOLE})")
+        }
+        Ending::Crashed(said) => format!("the guest ended: {said} (see {CONSOLE})"),
         Ending::Hung => format!("the guest hung: it was silent for machine.silence (see {})", CONSOLE),
         Ending::Interrupted => "interrupted".into(),
     };
@@ -127,5 +130,8 @@ mod tests {
             said(&cut)
         );
         assert!(!said(&full).contains("until"), "{}", said(&full));
+        let off = Outcome { ending: Ending::Crashed("reboot: Power down".into()), ..outcome.clone() };
+        let said = sentence("x", Path::new("x.lab"), &off, Some(&cut), false);
+        assert!(said.contains("the guest ended: reboot: Power down") && !said.contains("panicked"), "{said}");
     }
 }

@@ -49,6 +49,14 @@ pub fn captions_and_latencies_are_in_sight_on_a_phone() -> Result<()> {
     )?;
     assert_eq!(latencies[0], latencies[1], "rows of the list, and those with a latency in sight");
     assert_ne!(latencies[0], json!(0));
+    // Late in a long recording, and of an operation that was cut off.
+    let reaching = shown.browser.run(
+        "const cells = document.querySelectorAll('#list-rows tr:first-child td.number'); \
+         cells[0].textContent = '1,123,197.110 ms'; cells[2].textContent = 'end not recorded'; \
+         return [...cells].filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.textContent);",
+        &[],
+    )?;
+    assert_eq!(reaching, json!([]), "cells that reach into the next");
     shown.quiet()
 }
 
