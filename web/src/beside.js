@@ -81,8 +81,7 @@ export class Beside {
       const { trace, title } = await readPage(block.textContent, chosen);
       // Another recording may have been selected in the meantime.
       if (this.chosen !== chosen) return;
-      const kinds = this.commands[chosen]?.kinds;
-      const timeline = new Timeline(this.canvas, trace, (span) => kinds?.get(trace.spans.id[span]) ?? '');
+      const timeline = new Timeline(this.canvas, trace);
       this.other = { trace, parts: new Parts(trace, chosen), timeline, title };
     }
     this.canvas.hidden = !this.other;

@@ -523,6 +523,15 @@ export class Trace {
     return Number.isNaN(end) ? this.operations.start[operation] : end;
   }
 
+  /**
+   * What a span does: a device command's action on the disk, as in the device's own words, otherwise its kind.
+   * @param {number} span
+   */
+  actionOf(span) {
+    const kind = this.kindOf(span);
+    return this.isCommand(span) && kind !== 'flush' ? this.text(this.spans.flags[span]).split(' ')[0] : kind;
+  }
+
   /** @param {number} span */
   isCommand(span) {
     return this.layerOf(span) === 'Driver';

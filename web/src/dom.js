@@ -91,7 +91,13 @@ export function table(caption, columns, rows, attributes = {}) {
   return el(
     'div',
     { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
-    el('table', attributes, el('caption', {}, caption), el('thead', {}, el('tr', {}, heads)), el('tbody', {}, body)),
+    el(
+      'table',
+      attributes,
+      el('caption', {}, el('span', {}, caption)),
+      el('thead', {}, el('tr', {}, heads)),
+      el('tbody', {}, body),
+    ),
   );
 }
 

@@ -108,13 +108,23 @@ export function cellsIn(level, cells, low, from, to) {
 }
 
 /**
+ * Shows the first row of each layer without a shown one.
+ * @param {Row[]} rows
+ */
+function keepLayers(rows) {
+  const layers = new Set(rows.filter((row) => row.shown).map((row) => row.layer));
+  for (const row of rows) if (row.first && !layers.has(row.layer)) row.shown = true;
+}
+
+/**
  * Positions the shown rows and returns the bands of the layers. Each layer gets about the same height: a few rows are tall enough
- * for text, many still fit on a screen. A layer's first row is always shown, so that no layer vanishes.
+ * for text, many still fit on a screen. A layer without a shown row shows its first one, so that no layer vanishes.
  * @param {Row[]} rows
  * @param {number} top
  * @param {number} heading room above the rows of a layer in which names do not fit beside its own
  */
 export function layOutRows(rows, top, heading) {
+  keepLayers(rows);
   /** @type { { layer: string, top: number, bottom: number }[]} */
   const bands = [];
   let y = top;

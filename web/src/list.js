@@ -132,15 +132,20 @@ export class OperationList {
   }
 
   /**
-   * The operation before or after another in time, among those of the selected statement.
-   * @param {number} operation
+   * The operation before or after another in time, among those of the selected statement; without another, before or after a time.
+   * @param {number} operation -1: none
    * @param {number} by
+   * @param {number} time
    */
-  beside(operation, by) {
+  beside(operation, by, time) {
     this.inTime ??= [...this.rows].sort(ORDERS.time(this.trace));
     const { inTime } = this;
-    const at = inTime.indexOf(operation);
-    return inTime[at < 0 ? 0 : Math.max(0, Math.min(inTime.length - 1, at + by))] ?? -1;
+    let at = inTime.indexOf(operation) + by;
+    if (at - by < 0) {
+      const after = inTime.findIndex((i) => this.trace.operations.start[i] >= time);
+      at = (after < 0 ? inTime.length : after) + (by < 0 ? by : 0);
+    }
+    return inTime[Math.max(0, Math.min(inTime.length - 1, at))] ?? -1;
   }
 
   /**
@@ -201,7 +206,7 @@ export class OperationList {
     );
     if (focused) find(`#list-rows [data-operation="${focused}"]`)?.focus({ preventScroll: true });
     const pages = Math.max(1, Math.ceil(rows.length / PAGE));
-    byId('list-page').textContent = `${count(rows.length)} operations, page ${this.page + 1} of ${pages}`;
+    byId('list-page').textContent = `${count(rows.length)} operations, page ${count(this.page + 1)} of ${count(pages)}`;
     byId('list-before').disabled = this.page === 0;
     byId('list-after').disabled = this.page >= pages - 1;
   }

@@ -45,11 +45,7 @@ class Page {
       this.recordings[data.recording] ?? new Commands({ bytes: new Uint8Array(0) }, data.recording, shift);
     this.figure = byId('timeline');
     this.canvas = byId('timeline-canvas');
-    this.timeline = new Timeline(
-      this.canvas,
-      this.trace,
-      (span) => this.commands.kinds.get(this.trace.spans.id[span]) ?? '',
-    );
+    this.timeline = new Timeline(this.canvas, this.trace);
     this.parts = new Parts(this.trace, data.recording);
     /** @type {number | undefined} */
     this.resting = undefined;
@@ -350,7 +346,7 @@ class Page {
 
   /** @param {number} by */
   step(by) {
-    const next = this.list.beside(this.chain ? this.chain.operation : -1, by);
+    const next = this.list.beside(this.chain ? this.chain.operation : -1, by, this.view.from);
     if (next >= 0) this.chooseOperation(next, true);
   }
 

@@ -83,7 +83,6 @@ export class Commands {
       command: row(command[i]),
     }));
     this.operations = one.operations ?? [];
-    this.kinds = new Map(this.points.map((point) => [point.command, point.kind]));
     for (const shape of this.shapes) {
       if (shape.start !== null) shape.from = shape.start - shift;
       if (shape.end !== null) shape.to = shape.end - shift;

@@ -11,6 +11,8 @@ import { depthChart, deviceTimes, distributionBars } from './times.js';
 
 const LAYERS = ['App', 'Database', 'Syscall', 'FileSystem', 'Block', 'IoScheduler', 'Driver', 'RunQueue', 'Tracer'];
 const OPEN_AT_FIRST = 3;
+/** Of the processes that caused commands outside of operations, only this many are listed: a build starts thousands. */
+const MOST_PROCESSES = 20;
 
 /**
  * Layers with time in them, from the application down, and the time that no slice explains.
@@ -368,13 +370,16 @@ export function showAccount(node, summary) {
     ]);
   }
   rows.push([`all${incomplete}`, count(total), '', '']);
-  const processes = (account.processes ?? []).map((process) => [
-    process.name || process.origin,
-    process.tgid ?? '',
-    process.origin,
-    mean(process.commands),
-    bytes(process.bytes),
-  ]);
+  const outside = account.processes ?? [];
+  const processes = outside
+    .slice(0, MOST_PROCESSES)
+    .map((process) => [
+      process.name || process.origin,
+      process.tgid ?? '',
+      process.origin,
+      mean(process.commands),
+      bytes(process.bytes),
+    ]);
   fill(
     node,
     table(
@@ -397,6 +402,9 @@ export function showAccount(node, summary) {
           ],
           processes,
         )
+      : null,
+    outside.length > processes.length
+      ? el('p', { class: 'note' }, `and ${count(outside.length - processes.length)} more, which caused fewer commands`)
       : null,
   );
 }

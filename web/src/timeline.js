@@ -30,9 +30,8 @@ export class Timeline {
   /**
    * @param {HTMLCanvasElement} canvas
    * @param {Trace} trace
-   * @param {(span: number) => string} commandKind
    */
-  constructor(canvas, trace, commandKind) {
+  constructor(canvas, trace) {
     this.width = 0;
     this.height = 0;
     this.gutter = 0;
@@ -46,7 +45,6 @@ export class Timeline {
     this.canvas = canvas;
     this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d'));
     this.trace = trace;
-    this.commandKind = commandKind;
     /** @type {Row[]} */
     this.rows = [];
     this.rowNumber = new Int32Array(0);
@@ -76,7 +74,7 @@ export class Timeline {
     const same = Math.abs(to - from - this.shownFor) <= 1e-6 * (to - from);
     this.shownFor = to - from;
     for (const row of this.rows)
-      row.shown = row.first || (same && row.shown) || isBusy(row, this.trace, from, to) || this.hasCells(row);
+      row.shown = (same && row.shown) || isBusy(row, this.trace, from, to) || this.hasCells(row);
     const { bands, bottom } = layOutRows(this.rows, AXIS, width < NARROW ? HEADING : 0);
     this.bands = bands;
     this.sliceY = bottom + LAYER_GAP + 4;
@@ -162,9 +160,10 @@ export class Timeline {
     /** @type {Record<string, [number, number, string][]>} */
     const places = {};
     for (const row of this.rows) {
-      if (row.first)
+      if (!row.shown) continue;
+      if (!places[row.layer])
         this.canvas.setAttribute(`data-${row.layer.toLowerCase()}-y`, String(Math.round(row.y + row.h / 2)));
-      if (row.shown) (places[row.layer] ??= []).push([row.y, row.h, row.name]);
+      (places[row.layer] ??= []).push([row.y, row.h, row.name]);
     }
     this.canvas.dataset.rows = JSON.stringify(places);
     this.canvas.dataset.width = String(this.width);
@@ -322,7 +321,7 @@ export class Timeline {
     const left = this.gutter + Math.max(x, -2);
     const width = Math.min(x + w, this.plotWidth + 2) - Math.max(x, -2);
     if (width <= 0) return;
-    const kind = trace.isCommand(span) ? this.commandKind(span) : trace.kindOf(span);
+    const kind = trace.actionOf(span);
     c.fillStyle = layerPaint(row.layer);
     c.fillRect(left, row.y, Math.max(width - (width > 4 ? 0.75 : 0), 1), row.h);
     if (kind === 'flush' || kind === 'commit') hatch(c, left, row.y, width - 0.75, row.h, paint('hatch'));

@@ -114,6 +114,9 @@ impl Arch {
         if self.runs(ours) {
             return Ok(ours.to_path_buf());
         }
+        if let Err(error) = std::fs::File::open(ours) {
+            return Err(Error::io("open", ours, error));
+        }
         let name = self.name();
         match build(ours, name, |path| self.runs(path), |path| std::fs::read(path).ok()) {
             Some(Build::Same(path)) => Ok(path),

@@ -2,6 +2,7 @@
 
 use crate::run::SCENARIO;
 use model::text::ShownPath as _;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,9 @@ pub enum FolderError {
         /// The earlier result.
         folder: PathBuf,
     },
+    /// Another run is writing into it.
+    #[error("{} is being written by another run: name another folder with -o DIR", .0.shown())]
+    Busy(PathBuf),
     /// The system refused something.
     #[error("cannot {action} {}", path.shown())]
     Io {
@@ -55,17 +59,19 @@ pub fn cache(asked: Option<&Path>) -> Result<PathBuf> {
     }
 }
 
-/// Creates the folder, empty. That of an earlier run is moved out of the way; anything else there stays, and is an error.
+/// Creates the folder, empty, and keeps other runs out of it while the returned file is open. That of an earlier run is moved out of the
+/// way; anything else there stays, and is an error.
 ///
 /// # Errors
-/// The existing folder is not a result, or the system refuses.
-pub fn result(folder: &Path) -> Result<()> {
+/// The existing folder is not a result, another run is writing into it, or the system refuses.
+pub fn result(folder: &Path) -> Result<File> {
     let is_result = |folder: &Path| folder.join(SCENARIO).is_file();
     let used = || Ok(std::fs::read_dir(folder)?.next().is_some());
     if folder.exists() && tried("read", folder, used())? {
         if !is_result(folder) {
             return Err(FolderError::Foreign(folder.into()));
         }
+        drop(own(folder)?);
         let mut old = tried("find", folder, folder.canonicalize())?.into_os_string();
         old.push(".old");
         let old = PathBuf::from(old);
@@ -77,12 +83,37 @@ pub fn result(folder: &Path) -> Result<()> {
         }
         tried("move aside", folder, std::fs::rename(folder, &old))?;
     }
-    tried("create", folder, std::fs::create_dir_all(folder))
+    tried("create", folder, std::fs::create_dir_all(folder))?;
+    own(folder)
+}
+
+/// Locks the folder; the lock ends with the process.
+fn own(folder: &Path) -> Result<File> {
+    let file = tried("open", folder, File::open(folder))?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(FolderError::Busy(folder.into())),
+        // Not every file system has locks.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn folder_of_other_run_is_refused() {
+        let top = tempfile::tempdir().unwrap();
+        let folder = top.path().join("x.lab");
+        let refused = || matches!(result(&folder), Err(FolderError::Busy(_)));
+        let under_way = result(&folder).unwrap();
+        assert!(refused(), "while its guest boots");
+        std::fs::write(folder.join(SCENARIO), "1").unwrap();
+        assert!(refused() && folder.join(SCENARIO).is_file(), "and while it runs");
+        drop(under_way);
+        result(&folder).unwrap();
+        assert!(!folder.join(SCENARIO).exists());
+    }
 
     #[test]
     fn earlier_result_is_kept_and_other_directories_not_moved() {

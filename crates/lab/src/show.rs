@@ -33,12 +33,13 @@ fn functional(accelerator: Accelerator) -> &'static str {
     }
 }
 
-/// Whether it ended as the scenario expects.
-pub fn is_well(scenario: &Scenario, ending: &Ending) -> bool {
-    match ending {
+/// Whether it ended as the scenario expects, and was recorded to its end.
+pub fn is_well(scenario: &Scenario, ending: &Ending, recording: Option<&Recording>) -> bool {
+    let ended = match ending {
         Ending::Ended { status } => *status == 0 || scenario.workload.may_fail,
         _ => false,
-    }
+    };
+    ended && recording.is_some_and(|r| r.complete && r.problem.is_none())
 }
 
 /// The outcome in one sentence.
@@ -52,7 +53,10 @@ pub fn sentence(name: &str, folder: &Path, outcome: &Outcome, recording: Option<
         Ending::TimedOut => "the workload did not end within workload.limit".into(),
         Ending::NotPrepared(why) => format!("the disks could not be prepared: {why}"),
         Ending::NotRecorded(why) => format!("the recording failed: {why}"),
-        Ending::Crashed(said) => format!("the guest kernel panicked: {said} (see {})", CONSOLE),
+        Ending::Crashed(said) if said.contains("Kernel panic") => {
+            format!("the guest kernel panicked: {said} (see {CONSOLE})")
+        }
+        Ending::Crashed(said) => format!("the guest ended: {said} (see {CONSOLE})"),
         Ending::Hung => format!("the guest hung: it was silent for machine.silence (see {})", CONSOLE),
         Ending::Interrupted => "interrupted".into(),
     };
@@ -60,7 +64,11 @@ pub fn sentence(name: &str, folder: &Path, outcome: &Outcome, recording: Option<
         None => "nothing was recorded".into(),
         Some(Recording { problem: Some(why), .. }) => format!("the recording cannot be read: {why}"),
         Some(r) => {
-            let cut = if r.complete { "" } else { " until then" };
+            let cut = match outcome.ending {
+                _ if r.complete => String::new(),
+                Ending::Ended { .. } => format!(" until the recording ended early (see {WORKLOAD_LOG})"),
+                _ => " until then".into(),
+            };
             let lost = if r.lost { ", events lost" } else { "" };
             let unseen = if r.blind.is_empty() { "" } else { ", not all could be seen" };
             let operations = counted(r.operations as usize, "operation");
@@ -95,4 +103,35 @@ pub fn contract(name: &str, folder: &Path, outcome: &Outcome, recording: Option<
            "status": status, "as_expected": well, "took_s": outcome.took.as_secs_f64(), "functional": true,
            "accelerator": outcome.accelerator.name(),
            "recording": recording})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workload_that_was_not_recorded_to_its_end_is_no_success() {
+        let scenario = crate::scenario::find("scsi-ext4", &[]).unwrap().1;
+        let ending = Ending::Ended { status: 0 };
+        let full = Recording { operations: 3, commands: 20, complete: true, ..Recording::default() };
+        let cut = Recording { operations: 3, complete: false, ..Recording::default() };
+        assert!(is_well(&scenario, &ending, Some(&full)));
+        assert!(!is_well(&scenario, &ending, Some(&cut)) && !is_well(&scenario, &ending, None));
+        let outcome = Outcome {
+            ending,
+            release: "6.1".into(),
+            accelerator: Accelerator::Tcg,
+            took: std::time::Duration::from_secs(9),
+        };
+        let said = |recording| sentence("x", Path::new("x.lab"), &outcome, Some(recording), false);
+        assert!(
+            said(&cut).contains(&format!("until the recording ended early (see {WORKLOAD_LOG})")),
+            "{}",
+            said(&cut)
+        );
+        assert!(!said(&full).contains("until"), "{}", said(&full));
+        let off = Outcome { ending: Ending::Crashed("reboot: Power down".into()), ..outcome.clone() };
+        let said = sentence("x", Path::new("x.lab"), &off, Some(&cut), false);
+        assert!(said.contains("the guest ended: reboot: Power down") && !said.contains("panicked"), "{said}");
+    }
 }

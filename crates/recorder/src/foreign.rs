@@ -11,7 +11,6 @@ use formats::tracedat::{self, TraceDat};
 use formats::{blktrace, perfetto};
 use model::Event;
 use model::text::ShownPath as _;
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 /// The supported kinds, for error messages.
@@ -61,6 +60,7 @@ pub(crate) fn files(named: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
     paths.iter().map(|path| read(path)).chain(alone.into_iter().map(Ok)).collect()
 }
 
+/// Reads a file of any kind, decompressed if `gzip` made it.
 fn read(file: &Path) -> Result<Vec<u8>> {
     if file.is_dir() {
         let why = if archive::Meta::read(file).is_ok() {
@@ -70,7 +70,12 @@ fn read(file: &Path) -> Result<Vec<u8>> {
         };
         return Err(Error::Foreign { file: file.to_owned(), why });
     }
-    std::fs::read(file).doing(|| format!("reading {}", file.shown()))
+    let bytes = std::fs::read(file).doing(|| format!("reading {}", file.shown()))?;
+    match perfetto::ftrace::is_gzip(&bytes) {
+        true => perfetto::ftrace::unzip(&bytes)
+            .map_err(|error| Error::Foreign { file: file.to_owned(), why: error.to_string() }),
+        false => Ok(bytes),
+    }
 }
 
 /// Returns `DEV.blktrace.0`, `DEV.blktrace.1`, … next to one of them, including itself.
@@ -167,14 +172,33 @@ fn gather(files: &[Vec<u8>], bytes: &[u8]) -> std::result::Result<Gathered, Refu
     if all.iter().any(|bytes| blktrace::is(bytes)) {
         return blktrace::read(&all);
     }
-    let opened = if perfetto::ftrace::is_gzip(bytes) {
-        Cow::Owned(perfetto::ftrace::unzip(bytes)?)
-    } else {
-        Cow::Borrowed(bytes)
-    };
     match () {
-        () if text::is(&opened) => text::read(&opened),
-        () if perfetto::ftrace::is(&opened) => perfetto::ftrace::read(&opened),
+        () if text::is(bytes) => text::read(bytes),
+        () if perfetto::ftrace::is(bytes) => perfetto::ftrace::read(bytes),
         () => Err(Refused::Empty(SUPPORTED)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file as `gzip` writes it, of one stored block.
+    fn zipped(bytes: &[u8]) -> Vec<u8> {
+        let [low, high] = (bytes.len() as u16).to_le_bytes();
+        let head = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1, low, high, !low, !high];
+        [&head[..], bytes, &[0; 8]].concat()
+    }
+
+    #[test]
+    fn any_kind_of_file_may_be_zipped() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x.gz");
+        for bytes in [&b"\x17\x08\x44tracing7\0"[..], b"a-1 [000] 5.000009: kmalloc: x\n", PERF_DATA, b"no trace"] {
+            std::fs::write(&file, zipped(bytes)).unwrap();
+            assert_eq!(read(&file).unwrap(), bytes);
+        }
+        std::fs::write(&file, &zipped(b"cut off")[..18]).unwrap();
+        assert!(matches!(read(&file), Err(Error::Foreign { .. })));
     }
 }

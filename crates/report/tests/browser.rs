@@ -10,6 +10,8 @@ mod support {
 
 #[path = "pages/many.rs"]
 mod many;
+#[path = "pages/narrow.rs"]
+mod narrow;
 #[path = "pages/selection.rs"]
 mod selection;
 #[path = "pages/texts.rs"]
@@ -119,7 +121,13 @@ fn main() {
         ),
         ("difference_stands_on_page_of_compared_recordings", texts::difference_stands_on_page_of_compared_recordings),
         ("several_recordings_are_selectable_and_comparable", texts::several_recordings_are_selectable_and_comparable),
-        ("narrow_window_needs_no_horizontal_scrolling", timeline::narrow_window_needs_no_horizontal_scrolling),
+        ("narrow_window_needs_no_horizontal_scrolling", narrow::narrow_window_needs_no_horizontal_scrolling),
+        ("captions_and_latencies_are_in_sight_on_a_phone", narrow::captions_and_latencies_are_in_sight_on_a_phone),
+        ("fingers_move_timeline_sideways_and_page_up", narrow::fingers_move_timeline_sideways_and_page_up),
+        ("row_without_spans_in_window_is_hidden", timeline::row_without_spans_in_window_is_hidden),
+        ("arrow_keys_without_selection_start_in_window", timeline::arrow_keys_without_selection_start_in_window),
+        ("commands_beyond_address_map_look_the_same", many::commands_beyond_address_map_look_the_same),
+        ("processes_outside_operations_are_listed_in_part", texts::processes_outside_operations_are_listed_in_part),
         ("burst_makes_lanes_flat_only_where_it_is", timeline::burst_makes_lanes_flat_only_where_it_is),
         ("names_stand_beside_their_rows", timeline::names_stand_beside_their_rows),
         ("packed_columns_are_what_was_recorded", many::packed_columns_are_what_was_recorded),

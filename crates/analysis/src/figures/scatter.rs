@@ -145,7 +145,7 @@ pub fn scatter(rows: &Rows, limits: &Limits) -> Scatter {
             spans: left,
             after_ns,
             why: if left > 0 {
-                format!("The page contains at most the first {} commands.", limits.points)
+                format!("The address map contains the first {} of {} device commands.", limits.points, commands.len())
             } else {
                 String::new()
             },

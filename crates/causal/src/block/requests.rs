@@ -8,7 +8,7 @@
 //! *Uncertainty*: a command counts as completed when its completion was seen; one whose completion is missing is charged all the same,
 //! and the loss is reported. An earlier try of the same request (the driver had no room for it) has neither end nor causes. A completion
 //! whose issue was not seen is a command of unknown origin. A write with PREFLUSH or FUA completes twice (its data, then the whole
-//! sequence); the second completion is not a command.
+//! sequence); the second completion is not a command. A flush without data is a request that is never issued, and completes with 0 bytes.
 
 use super::bio::{disk_op, flag_words};
 use super::{BlockIo, Env};
@@ -51,6 +51,13 @@ pub(crate) struct Request {
     pub waiters: u32,
     pub flights: Vec<u64>,
     pub done_bytes: u64,
+}
+
+impl Request {
+    /// Whether it moves data of its disk's sectors; commands of the driver's own complete without any.
+    fn is_data(&self) -> bool {
+        self.bytes > 0 && !matches!(self.op, DiskOp::Flush | DiskOp::Other)
+    }
 }
 
 impl Pending {
@@ -257,6 +264,13 @@ impl BlockIo {
         let Some(mut request) = self.requests.remove(&r.rq) else {
             return self.on_unknown_done(header, r, env);
         };
+        // Data ends with bytes, and this is the end of a flush without data, whose issue is not traced: it got the memory of a command
+        // whose completion was missed.
+        if r.bytes == 0 && r.error == 0 && request.done_bytes == 0 && request.is_data() {
+            let by_ns = header.time_ns.max(request.issue_ns);
+            self.land(&request, by_ns, false, env.objects);
+            return self.miss(request, by_ns, env);
+        }
         request.done_bytes += u64::from(r.bytes);
         if r.last == 0 {
             self.requests.insert(r.rq, request);

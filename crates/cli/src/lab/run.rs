@@ -17,7 +17,8 @@ pub fn run(args: &args::LabRun) -> Result<ExitCode> {
     let folder = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.lab")));
     // Before an earlier result is moved.
     lab::guest::available(scenario.machine.arch).map_err(explained)?;
-    folder::result(&folder)?;
+    // No other run may write into it until this one ends.
+    let _own = folder::result(&folder)?;
     let context = progress::context(args.json);
     progress::end_on_signal(&context);
     let options = Options { cache: &cache, program: &program, folder: &folder, keep: args.keep };
@@ -38,7 +39,7 @@ pub fn run(args: &args::LabRun) -> Result<ExitCode> {
     };
     // A user who interrupted the run gets the partial result, and can interrupt this step as well.
     let recording = runner::guest::recording(&folder, &|path| Ok(link::open(path, &Context::silent())?));
-    let well = is_well(&scenario, &outcome.ending) && recording.as_ref().is_some_and(|r| r.problem.is_none());
+    let well = is_well(&scenario, &outcome.ending, recording.as_ref());
     if args.json {
         let line = contract(&name, &folder, &outcome, recording.as_ref(), well);
         output::text(&(serde_json::to_string(&line)? + "\n"));

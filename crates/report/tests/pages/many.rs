@@ -7,10 +7,13 @@ const WHOLE: Limits = Limits { spans: usize::MAX, part: 0, all: 0, points: 200_0
 
 /// Shows a recording with this many operations.
 fn show_many(operations: u64, limits: Limits, hash: &str) -> Result<Shown> {
-    let rows = many_operations::rows(operations);
-    let summary = analysis::summary::summarise(&rows);
+    show_rows(&many_operations::rows(operations), limits, hash)
+}
+
+fn show_rows(rows: &analysis::rows::Rows, limits: Limits, hash: &str) -> Result<Shown> {
+    let summary = analysis::summary::summarise(rows);
     let counts = analysis::figures::counts(&summary);
-    let (timeline, scatter) = (analysis::figures::timeline(&rows, &limits), analysis::figures::scatter(&rows, &limits));
+    let (timeline, scatter) = (analysis::figures::timeline(rows, &limits), analysis::figures::scatter(rows, &limits));
     let shown = Shown::page(
         &page(&PageData::of("many", &summary, timeline, scatter, &counts, &Explanation::default())?),
         hash,
@@ -48,6 +51,40 @@ fn chain_of(shown: &Shown, operation: u64) -> Result<(String, Vec<u64>)> {
     Ok((shown.browser.text("#panel")?, highlighted))
 }
 
+/// Returns a checksum of what the timeline shows.
+fn drawn(page: &Shown) -> Result<Value> {
+    page.browser.run(
+        "const c = document.querySelector('#timeline-canvas'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; \
+         let sum = 0; for (let i = 0; i < d.length; i += 1) sum = (sum * 31 + d[i]) % 4294967291; return sum;",
+        &[],
+    )
+}
+
+pub fn commands_beyond_address_map_look_the_same() -> Result<()> {
+    const ALL: u64 = 50;
+    let mut rows = many_operations::rows(ALL);
+    for (command, kind, flags) in [(ALL - 1, "command", "read readahead"), (ALL - 2, "flush", "flush preflush")] {
+        let id = many_operations::command(command);
+        for span in rows.spans.iter_mut().filter(|span| span.id == id) {
+            (span.kind, span.flags) = (kind.into(), flags.into());
+        }
+    }
+    let mut seen = Vec::new();
+    for points in [200_000, 10] {
+        let shown = show_rows(&rows, Limits { points, ..WHOLE }, &format!("#op={}", ALL - 1))?;
+        let (from, to) = (many_operations::window(ALL - 2).0, many_operations::window(ALL - 1).1);
+        shown.browser.run(&format!("location.hash = '#op={}&from={from}&to={to}';", ALL - 1), &[])?;
+        wait_for(&shown, &format!("document.querySelector('#timeline').dataset.fromNs === '{from}'"))?;
+        rows_of(&shown, "Driver")?;
+        seen.push(drawn(&shown)?);
+        let left_out = shown.browser.text("#left-out")?;
+        assert_eq!(left_out.contains("the first 10 of 50 device commands"), points == 10, "{left_out}");
+        shown.quiet()?;
+    }
+    assert_eq!(seen[0], seen[1], "reads and flushes are marked as such");
+    Ok(())
+}
+
 pub fn recording_in_parts_opens_as_in_one() -> Result<()> {
     const ALL: u64 = 2_000;
     let whole = show_many(ALL, WHOLE, "#op=3")?;
@@ -66,23 +103,16 @@ pub fn recording_in_parts_opens_as_in_one() -> Result<()> {
         assert_eq!(page.data("highlighted-count")?, "3");
     }
     // All spans of a window, whichever parts they belong to, are drawn as from a single table.
-    let bytes = |page: &Shown| {
-        page.browser.run(
-            "const c = document.querySelector('#timeline-canvas'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; \
-             let sum = 0; for (let i = 0; i < d.length; i += 1) sum = (sum * 31 + d[i]) % 4294967291; return sum;",
-            &[],
-        )
-    };
     for page in [&whole, &parts] {
         page.browser.run("location.hash = '#op=83&from=7800000&to=8900000';", &[])?;
         wait_for_operation(page, 83)?;
         wait_for(page, "document.querySelector('#timeline').dataset.fromNs === '7800000'")?;
         rows_of(page, "Driver")?;
     }
-    let wanted = bytes(&whole)?;
+    let wanted = drawn(&whole)?;
     let same = (0..200).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(20));
-        bytes(&parts).is_ok_and(|so| so == wanted)
+        drawn(&parts).is_ok_and(|so| so == wanted)
     });
     assert!(same, "the parts draw something else");
     // Search goes through all parts.

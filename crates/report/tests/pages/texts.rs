@@ -124,6 +124,26 @@ pub fn slow_wait_names_functions() -> Result<()> {
             [false, "5 ms in fdatasync, the longest of 2 like it", "unknown (a 32-bit program)", kernel],
         ])
     );
+    let open = shown.browser.run(
+        "return [...document.querySelectorAll('.statement-part summary')].filter((s) => s.parentNode.open !== \
+           !getComputedStyle(s, '::before').content.includes('▸') && getComputedStyle(s, '::before').content !== 'none') \
+         .map((s) => s.textContent);",
+        &[],
+    )?;
+    assert_eq!(open, json!([]), "parts whose mark says the opposite");
+    shown.quiet()
+}
+
+pub fn processes_outside_operations_are_listed_in_part() -> Result<()> {
+    let [timeline, scatter, counts, mut summary] = Synthetic::figures(INSERTS);
+    let other =
+        |n: u64| json!({ "tgid": 9000 + n, "name": "cc", "origin": "other process", "commands": 2000 - n, "bytes": 0 });
+    summary["device_commands"]["processes"] = (0..1234).map(other).collect();
+    let shown = show(&PageData { title: "a build", summary, timeline, scatter, counts, ..PageData::default() }, "")?;
+    let account = shown.browser.text("#account")?;
+    let listed = account.matches("cc 9").count();
+    assert!((5..=50).contains(&listed), "{listed}");
+    assert!(account.contains(&format!("and 1,{} more", 234 - listed)), "{account}");
     shown.quiet()
 }
 

@@ -77,33 +77,6 @@ pub fn axis_labels_are_not_cut_off() -> Result<()> {
     shown.quiet()
 }
 
-pub fn narrow_window_needs_no_horizontal_scrolling() -> Result<()> {
-    let shown = show_inserts("")?;
-    for width in [360, 480, 800] {
-        shown.browser.resize(width, 800)?;
-        // Elements beyond the right edge, except for the contents of scrollable elements.
-        let beyond = shown.browser.run(
-            "const w = document.documentElement.clientWidth; \
-             const scrolls = (n) => n && (['auto', 'scroll', 'hidden'].includes(getComputedStyle(n).overflowX) || scrolls(n.parentElement)); \
-             return [...document.querySelectorAll('body *')].filter((n) => n.getBoundingClientRect().right > w + 1 && \
-             n.getBoundingClientRect().width > 0 && !scrolls(n.parentElement)).map((n) => `${n.tagName} ${n.id} ${n.className}`);",
-            &[],
-        )?;
-        assert_eq!(beyond, json!([]), "at {width} pixels");
-    }
-    // Scrollable elements need not scroll either: the sections' names, and the panel with its table of times.
-    for width in [360, 420, 800, 1100, 1400] {
-        shown.browser.resize(width, 800)?;
-        let sideways = shown.browser.run(
-            "return ['nav', '#panel'].map((name) => document.querySelector(name)) \
-             .filter((n) => n.scrollWidth > n.clientWidth).map((n) => [n.tagName, n.scrollWidth, n.clientWidth]);",
-            &[],
-        )?;
-        assert_eq!(sideways, json!([]), "at {width} pixels");
-    }
-    shown.quiet()
-}
-
 /// Adds to the timeline a burst of `deep` simultaneous commands, and as many threads with a call each, that ends before `until`.
 fn with_burst(timeline: &mut Value, deep: u64, until: u64) -> Result<()> {
     let layer = |name: &str| timeline["layers"].as_array().and_then(|all| all.iter().position(|l| l["name"] == name));
@@ -172,6 +145,53 @@ pub fn burst_makes_lanes_flat_only_where_it_is() -> Result<()> {
     assert_eq!(rows_of(&shown, "Syscall")?, there);
     shown.browser.keys(CANVAS, "+")?;
     assert_eq!(rows_of(&shown, "Syscall")?.len(), 1);
+    shown.quiet()
+}
+
+pub fn row_without_spans_in_window_is_hidden() -> Result<()> {
+    let [mut timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
+    let at =
+        timeline["layers"].as_array().and_then(|all| all.iter().position(|l| l["name"] == "Driver")).ok_or("Driver")?;
+    let page = |timeline: &Value, hash: &str| {
+        let (summary, scatter, counts) = (summary.clone(), scatter.clone(), counts.clone());
+        show(
+            &PageData { title: "idle", summary, timeline: timeline.clone(), scatter, counts, ..PageData::default() },
+            hash,
+        )
+    };
+    let busy = rows_of(&page(&timeline, "#from=20000000&to=40000000")?, "Driver")?;
+    // The layer's first disk is idle in this window.
+    timeline["layers"][at]["lanes"].as_array_mut().ok_or("lanes")?.insert(0, json!({ "name": "idle", "group": 99 }));
+    let layers = timeline["spans"]["layer"].clone();
+    for (i, lane) in timeline["spans"]["lane"].as_array_mut().ok_or("lanes")?.iter_mut().enumerate() {
+        if layers[i] == json!(at) {
+            *lane = json!(lane.as_u64().ok_or("lane")? + 1);
+        }
+    }
+    let shown = page(&timeline, "#from=20000000&to=40000000")?;
+    let names = |rows: &[(f64, f64, String)]| rows.iter().map(|row| row.2.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&rows_of(&shown, "Driver")?), names(&busy));
+    // A layer stays, even if none of its rows has anything.
+    shown.browser.run("location.hash = '#from=20000000&to=20000010';", &[])?;
+    assert_eq!(rows_of(&shown, "Driver")?.len(), 1);
+    shown.quiet()
+}
+
+pub fn arrow_keys_without_selection_start_in_window() -> Result<()> {
+    let shown = show_inserts("#from=20000000&to=40000000")?;
+    for (key, after) in [(DOWN, true), ("\u{e013}", false)] {
+        shown.browser.run("location.hash = '#from=20000000&to=40000000';", &[])?;
+        shown.browser.keys(CANVAS, ESCAPE)?;
+        assert_eq!(shown.data("operation")?, "");
+        shown.browser.keys(CANVAS, key)?;
+        let began = shown.browser.run(
+            "return document.querySelector('#list-rows tr.chosen td').textContent.replace(/[^0-9.]/g, '');",
+            &[],
+        )?;
+        let began: f64 = began.as_str().ok_or("no operation")?.parse()?;
+        assert_eq!(began >= 20.0, after, "{began} ms");
+        assert!((18.0..24.0).contains(&began), "next to the window's start: {began} ms");
+    }
     shown.quiet()
 }
 

@@ -198,6 +198,31 @@ impl Browser {
         self.post("/goog/cdp/execute", &command).map(drop)
     }
 
+    /// Turns the window into a touch screen, or back.
+    pub fn touchable(&self, so: bool) -> Result<()> {
+        let params = json!({ "enabled": so, "maxTouchPoints": 5 });
+        let command = json!({ "cmd": "Emulation.setTouchEmulationEnabled", "params": params });
+        self.post("/goog/cdp/execute", &command).map(drop)
+    }
+
+    /// Moves fingers over an element: at each step, the place of each finger.
+    pub fn fingers(&self, selector: &str, steps: &[Vec<(f64, f64)>]) -> Result<()> {
+        let corner = self.place(selector, (0.0, 0.0))?;
+        let touch = |kind: &str, places: &[(f64, f64)]| {
+            let points: Vec<Value> = places
+                .iter()
+                .enumerate()
+                .map(|(id, (x, y))| json!({ "id": id, "x": corner.0 as f64 + x, "y": corner.1 as f64 + y }))
+                .collect();
+            let params = json!({ "type": kind, "touchPoints": points });
+            self.post("/goog/cdp/execute", &json!({ "cmd": "Input.dispatchTouchEvent", "params": params })).map(drop)
+        };
+        for (at, places) in steps.iter().enumerate() {
+            touch(if at == 0 { "touchStart" } else { "touchMove" }, places)?;
+        }
+        touch("touchEnd", &[])
+    }
+
     /// Makes one request; the driver closes the connection after it.
     fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
         let body = if body.is_null() { String::new() } else { body.to_string() };

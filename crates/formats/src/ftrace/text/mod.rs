@@ -5,7 +5,9 @@
 //! another format is counted, and left out.
 //!
 //! *Uncertainty*: `trace-cmd report` writes times of an unknown clock as bare numbers. They are taken as ns, which is right for `boot`,
-//! `tai` and `mono_raw`, and the user is warned.
+//! `tai` and `mono_raw`, and the user is warned. A time that is a little earlier than that of the line before is that of a clock that
+//! differs between CPUs: the order of lines counts. One that is much earlier begins another part (`cat per_cpu/cpu*/trace`), and the
+//! order of times counts.
 
 mod driver;
 mod fields;
@@ -21,6 +23,10 @@ use std::collections::BTreeMap;
 const HEAD: usize = 256;
 /// Bytes in which those lines are searched for.
 const HEAD_BYTES: usize = 64 << 10;
+/// Of a trace in parts, at most one event in this many may be like the one before: equal events of one time are rare.
+const MOSTLY_NEW: usize = 8;
+/// By how much a clock may step back from one line to the next, in ns; clocks of CPUs that count apart differ by less.
+const STEP_BACK: u64 = 10_000_000;
 /// Longest line that is read; the kernel's own are shorter than a page.
 const LONGEST: usize = 16 << 10;
 
@@ -49,7 +55,7 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
     // The last time of each CPU, and gaps whose end is not known yet.
     let mut last: BTreeMap<u16, u64> = BTreeMap::new();
     let mut gaps: BTreeMap<u16, Option<u64>> = BTreeMap::new();
-    let mut after = 0;
+    let (mut after, mut parts) = (0_u64, 1_u64);
     for raw in text.lines() {
         let text = raw.get(..LONGEST).unwrap_or(raw);
         if text.starts_with('#') || text.trim().is_empty() || is_head(text) {
@@ -74,7 +80,10 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
         if let Some(tgid) = line.tgid.filter(|tgid| *tgid != line.tid) {
             out.members.insert(line.tid, tgid);
         }
-        // The order of lines counts: a clock that differs between CPUs may step back a little.
+        if line.time_ns < after.saturating_sub(STEP_BACK) {
+            (after, parts) = (0, parts + 1);
+            last.clear();
+        }
         let time_ns = line.time_ns.max(after);
         after = time_ns;
         let since = last.insert(line.cpu, time_ns).unwrap_or(0);
@@ -95,6 +104,14 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
     }
     if events == 0 {
         return Err(Refused::Empty("a trace as text without an event: only events are imported, not function traces"));
+    }
+    if parts > 1 {
+        out.sort();
+        let twice = out.events.windows(2).filter(|two| matches!(two[0], Next::DecodedEvent(_)) && two[0] == two[1]);
+        if twice.count() > out.events.len() / MOSTLY_NEW {
+            return Err(Refused::Unsupported("it holds the same events twice".into()));
+        }
+        out.notes.push(format!("its lines are {parts} parts, each in the order of time; they were merged"));
     }
     if other > 0 {
         out.left_out.insert("(lines that are no event)".into(), other);
@@ -163,6 +180,21 @@ mod tests {
             assert!(!is(bytes));
         }
         assert!(matches!(read(b"# tracer: nop\n#\n"), Err(Refused::Empty(_))));
+    }
+
+    #[test]
+    fn parts_one_for_each_cpu_are_merged_and_copies_refused() {
+        let line = |at: u64| format!("a-{} [00{}] 5.{:06}: sys_exit: NR {at} = 1\n", at % 2 + 1, at % 2, at * 1000);
+        let text = |order: &mut dyn Iterator<Item = u64>| order.map(line).collect::<String>();
+        let whole = read(text(&mut (0..100)).as_bytes()).unwrap();
+        let by_cpu = text(&mut (0..100).step_by(2).chain((1..100).step_by(2)));
+        let merged = read(by_cpu.as_bytes()).unwrap();
+        assert_eq!(merged.events, whole.events);
+        assert_eq!((whole.notes.len() + 1, merged.notes.len()), (2, 2), "{:?}", merged.notes);
+        let twice = read(text(&mut (0..100).chain(0..100)).as_bytes());
+        assert!(matches!(&twice, Err(Refused::Unsupported(why)) if why.contains("twice")), "{twice:?}");
+        // A second trace, recorded later, is no part of another time.
+        assert_eq!(read(text(&mut (0..200)).as_bytes()).unwrap().notes, whole.notes);
     }
 
     #[test]
