@@ -1,5 +1,5 @@
-//! Upper bound of a share from a sample: the exact upper bound of Clopper and Pearson (Biometrika 26, 1934), and that of a count
-//! of Poisson events (Garwood, Biometrika 28, 1936).
+//! Bounds of a share from a sample: the exact ones of Clopper and Pearson (Biometrika 26, 1934); and the upper bound of a count of
+//! Poisson events (Garwood, Biometrika 28, 1936).
 //!
 //! **Uncertainty.** Both require that one event does not make the next one likelier. Where events come in bursts, count bursts,
 //! or use the mean of batches ([`crate::batch`]).
@@ -12,6 +12,11 @@ pub fn upper(events: u64, n: u64, level: f64) -> f64 {
         return 1.0;
     }
     Beta::new(events as f64 + 1.0, (n - events) as f64).map_or(1.0, |beta| beta.inverse_cdf(level))
+}
+
+/// The lower bound of a one-sided interval at `level` for that share; 0 if nothing is known.
+pub fn lower(events: u64, n: u64, level: f64) -> f64 {
+    1.0 - upper(n.saturating_sub(events), n, level)
 }
 
 /// The upper bound of a one-sided interval at `level` for the expectation of a count; infinite for an invalid level.
@@ -34,6 +39,14 @@ mod tests {
         for (events, end) in [(0, 2.9957), (1, 4.7439), (10, 16.9622)] {
             assert!((upper_count(events, 0.95) - end).abs() < 1e-3, "{events}: {}", upper_count(events, 0.95));
         }
+    }
+
+    #[test]
+    fn lower_bounds_match_published_tables() {
+        // Of 10, 3 at 0.975: 0.0667; all of n: 0.05^(1/n) at 0.95 (Clopper and Pearson).
+        assert!((lower(3, 10, 0.975) - 0.0667).abs() < 1e-4, "{}", lower(3, 10, 0.975));
+        assert!((lower(20, 20, 0.95) - 0.05_f64.powf(1.0 / 20.0)).abs() < 1e-9);
+        assert_eq!((lower(0, 10, 0.95), lower(0, 0, 0.95), lower(3, 10, 1.0)), (0.0, 0.0, 0.0));
     }
 
     #[test]

@@ -22,6 +22,7 @@ use contract::{Explanation, Finding, VERSION};
 use model::ShapeKind;
 use model::table::Slice;
 pub use rules::spans_databases;
+use stats::proportion;
 use stats::stretches::{Draws, STRETCHES, stretch, sum};
 
 /// A finding below this share of its statement's time is not listed.
@@ -34,13 +35,16 @@ const BY_CHANCE: [&str; 5] = ["D01", "F02", "G01", "Q01", "W01"];
 /// The lower bound of the interval below which a finding by chance is not listed.
 const LEAST_LOW: f64 = 0.02;
 /// Number of waits from which on they are a pattern where an interval cannot show it: there are too few executions for one; or
-/// few executions wait, and that is most of the statement's time. If three of twenty stretches of executions have all the waits,
-/// every 26th resample has none (0.85^20), so that the interval begins at 0 however long they are.
+/// few executions wait, and that is most of the statement's time.
 const LEAST_PIECES: u64 = 3;
+/// Number of stretches from which on what occurs in them occurs repeatedly.
+const LEAST_STRETCHES: usize = 3;
 /// The share of the statement's time that is most of it.
 const MOST: f64 = 0.5;
 /// Share of the time of a general finding from which on another finding is its cause.
 const PART_OF_CAUSE: f64 = 0.25;
+/// The level of the intervals.
+const LEVEL: f64 = 0.95;
 /// The seed of the intervals.
 const SEED: u64 = 2026;
 
@@ -181,6 +185,18 @@ struct Found {
     slow_waits: Vec<SlowWait>,
 }
 
+/// Returns the lower bound of the sum of a time that few stretches have: the exact bound of how many do (Clopper and Pearson), each
+/// with their mean. If three of twenty have all of it, every 26th resample of the bootstrap has none (0.85^20), so that its interval
+/// begins at 0 however long they are; the exact bound is 0.6 stretches.
+fn least_of_rare(stretches: &[f64]) -> f64 {
+    let having = stretches.iter().filter(|time| **time > 0.0).count();
+    if having < LEAST_STRETCHES {
+        return 0.0;
+    }
+    let share = proportion::lower(having as u64, stretches.len() as u64, f64::midpoint(1.0, LEVEL));
+    stretches.iter().sum::<f64>() * share * stretches.len() as f64 / having as f64
+}
+
 /// Builds a finding, if it matters.
 fn finding(index: &Index, statement: &Statement, found: Found, all: u64) -> Option<Finding> {
     let latency = |at: usize| {
@@ -205,8 +221,11 @@ fn finding(index: &Index, statement: &Statement, found: Found, all: u64) -> Opti
     }
     let used = STRETCHES.min(count);
     let draws = Draws::new(used, SEED);
-    let interval =
-        draws.and_then(|draws| draws.estimate(0.95, |t| sum(t, &sums[0][..used]) / sum(t, &sums[1][..used])));
+    let mut interval =
+        draws.and_then(|draws| draws.estimate(LEVEL, |t| sum(t, &sums[0][..used]) / sum(t, &sums[1][..used])));
+    if let Some(interval) = interval.as_mut().filter(|interval| interval.low <= 0.0) {
+        interval.low = least_of_rare(&sums[0][..used]) / whole.max(1) as f64;
+    }
     if BY_CHANCE.contains(&found.code) {
         let rule = match &interval {
             Some(interval) if interval.low >= LEAST_LOW => true,

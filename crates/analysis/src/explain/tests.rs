@@ -299,6 +299,12 @@ fn slow_device_is_tail_and_more_work_is_none() {
     assert!(d01.claim.contains("7.00 ms longer in all, 3.50 ms of it the device"), "{}", d01.claim);
     let [low, high] = d01.interval.unwrap();
     assert!(low >= LEAST_LOW && low < d01.share.unwrap() && high > d01.share.unwrap(), "{d01:?}");
+    // One that is even slower for another reason hides nothing.
+    let mut busy = executions.clone();
+    busy[25].outside_ns = 3_000_000;
+    let done = explain(&recording(&busy));
+    let d01 = the(&done, "D01");
+    assert_eq!((d01.executions, d01.time_ns), (6, Some(3_500_000)));
     // Equally slow, with flushes of its own as the cause.
     let work = vec![("fdatasync", DATABASE, 700_000, 0); 3];
     for at in [3, 7, 12, 21, 30, 38] {
@@ -307,6 +313,26 @@ fn slow_device_is_tail_and_more_work_is_none() {
     assert!(!codes(&explain(&recording(&executions))).contains(&"D01"));
     executions.truncate(19);
     assert!(!codes(&explain(&recording(&executions))).contains(&"D01"), "too few for a tail");
+}
+
+/// Every 26th resample of twenty stretches has none of three. Their exact interval begins at 0.6 of one of them.
+#[test]
+fn three_waits_for_device_are_rule_unlike_two_or_neighbours() {
+    let commit = |sync_ns| Execution { outside_ns: 1_000, calls: vec![("fdatasync", DATABASE, sync_ns, 0)] };
+    let of = |slow: &[usize], ns| {
+        let mut executions = vec![commit(100_000); 60];
+        slow.iter().for_each(|at| executions[*at] = commit(ns));
+        explain(&recording(&executions))
+    };
+    let done = of(&[5, 25, 45], 1_100_000);
+    let d01 = the(&done, "D01");
+    let (share, [low, high]) = (d01.share.unwrap(), d01.interval.unwrap());
+    assert_eq!((d01.executions, d01.time_ns), (3, Some(1_500_000)));
+    assert!((low / share - 0.0321 * 20.0 / 3.0).abs() < 1e-3 && high > share, "{d01:?}");
+    assert!(d01.saving_interval_ns.is_some_and(|[low, _]| low > 0), "{d01:?}");
+    assert!(!codes(&of(&[5, 45], 1_100_000)).contains(&"D01"), "two may be chance");
+    assert!(!codes(&of(&[24, 25, 26], 1_100_000)).contains(&"D01"), "one event");
+    assert!(!codes(&of(&[5, 25, 45], 400_000)).contains(&"D01"), "too little");
 }
 
 #[test]

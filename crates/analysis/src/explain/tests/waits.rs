@@ -363,7 +363,7 @@ fn read_held_back_by_others_is_queue() {
 /// Read-ahead grows, so that a large table is read in a few waits: too few for an interval over stretches, but most of the time.
 #[test]
 fn few_waits_that_are_most_of_time_are_rule() {
-    let done = explain(&held_back(600, |nth| [1, 29, 150, 350].contains(&nth), 300_000_000));
+    let done = explain(&held_back(600, |nth| [1, 29, 150, 151].contains(&nth), 300_000_000));
     let q01 = the(&done, "Q01");
     assert!(q01.interval.is_some_and(|[low, _]| low < 0.02) && q01.share.is_some_and(|share| share > 0.8), "{q01:?}");
     // Two may be chance; so may four that are the smaller part of the time.
