@@ -40,7 +40,7 @@ impl Router {
     /// Notes what must be known of an event on arrival, before it is handed on in order.
     pub(crate) fn arrives(&mut self, event: &Event, config: &Config) {
         if let Record::File(file) = &event.record {
-            self.objects.names.arrives(&event.header, file);
+            self.objects.names.note_arrival(&event.header, file);
         }
         self.tasks.threads.arrives(event, config);
     }
@@ -62,7 +62,7 @@ impl Router {
                 threads.infer_end(h, r, objects, cx);
             }
             Record::File(r) => {
-                if objects.names.learn(h, r, cx.sink) {
+                if objects.names.note_name(h, r, cx.sink) {
                     objects.pages.removed((r.dev, r.ino));
                 }
             }

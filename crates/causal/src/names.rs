@@ -45,7 +45,7 @@ struct Program {
 }
 
 /// A name that a call will give to the inode that it opened.
-struct Coming {
+struct Upcoming {
     key: FileKey,
     path: String,
     created: bool,
@@ -53,18 +53,18 @@ struct Coming {
     id: Option<u64>,
 }
 
-impl Coming {
-    /// Whether this is the opening of a file of that inode with that last component.
+impl Upcoming {
+    /// Whether this names a file of that inode with that last component.
     fn is(&self, key: FileKey, name: &str) -> bool {
         self.key == key && base(&self.path) == name
     }
 }
 
 /// A call that opened a file was handed on but the file's name was not: the call has not ended.
-struct Opening {
+struct OpenCall {
     tid: u32,
     end_ns: u64,
-    coming: Coming,
+    name: Upcoming,
     id: u64,
     /// No row was written for the file.
     new: bool,
@@ -75,13 +75,13 @@ struct Opening {
 pub(crate) struct Names {
     files: FastMap<FileKey, Known>,
     /// By thread and time of the name.
-    coming: FastMap<(u32, u64), Coming>,
+    upcoming: FastMap<(u32, u64), Upcoming>,
     /// Names that calls will remove, as the program passed them; by thread and time of the removal.
-    leaving: FastMap<(u32, u64), (FileKey, String)>,
+    removals: FastMap<(u32, u64), (FileKey, String)>,
     /// Files that were removed before they were handed on, until their rows are written.
     promised: Vec<u64>,
     /// At most one for each thread.
-    opening: Vec<Opening>,
+    open_calls: Vec<OpenCall>,
     count: u64,
     processes: FastMap<u32, Program>,
 }
@@ -118,18 +118,18 @@ impl Names {
     }
 
     /// Notes on arrival what a call opened or removed.
-    pub(crate) fn arrives(&mut self, header: &Header, file: &event::File) {
+    pub(crate) fn note_arrival(&mut self, header: &Header, file: &event::File) {
         if file.ino == 0 || file.text.is_empty() {
             return;
         }
         let (key, at) = ((file.dev, file.ino), (header.tid, header.time_ns));
         match file.what {
             file_what::REMOVED | file_what::UNLINKED => {
-                self.leaving.insert(at, (key, base(&file.text).to_owned()));
+                self.removals.insert(at, (key, base(&file.text).to_owned()));
             }
             file_what::OPENED | file_what::CREATED => {
                 let created = file.what == file_what::CREATED;
-                self.coming.insert(at, Coming { key, path: file.text.clone(), created, id: None });
+                self.upcoming.insert(at, Upcoming { key, path: file.text.clone(), created, id: None });
             }
             _ => {}
         }
@@ -138,28 +138,28 @@ impl Names {
     /// Returns the path of the file opened by a thread's call that ended at `end_ns`: the upcoming name, if any, else as
     /// known now.
     pub(crate) fn path_opened(&self, key: FileKey, tid: u32, end_ns: u64) -> Option<&str> {
-        let coming = self.coming.get(&(tid, end_ns)).filter(|c| c.key == key);
-        coming.map(|c| c.path.as_str()).or_else(|| self.path(key))
+        let upcoming = self.upcoming.get(&(tid, end_ns)).filter(|c| c.key == key);
+        upcoming.map(|c| c.path.as_str()).or_else(|| self.path(key))
     }
 
     /// Returns the file opened by a thread's call that ended at `end_ns`.
     pub(crate) fn opened(&mut self, key: FileKey, (tid, end_ns): (u32, u64), time_ns: u64) -> Option<u64> {
-        let Some(mut coming) = self.coming.remove(&(tid, end_ns)).filter(|c| c.key == key) else {
+        let Some(mut upcoming) = self.upcoming.remove(&(tid, end_ns)).filter(|c| c.key == key) else {
             // After a removal it is a new file; its name follows, if at all.
             if self.files.get(&key).is_some_and(|k| k.removed && k.path.is_some()) {
                 self.files.remove(&key);
             }
             return self.file(key, time_ns);
         };
-        let same = |other: &&mut Opening| other.coming.key == key && other.coming.path == coming.path;
-        let known = self.files.get(&key).filter(|k| !coming.created && !k.removed).filter(|k| match &k.path {
-            Some(path) => *path == coming.path,
-            None => self.opening.iter().all(|other| other.id != k.id),
+        let same = |other: &&mut OpenCall| other.name.key == key && other.name.path == upcoming.path;
+        let known = self.files.get(&key).filter(|k| !upcoming.created && !k.removed).filter(|k| match &k.path {
+            Some(path) => *path == upcoming.path,
+            None => self.open_calls.iter().all(|other| other.id != k.id),
         });
-        let (id, new) = if let Some(other) = self.opening.iter_mut().find(same) {
-            coming.created |= other.coming.created;
+        let (id, new) = if let Some(other) = self.open_calls.iter_mut().find(same) {
+            upcoming.created |= other.name.created;
             (other.id, other.new)
-        } else if let Some(id) = coming.id {
+        } else if let Some(id) = upcoming.id {
             (id, self.promised.contains(&id))
         } else if let Some(known) = known {
             (known.id, false)
@@ -167,37 +167,37 @@ impl Names {
             self.count += 1;
             (self.count, true)
         };
-        self.opening.push(Opening { tid, end_ns, coming, id, new });
+        self.open_calls.push(OpenCall { tid, end_ns, name: upcoming, id, new });
         Some(id)
     }
 
-    /// Whether the name that a thread's call removed until `end_ns` is one that the inode gets only while the call waits. Returns it.
-    fn comes_and_goes(&self, key: FileKey, tid: u32, end_ns: u64) -> Option<&str> {
-        let (_, name) = self.leaving.get(&(tid, end_ns)).filter(|(of, _)| *of == key)?;
+    /// Returns the name that a thread's call removed until `end_ns`, if the inode gets it only while the call waits.
+    fn name_of_later_file(&self, key: FileKey, tid: u32, end_ns: u64) -> Option<&str> {
+        let (_, name) = self.removals.get(&(tid, end_ns)).filter(|(of, _)| *of == key)?;
         (self.path(key).map(base) != Some(name)).then_some(name)
     }
 
     /// Returns the path of the file removed by a thread's call that ended at `end_ns`.
     pub(crate) fn path_removed(&self, key: FileKey, tid: u32, end_ns: u64) -> Option<&str> {
-        let name = self.comes_and_goes(key, tid, end_ns);
-        let comings = self.opening.iter().map(|o| &o.coming).chain(self.coming.values());
-        let coming = name.and_then(|name| comings.into_iter().find(|c| c.is(key, name)));
-        coming.map(|c| c.path.as_str()).or_else(|| self.path(key))
+        let name = self.name_of_later_file(key, tid, end_ns);
+        let names = self.open_calls.iter().map(|o| &o.name).chain(self.upcoming.values());
+        let upcoming = name.and_then(|name| names.into_iter().find(|c| c.is(key, name)));
+        upcoming.map(|c| c.path.as_str()).or_else(|| self.path(key))
     }
 
     /// Returns the file removed by a thread's call that ended at `end_ns`.
     pub(crate) fn removed(&mut self, key: FileKey, (tid, end_ns): (u32, u64), time_ns: u64) -> Option<u64> {
-        let Some(name) = self.comes_and_goes(key, tid, end_ns).map(str::to_owned) else {
+        let Some(name) = self.name_of_later_file(key, tid, end_ns).map(str::to_owned) else {
             return self.file(key, time_ns);
         };
-        if let Some(opening) = self.opening.iter().rfind(|o| o.coming.is(key, &name)) {
-            return Some(opening.id);
+        if let Some(call) = self.open_calls.iter().rfind(|o| o.name.is(key, &name)) {
+            return Some(call.id);
         }
-        let mut comings: Vec<_> =
-            self.coming.iter_mut().filter(|((_, at), c)| *at <= end_ns && c.is(key, &name)).collect();
-        comings.sort_by_key(|((_, at), _)| *at);
+        let mut names: Vec<_> =
+            self.upcoming.iter_mut().filter(|((_, at), c)| *at <= end_ns && c.is(key, &name)).collect();
+        names.sort_by_key(|((_, at), _)| *at);
         // Files of that name may come and go several times while the call waits; it removes the last one.
-        let last = comings.split_off(comings.iter().rposition(|(_, c)| c.created).unwrap_or(0));
+        let last = names.split_off(names.iter().rposition(|(_, c)| c.created).unwrap_or(0));
         let Some((_, first)) = last.first() else { return self.file(key, time_ns) };
         let id = first.id.unwrap_or_else(|| {
             self.count += 1;
@@ -209,18 +209,18 @@ impl Names {
     }
 
     /// Records that a file got a name or lost it. Returns whether the inode's pages until then are gone.
-    pub(crate) fn learn(&mut self, header: &Header, file: &event::File, sink: &mut dyn Sink) -> bool {
+    pub(crate) fn note_name(&mut self, header: &Header, file: &event::File, sink: &mut dyn Sink) -> bool {
         let key = (file.dev, file.ino);
         if file.ino == 0 {
             return false;
         }
         let removed = matches!(file.what, file_what::REMOVED | file_what::UNLINKED);
         let path = (!file.text.is_empty()).then(|| file.text.clone());
-        self.leaving.remove(&(header.tid, header.time_ns));
-        self.coming.remove(&(header.tid, header.time_ns));
-        let place = self.opening.iter().position(|o| (o.tid, o.end_ns) == (header.tid, header.time_ns));
-        let opening = place.map(|place| self.opening.swap_remove(place)).filter(|o| o.coming.key == key);
-        let created = opening.as_ref().map_or(file.what == file_what::CREATED, |o| o.coming.created);
+        self.removals.remove(&(header.tid, header.time_ns));
+        self.upcoming.remove(&(header.tid, header.time_ns));
+        let place = self.open_calls.iter().position(|o| (o.tid, o.end_ns) == (header.tid, header.time_ns));
+        let call = place.map(|place| self.open_calls.swap_remove(place)).filter(|o| o.name.key == key);
+        let created = call.as_ref().map_or(file.what == file_what::CREATED, |o| o.name.created);
         match self.files.get_mut(&key) {
             // The removal of another file, recorded when its call ended: this one was created in the inode that it had freed.
             Some(known)
@@ -232,9 +232,7 @@ impl Names {
                 return false;
             }
             Some(known)
-                if known.path.is_none()
-                    && !known.removed
-                    && opening.as_ref().map_or(!created, |o| o.id == known.id) =>
+                if known.path.is_none() && !known.removed && call.as_ref().map_or(!created, |o| o.id == known.id) =>
             {
                 known.path = path;
                 if known.path.is_some() {
@@ -244,10 +242,10 @@ impl Names {
             }
             Some(known) if removed => known.removed = true,
             // Another thread opened the file that this one created, and returned first.
-            Some(known) if opening.as_ref().is_some_and(|o| o.id == known.id) => return false,
+            Some(known) if call.as_ref().is_some_and(|o| o.id == known.id) => return false,
             Some(known) if known.path == path && !known.removed && !created => {}
             _ => {
-                let id = opening.filter(|o| o.new).map_or_else(
+                let id = call.filter(|o| o.new).map_or_else(
                     || {
                         self.count += 1;
                         self.count
@@ -255,7 +253,7 @@ impl Names {
                     |o| o.id,
                 );
                 self.promised.retain(|promised| *promised != id);
-                self.opening.iter_mut().filter(|o| o.id == id).for_each(|o| o.new = false);
+                self.open_calls.iter_mut().filter(|o| o.id == id).for_each(|o| o.new = false);
                 let known = Known { id, path, start_ns: header.time_ns, created, removed };
                 if known.path.is_some() {
                     sink.file(known.row(key));
@@ -324,10 +322,10 @@ impl Names {
 
     pub(crate) fn len(&self) -> usize {
         self.files.len()
-            + self.coming.len()
-            + self.leaving.len()
+            + self.upcoming.len()
+            + self.removals.len()
             + self.promised.len()
-            + self.opening.len()
+            + self.open_calls.len()
             + self.processes.len()
     }
 }

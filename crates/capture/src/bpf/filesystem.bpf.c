@@ -34,9 +34,11 @@ static __always_inline bool in_file_call(struct slot *slot)
 	return slot && slot->call && slot->call != FATHOM_CALL_IO_URING_ENTER;
 }
 
+#define OVERLAYFS_SUPER_MAGIC 0x794c7630
+
 /*
  * The call's own inode may be in a layer above (overlayfs): the one that is written counts. It gets the name of the open file, once,
- * as of the beginning of the call.
+ * as of the beginning of the call. Other file systems also write to inodes that are none of the call's, such as those of quotas.
  */
 seldom void learn_inode(struct slot *slot, struct inode *inode)
 {
@@ -47,7 +49,7 @@ seldom void learn_inode(struct slot *slot, struct inode *inode)
 	slot->inode = (u64)inode;
 	slot->ino = id.ino;
 	slot->dev = id.dev;
-	if (!key)
+	if (!key || BPF_CORE_READ((struct file *)key, f_inode, i_sb, s_magic) != OVERLAYFS_SUPER_MAGIC)
 		return;
 	named = bpf_map_lookup_elem(&named_below, &key);
 	if (named && *named == value)
