@@ -6,7 +6,7 @@
 mod seeded;
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, fathom, installed, lane, root};
+use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, root, run, shape, show};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         ("unchanged_git_commit_passes_and_fsync_is_found", needs("git"), git),
         ("unchanged_tar_passes_and_more_files_are_found", needs("tar"), tar),
         ("files_that_replace_others_keep_their_names", needs("python3"), replaced),
+        ("files_below_overlayfs_have_their_names", needs("python3").and_then(|()| installed("unshare")), overlay),
         ("untraced_counts_find_more_writes", installed("dd"), untraced),
         ("failed_command_and_bad_contract_are_errors", Ok(()), errors),
         ("long::seeded_regressions_are_named_of_git", seeded::needs("git"), || seeded::found("git")),
@@ -232,6 +233,45 @@ fn replaced() -> Result<()> {
         .collect();
     let expected = [("SELECT ?", 1), ("fdatasync available", 100), ("fdatasync status", 100), ("fsync new-N", 100)];
     ensure!(executions == expected.into(), "{written}");
+    Ok(())
+}
+
+/// In a container's file system: calls on a file of the overlay are of an inode of the file system below, be the file older and
+/// copied when it is first written, or new.
+const OVERLAY: &str = r#"
+import os
+older, new = os.open("merged/older", os.O_RDWR), os.open("merged/new", os.O_RDWR | os.O_CREAT)
+for i in range(5):
+    os.pwrite(older, b"x" * 5000, 0)
+    os.fdatasync(older)
+for i in range(3):
+    os.write(new, b"y" * 5000)
+    os.fsync(new)
+os.rename("merged/new", "merged/renamed")
+again = os.open("merged/renamed", os.O_RDWR)
+os.pwrite(again, b"z", 0)
+os.fsync(again)
+"#;
+
+fn overlay() -> Result<()> {
+    let disk = ext4()?;
+    let here = disk.path();
+    std::fs::write(here.join("program.py"), OVERLAY)?;
+    for folder in ["lower", "upper", "work", "merged"] {
+        std::fs::create_dir(here.join(folder))?;
+    }
+    std::fs::write(here.join("lower/older"), "old")?;
+    // The mount ends with the namespace of the command.
+    let mount =
+        "mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged && exec python3 program.py";
+    let folder = tempfile::tempdir()?;
+    let mut command = Command::new(fathom());
+    command.current_dir(here).args(["record", "--quiet", "-o"]).arg(folder.path().join("t.fathom"));
+    run(command.args(["--", "unshare", "-m", "sh", "-c", mount]))?;
+    let summary = show(&folder.path().join("t.fathom"))?;
+    for (syncs, count) in [("FDATASYNC OLDER", 5.0), ("FSYNC NEW", 3.0), ("FSYNC RENAMED", 1.0)] {
+        near(syncs, number(shape(&summary, syncs)?, "/count")?, count)?;
+    }
     Ok(())
 }
 
