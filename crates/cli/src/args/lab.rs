@@ -123,7 +123,7 @@ Examples:
   fathom lab run scsi-ext4 --set disk.data.bus=nvme -o nvme.lab   with another disk
   fathom lab run my.toml                                          your own (docs/guide/lab.md)
 
-Exit status: 0 if the workload ended as the scenario expects, 1 if not or if the guest crashed or hung.")]
+Exit status: 0 if the workload ended as the scenario expects, recorded to its end; 1 otherwise.")]
 pub struct LabRun {
     /// A scenario's name, or a file: FILE.toml
     #[arg(value_name = "SCENARIO")]
