@@ -156,11 +156,11 @@ impl Names {
             Some(path) => *path == coming.path,
             None => self.opening.iter().all(|other| other.id != k.id),
         });
-        let (id, new) = if let Some(other) = self.opening.iter_mut().find(same) {
+        let (id, new) = if let Some(id) = coming.id {
+            (id, self.promised.contains(&id))
+        } else if let Some(other) = self.opening.iter_mut().find(same) {
             coming.created |= other.coming.created;
             (other.id, other.new)
-        } else if let Some(id) = coming.id {
-            (id, self.promised.contains(&id))
         } else if let Some(known) = known {
             (known.id, false)
         } else {
@@ -217,9 +217,18 @@ impl Names {
         let removed = matches!(file.what, file_what::REMOVED | file_what::UNLINKED);
         let path = (!file.text.is_empty()).then(|| file.text.clone());
         self.leaving.remove(&(header.tid, header.time_ns));
-        self.coming.remove(&(header.tid, header.time_ns));
+        let coming = self.coming.remove(&(header.tid, header.time_ns));
         let place = self.opening.iter().position(|o| (o.tid, o.end_ns) == (header.tid, header.time_ns));
-        let opening = place.map(|place| self.opening.swap_remove(place)).filter(|o| o.coming.key == key);
+        let opening = match place {
+            Some(place) => Some(self.opening.swap_remove(place)),
+            // The record of the call that opened it was lost.
+            None => coming.and_then(|coming| {
+                let (id, (tid, end_ns)) = (coming.id?, (header.tid, header.time_ns));
+                Some(Opening { tid, end_ns, coming, id, new: self.promised.contains(&id) })
+            }),
+        };
+        let opening = opening.filter(|o| o.coming.key == key);
+        let new = opening.as_ref().is_some_and(|o| o.new);
         let created = opening.as_ref().map_or(file.what == file_what::CREATED, |o| o.coming.created);
         match self.files.get_mut(&key) {
             // The removal of another file, recorded when its call ended: this one was created in the inode that it had freed.
@@ -245,7 +254,7 @@ impl Names {
             Some(known) if removed => known.removed = true,
             // Another thread opened the file that this one created, and returned first.
             Some(known) if opening.as_ref().is_some_and(|o| o.id == known.id) => return false,
-            Some(known) if known.path == path && !known.removed && !created => {}
+            Some(known) if known.path == path && !known.removed && !created && !new => {}
             _ => {
                 let id = opening.filter(|o| o.new).map_or_else(
                     || {
