@@ -156,11 +156,11 @@ impl Names {
             Some(path) => *path == upcoming.path,
             None => self.open_calls.iter().all(|other| other.id != k.id),
         });
-        let (id, new) = if let Some(other) = self.open_calls.iter_mut().find(same) {
+        let (id, new) = if let Some(id) = upcoming.id {
+            (id, self.promised.contains(&id))
+        } else if let Some(other) = self.open_calls.iter_mut().find(same) {
             upcoming.created |= other.name.created;
             (other.id, other.new)
-        } else if let Some(id) = upcoming.id {
-            (id, self.promised.contains(&id))
         } else if let Some(known) = known {
             (known.id, false)
         } else {
@@ -217,9 +217,18 @@ impl Names {
         let removed = matches!(file.what, file_what::REMOVED | file_what::UNLINKED);
         let path = (!file.text.is_empty()).then(|| file.text.clone());
         self.removals.remove(&(header.tid, header.time_ns));
-        self.upcoming.remove(&(header.tid, header.time_ns));
+        let upcoming = self.upcoming.remove(&(header.tid, header.time_ns));
         let place = self.open_calls.iter().position(|o| (o.tid, o.end_ns) == (header.tid, header.time_ns));
-        let call = place.map(|place| self.open_calls.swap_remove(place)).filter(|o| o.name.key == key);
+        let call = match place {
+            Some(place) => Some(self.open_calls.swap_remove(place)),
+            // The record of the call that opened it was lost.
+            None => upcoming.and_then(|upcoming| {
+                let (id, (tid, end_ns)) = (upcoming.id?, (header.tid, header.time_ns));
+                Some(OpenCall { tid, end_ns, name: upcoming, id, new: self.promised.contains(&id) })
+            }),
+        };
+        let call = call.filter(|o| o.name.key == key);
+        let new = call.as_ref().is_some_and(|o| o.new);
         let created = call.as_ref().map_or(file.what == file_what::CREATED, |o| o.name.created);
         match self.files.get_mut(&key) {
             // The removal of another file, recorded when its call ended: this one was created in the inode that it had freed.
@@ -243,7 +252,7 @@ impl Names {
             Some(known) if removed => known.removed = true,
             // Another thread opened the file that this one created, and returned first.
             Some(known) if call.as_ref().is_some_and(|o| o.id == known.id) => return false,
-            Some(known) if known.path == path && !known.removed && !created => {}
+            Some(known) if known.path == path && !known.removed && !created && !new => {}
             _ => {
                 let id = call.filter(|o| o.new).map_or_else(
                     || {

@@ -57,6 +57,35 @@ fn check(rows: &Rows) {
         }
     }
     assert!(rows.slices.iter().all(|s| operations.contains(&s.operation)));
+    let mut files = BTreeSet::new();
+    assert!(rows.files.iter().all(|f| files.insert(f.id)), "two files are one: {:?}", rows.files);
+    let lost = |s: &&model::table::Span| s.file.is_some_and(|f| !files.contains(&f));
+    assert_eq!(rows.spans.iter().find(lost), None, "its file has no row");
+}
+
+/// Generates calls that open, remove or write a file, each by a thread of its own, with the record of the name if there is one. Few inodes
+/// and names, and calls that overlap in any way.
+fn calls_on_files() -> impl Strategy<Value = Vec<Event>> {
+    let call = (0u8..6, 1u64..3, 0u8..3, 0u64..300, 1u64..100);
+    prop::collection::vec(call, 0..40).prop_map(|mut calls| {
+        calls.sort_by_key(|(.., start_ns, length)| start_ns + length);
+        calls.into_iter().zip(1..).flat_map(call_on_file).collect()
+    })
+}
+
+fn call_on_file(((what, ino, name, start_ns, length), tid): ((u8, u64, u8, u64, u64), u32)) -> Vec<Event> {
+    let end_ns = start_ns + length;
+    let (call, what) = match what {
+        0 | 1 => ("17", Some("0")),
+        2 => ("17", Some("5")),
+        3 => ("15", Some("2")),
+        4 => ("15", Some("6")),
+        _ => ("7", None),
+    };
+    let at = format!("@{end_ns} 7/{tid}");
+    let named = what.map(|what| format!("{at} file dev=1 ino={ino} what={what} text=/d/{name}"));
+    let call = format!("{at} syscall start_ns={start_ns} dev=1 ino={ino} call={call} ctx=138");
+    named.into_iter().chain([call]).map(|line| Event::parse(&line).expect("a record")).collect()
 }
 
 /// Generates any event, with small numbers so that they collide.
@@ -115,6 +144,14 @@ proptest! {
             ..Config::default()
         };
         check(&link(config, events));
+    }
+
+    #[test]
+    fn calls_on_files_keep_invariants(
+        events in calls_on_files(),
+        horizon_ns in prop_oneof![Just(0u64), Just(50), Just(100_000)],
+    ) {
+        check(&link(Config { horizon_ns, ..Config::default() }, events));
     }
 
     #[test]
