@@ -34,12 +34,13 @@ pub struct Read {
 }
 
 impl Marks {
-    /// Creates room for `capacity` marks (at most 4 Mi), 64 bytes each. Memory is used as it is written.
+    /// Creates room for `capacity` marks (at most 4 Mi), 64 bytes each, or for fewer if the size of files is limited (RLIMIT_FSIZE).
+    /// Memory is used as it is written.
     ///
     /// # Errors
     /// The kernel has no memfd, or no memory.
     pub fn create(capacity: u64) -> io::Result<Self> {
-        let capacity = capacity.min(MOST);
+        let mut capacity = capacity.min(MOST);
         // SAFETY: a zero-terminated name and plain flags; the result is checked.
         let fd = unsafe { libc::memfd_create(c"fathom-marks".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
         if fd < 0 {
@@ -47,7 +48,12 @@ impl Marks {
         }
         // SAFETY: the descriptor is new and owned by nothing else.
         let memory = unsafe { File::from_raw_fd(fd) };
-        memory.set_len(offset(capacity))?;
+        while let Err(e) = memory.set_len(offset(capacity)) {
+            if e.raw_os_error() != Some(libc::EFBIG) || capacity == 0 {
+                return Err(e);
+            }
+            capacity /= 2;
+        }
         memory.write_all_at(&header(capacity), 0)?;
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         // SAFETY: fcntl on an open descriptor, with an integer argument.
