@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -98,6 +99,14 @@ impl Recording {
 
     fn ask(&mut self, what: &str) -> Result<()> {
         writeln!(self.control, "{what}")?;
+        // Both ends of the FIFO are ours, too: a recorder that ended does not end it.
+        let mut poll = libc::pollfd { fd: self.answers.get_ref().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut ended = false;
+        // SAFETY: one valid pollfd.
+        while unsafe { libc::poll(&raw mut poll, 1, 100) } <= 0 {
+            ensure!(!ended, "{what}: the recorder ended");
+            ended = self.child.try_wait()?.is_some();
+        }
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         ensure!(line.trim_end_matches(['\n', '\0']).ends_with("ack"), "{what}: {line:?}");
@@ -106,6 +115,11 @@ impl Recording {
 
     fn end(mut self) -> Result<Value> {
         self.ask("stop")?;
+        self.ended()
+    }
+
+    /// Waits for the end of a recording whose processes end.
+    fn ended(mut self) -> Result<Value> {
         let mut said = String::new();
         self.child.stderr.take().context("stderr")?.read_to_string(&mut said)?;
         let status = self.child.wait()?;
@@ -445,7 +459,7 @@ pub fn others() -> Result<()> {
     ends.tell("go\n")?;
     ends.answer()?;
     ends.finish()?;
-    near("INSERTs of one that ended", number(shape(&recording.end()?, "INSERT")?, "/count")?, 10.0)?;
+    near("INSERTs of one that ended", number(shape(&recording.ended()?, "INSERT")?, "/count")?, 10.0)?;
 
     let script = "import os, sqlite3, sys\ndb = sqlite3.connect(':memory:')\nprint('ready', flush=True)\nsys.stdin.readline()\n\
         db.execute('select 1').fetchall()\nif os.fork() == 0:\n  db.execute('select 22').fetchall()\n  os._exit(0)\nos.wait()\n\
