@@ -39,13 +39,7 @@ pub fn end_on_signal(context: &Context) {
         unsafe { &*flag }.store(true, Ordering::Relaxed);
     }
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: the handler touches an atomic only; the struct is plain data, valid when zeroed.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t;
-            action.sa_flags = libc::SA_RESTART;
-            libc::sigaction(signal, &action, std::ptr::null_mut());
-        }
+        handle(signal, on_signal);
     }
 }
 
@@ -53,12 +47,17 @@ pub fn end_on_signal(context: &Context) {
 /// a word. A handler that does nothing, since an ignored signal would stay ignored in the programs that this one starts.
 pub fn size_limit_is_error() {
     extern "C" fn nothing(_: libc::c_int) {}
-    // SAFETY: the handler does nothing; the struct is plain data, valid when zeroed.
+    handle(libc::SIGXFSZ, nothing);
+}
+
+/// Calls an async-signal-safe function at each such signal.
+fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
+    // SAFETY: the handlers touch atomics only, if anything; the struct is plain data, valid when zeroed.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        action.sa_sigaction = handler as libc::sighandler_t;
         action.sa_flags = libc::SA_RESTART;
-        libc::sigaction(libc::SIGXFSZ, &raw const action, std::ptr::null_mut());
+        libc::sigaction(signal, &raw const action, std::ptr::null_mut());
     }
 }
 

@@ -100,3 +100,19 @@ fn loss(start_ns: u64, now: u64, cpu: u16, events: u64, source: LossSource, prog
     let record = Loss { start_ns, events, source: source.number(), text: program.into(), ..Loss::default() }.into();
     Event { header: Header { time_ns: now, cpu, ..Header::default() }, record }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_that_could_not_be_read_are_losses_of_unknown_number() {
+        let mut watch = LossWatch::new();
+        assert!(watch.left(&[0, 0, 0], (5, 9)).is_empty() && watch.lost() == 0);
+        let told = watch.left(&[0, 4096, 0], (5, 9));
+        let [Event { header, record: Record::Loss(loss), .. }] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((header.cpu, loss.start_ns, header.time_ns), (1, 5, 9));
+        assert_eq!((loss.events, loss.bound, LossSource::from_number(loss.source)), (1, 1, LossSource::Unread));
+        assert_eq!(watch.lost(), 1);
+    }
+}

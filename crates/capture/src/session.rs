@@ -462,6 +462,7 @@ impl Session {
                 self.pending.extend(self.loss.left(&left, (self.started_ns, end_ns)));
                 return;
             } else {
+                // Nothing reports that a task completed its record.
                 std::thread::sleep(Duration::from_millis(1));
             }
         }

@@ -84,6 +84,17 @@ fn rows_of(shown: &Shown, layer: &str) -> Result<Vec<(f64, f64, String)>> {
     Ok(serde_json::from_value(all[layer].clone())?)
 }
 
+/// Waits until an expression of the page is true.
+fn wait_for(shown: &Shown, condition: &str) -> Result<()> {
+    for _ in 0..1000 {
+        if shown.browser.run(&format!("return {condition};"), &[])? == json!(true) {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    Err(format!("never: {condition}").into())
+}
+
 fn main() {
     run(&[
         (

@@ -32,16 +32,6 @@ fn wait_for_operation(shown: &Shown, operation: u64) -> Result<()> {
     wait_for(shown, &format!("document.querySelector('#timeline').dataset.operation === '{operation}'"))
 }
 
-fn wait_for(shown: &Shown, condition: &str) -> Result<()> {
-    for _ in 0..1000 {
-        if shown.browser.run(&format!("return {condition};"), &[])? == json!(true) {
-            return Ok(());
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    Err(format!("never: {condition}").into())
-}
-
 /// Returns what the page shows of a chain: the panel with its elements, and what is highlighted.
 fn chain_of(shown: &Shown, operation: u64) -> Result<(String, Vec<u64>)> {
     shown.browser.run(&format!("location.hash = '#op={operation}';"), &[])?;

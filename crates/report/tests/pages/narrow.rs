@@ -65,7 +65,6 @@ pub fn fingers_move_timeline_sideways_and_page_up() -> Result<()> {
     shown.browser.resize(PHONE.0, PHONE.1)?;
     shown.browser.touchable(true)?;
     rows_of(&shown, "Driver")?;
-    let scrolled = || -> Result<f64> { Ok(shown.browser.run("return scrollY;", &[])?.as_f64().unwrap_or_default()) };
     let swipe =
         |x: f64, y: f64| (0..12).map(|at| vec![(250.0 + x * f64::from(at), 200.0 + y * f64::from(at))]).collect();
     let path: Vec<_> = swipe(-12.0, 0.0);
@@ -74,14 +73,10 @@ pub fn fingers_move_timeline_sideways_and_page_up() -> Result<()> {
     let from = shown.number("from-ns")?;
     assert!(from > 20e6, "a finger to the left shows what is later: {from}");
     // The timeline can be higher than the screen: the page must still scroll.
-    let before = scrolled()?;
+    let before = shown.browser.run("return scrollY;", &[])?.as_f64().unwrap_or_default();
     let path: Vec<_> = swipe(0.0, -14.0);
     shown.browser.fingers(CANVAS, &path)?;
-    let moved = (0..100).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        scrolled().is_ok_and(|now| now > before + 50.0)
-    });
-    assert!(moved, "a finger upwards scrolls the page: {before}, {}", scrolled()?);
+    wait_for(&shown, &format!("scrollY > {}", before + 50.0))?;
     assert_eq!(shown.number("from-ns")?, from, "and not the timeline");
     let apart: Vec<_> =
         (0..10).map(|at| vec![(220.0 - 8.0 * f64::from(at), 200.0), (240.0 + 8.0 * f64::from(at), 200.0)]).collect();
