@@ -115,6 +115,9 @@ int main(int count, char **words)
 	setitimer(ITIMER_REAL, &often, nullptr);
 	for (int i = 0; i < 3000; i++)
 		run(db, "update t set a = a");
+	// A fast machine is done with these before many signals come.
+	while (signals < 10)
+		run(db, "delete from t where a < 0");
 	setitimer(ITIMER_REAL, &never, nullptr);
 
 	for (int i = 0; i < 12; i++) {
@@ -169,7 +172,6 @@ int main(int count, char **words)
 		pthread_join(thread, nullptr);
 	pthread_create(&threads[0], nullptr, runs_on, nullptr);
 	usleep(2000);
-	printf("signals %s\n", signals > 10 ? "came" : "did not come");
 	fflush(stdout);
 	exit(7);
 }

@@ -446,21 +446,30 @@ impl Case<'_> {
     fn s03(&self) -> Option<Found> {
         let time = self.time(Of::Prepare);
         let having = time.iter().filter(|ns| **ns > 0).count();
+        let each = total(&time) as f64 / having as f64;
+        let recording = tracer::in_prepare_ns(self.index.rows);
+        // The rest of two durations of which most is a probe is that probe's variance.
+        let known = each >= recording as f64;
+        let takes = match (known, recording) {
+            (true, 0) => format!("takes {} each", duration(each)),
+            (true, ns) => {
+                format!("takes {} each (without the {} that recording it takes)", duration(each), duration(ns as f64))
+            }
+            (false, ns) => format!(
+                "takes less than the {} of its uprobe: how much is unknown (--probes inside measures it)",
+                duration(ns as f64)
+            ),
+        };
         (having >= LOOP && having as f64 >= 0.9 * self.count() as f64).then(|| Found {
             code: "S03",
             title: "statement prepared for every execution",
             claim: format!(
-                "{having} of {} come right after a prepare on their thread, which takes {} each{}, beside their own time",
+                "{having} of {} come right after a prepare on their thread, which {takes}, beside their own time",
                 counted(self.count(), "execution"),
-                duration(total(&time) as f64 / having as f64),
-                match tracer::in_prepare_ns(self.index.rows) {
-                    0 => String::new(),
-                    ns => format!(" (without the {} that recording it takes)", duration(ns as f64)),
-                }
             ),
             executions: having as u64,
             pieces: None,
-            saving_ns: Some(total(&time)),
+            saving_ns: known.then(|| total(&time)),
             beside: Some(time.clone()),
             time,
             remedy:

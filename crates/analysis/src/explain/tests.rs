@@ -266,6 +266,12 @@ fn prepare_before_every_execution_is_found() {
     let s03 = the(&s03, "S03");
     assert_eq!(s03.time_ns, Some(30 * 250));
     assert!(s03.claim.contains("250 ns each (without the 150 ns that recording it takes)"), "{}", s03.claim);
+    // Of 400 ns, 300 are the trap: the rest says nothing about the prepare.
+    rows.facts.iter_mut().find(|f| f.name == "tracer.price.prepare.inside").unwrap().value = Some("300".into());
+    let s03 = explain(&rows);
+    let s03 = the(&s03, "S03");
+    assert_eq!((s03.time_ns, s03.saving_ns, s03.saving_interval_ns), (Some(30 * 100), None, None));
+    assert!(s03.claim.contains("takes less than the 300 ns of its uprobe: how much is unknown"), "{}", s03.claim);
 }
 
 #[test]
