@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     fn test(folder: &str, name: &str) -> Test {
-        Test { program: Program::for_test(folder), name: name.into() }
+        Test { program: Program::for_test(folder, Path::new("")), name: name.into() }
     }
 
     #[test]
