@@ -11,6 +11,9 @@ const LEAST_LAYER = 20;
 export const LAYER_GAP = 9;
 const MOST_HIGH = 24;
 const LEAST_HIGH = 3;
+/** A layer's first rows, in which most of its spans are, stay this high when a deep burst is in view; each group has at least one. */
+const LEADING = 8;
+const LEADING_HIGH = 9;
 /** The height that a group's name needs beside its rows. */
 export const NAME_HEIGHT = 12;
 /** With more groups than this in a layer, names would make it taller than a screen. */
@@ -142,8 +145,13 @@ export function layOutRows(rows, top, heading) {
     if (named) y += heading;
     const pitch = Math.max(LEAST_HIGH, Math.min(MOST_HIGH, LAYER_ROOM / shown.length));
     const least = named && inGroup.size <= MOST_NAMED ? NAME_HEIGHT : 0;
+    const leading = inGroup.size <= MOST_NAMED ? Math.max(1, Math.floor(LEADING / inGroup.size)) : 0;
+    /** @type {Map<number, number>} */
+    const before = new Map();
     for (const row of own) {
-      const high = Math.max(pitch, least / (inGroup.get(row.group) ?? 1));
+      const nth = before.get(row.group) ?? 0;
+      if (row.shown) before.set(row.group, nth + 1);
+      const high = Math.max(pitch, least / (inGroup.get(row.group) ?? 1), nth < leading ? LEADING_HIGH : 0);
       row.y = row.shown ? y : Math.max(y - high, band.top);
       row.h = high - (high > 6 ? 2 : 0.5);
       if (row.shown) y += high;

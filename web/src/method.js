@@ -190,7 +190,7 @@ function lossPart(loss, check, trace) {
     { name: 'events', number: true },
     { name: 'links weakened', number: true },
   ];
-  return table('Losses', columns, rows);
+  return table('Intervals with losses', columns, rows);
 }
 
 /**

@@ -9,6 +9,9 @@ pub enum Error {
     /// This machine lacks a program, a package or the network to fetch it.
     #[error("{0}")]
     Missing(String),
+    /// This machine lacks a program that the scenario runs.
+    #[error("workload.programs: {0} is not installed on this machine")]
+    Workload(String),
     /// There is no Fathom program for the guest's architecture, or only one built from other sources.
     #[error("{0}")]
     Program(String),

@@ -234,8 +234,8 @@ pub(crate) fn config(scenario: &Scenario, options: &Options<'_>, context: &Conte
         programs.push(("dmsetup".into(), need("dmsetup", "dmsetup")?));
     }
     for name in &scenario.workload.programs {
-        let missing = |_| Error::Missing(format!("workload.programs: {name} is not installed on this machine"));
-        programs.push((name.clone(), need(name, name).map_err(missing)?));
+        let path = need(name, name).map_err(|_| Error::Workload(name.clone()))?;
+        programs.push((name.clone(), path));
     }
     let named: Vec<(String, String)> =
         programs.iter().map(|(n, p)| (n.clone(), p.to_string_lossy().into_owned())).collect();

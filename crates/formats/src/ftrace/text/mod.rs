@@ -23,7 +23,8 @@ use std::collections::BTreeMap;
 const HEAD: usize = 256;
 /// Bytes in which those lines are searched for.
 const HEAD_BYTES: usize = 64 << 10;
-/// Of a trace in parts, at most one event in this many may be like the one before: equal events of one time are rare.
+/// At most one event in this many may be like the one before in a trace in parts (equal events of one time are rare), or earlier than the
+/// one before on its CPU.
 const MOSTLY_NEW: usize = 8;
 /// By how much a clock may step back from one line to the next, in ns; clocks of CPUs that count apart differ by less.
 const STEP_BACK: u64 = 10_000_000;
@@ -56,6 +57,9 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
     let mut last: BTreeMap<u16, u64> = BTreeMap::new();
     let mut gaps: BTreeMap<u16, Option<u64>> = BTreeMap::new();
     let (mut after, mut parts) = (0_u64, 1_u64);
+    // The unchanged time of each CPU's line before; a CPU writes its lines in order.
+    let mut before: BTreeMap<u16, u64> = BTreeMap::new();
+    let mut backward = 0_u64;
     for raw in text.lines() {
         let text = raw.get(..LONGEST).unwrap_or(raw);
         if text.starts_with('#') || text.trim().is_empty() || is_head(text) {
@@ -83,7 +87,10 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
         if line.time_ns < after.saturating_sub(STEP_BACK) {
             (after, parts) = (0, parts + 1);
             last.clear();
+            before.clear();
         }
+        let earlier = before.insert(line.cpu, line.time_ns);
+        backward += u64::from(earlier.is_some_and(|time| line.time_ns < time));
         let time_ns = line.time_ns.max(after);
         after = time_ns;
         let since = last.insert(line.cpu, time_ns).unwrap_or(0);
@@ -104,6 +111,11 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
     }
     if events == 0 {
         return Err(Refused::Empty("a trace as text without an event: only events are imported, not function traces"));
+    }
+    if backward > events / MOSTLY_NEW as u64 {
+        return Err(Refused::Unsupported(format!(
+            "its lines are not in the order of time: {backward} of {events} are earlier than the line before on their CPU"
+        )));
     }
     if parts > 1 {
         out.sort();
@@ -195,6 +207,14 @@ mod tests {
         assert!(matches!(&twice, Err(Refused::Unsupported(why)) if why.contains("twice")), "{twice:?}");
         // A second trace, recorded later, is no part of another time.
         assert_eq!(read(text(&mut (0..200)).as_bytes()).unwrap().notes, whole.notes);
+    }
+
+    #[test]
+    fn reversed_lines_are_refused() {
+        let line = |at: u64| format!("a-{} [00{}] 5.{:06}: sys_exit: NR {at} = 1\n", at % 2 + 1, at % 2, at * 1000);
+        let reversed = read((0..100).rev().map(line).collect::<String>().as_bytes());
+        let told = "98 of 100 are earlier than the line before on their CPU";
+        assert!(matches!(&reversed, Err(Refused::Unsupported(why)) if why.ends_with(told)), "{reversed:?}");
     }
 
     #[test]
