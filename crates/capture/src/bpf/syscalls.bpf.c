@@ -137,8 +137,11 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 	slot->file_flags = 0;
 	if (shape.fd != NO_ARG) {
 		fd = ARG(args, shape.fd);
+		slot->fd = fd;
 		if (!enter_file(task, slot, shape.call, fd))
 			return 0;
+		/* Read again: the verifier would check all that follows once for each number of low_file. */
+		fd = *(volatile s32 *)&slot->fd;
 		if (unlikely(nr == pwritev2_number) && args[5] & RWF_SYNCED)
 			slot->file_flags |= FATHOM_SYNC_FILE;
 	}
