@@ -27,33 +27,44 @@ const volatile u8 wait_what[WAIT_FUNCTIONS];
 #define WAIT_FRAMES 16
 #define LONG_SLEEP 500000
 
+struct waiting_stack {
+	struct slot *slot;
+	u64 frames[WAIT_FRAMES];
+};
+
+/* A step of its own: the verifier checks it once, instead of once for each frame and each way to here. */
+static long look_at_frame(u32 i, struct waiting_stack *stack)
+{
+	u64 at;
+	int j;
+
+	if (i >= WAIT_FRAMES)
+		return 1;
+	at = stack->frames[i];
+	if (!at)
+		return 1;
+#pragma clang loop unroll(disable)
+	for (j = 0; j < WAIT_FUNCTIONS; j++) {
+		if (!wait_to[j])
+			break;
+		if (at >= wait_from[j] && at < wait_to[j]) {
+			stack->slot->sleeps_for = wait_what[j];
+			return 1;
+		}
+	}
+	return 0;
+}
+
 /*
  * Examines the stack of a thread that is about to run again after a sleep. The result goes through memory: otherwise Linux 6.1
  * would check all following code once for each value.
  */
 seldom void look_at_stack(struct task_struct *task, struct slot *slot)
 {
-	u64 frames[WAIT_FRAMES] = {};
-	int i, j;
+	struct waiting_stack stack = { .slot = slot };
 
-	if (bpf_get_task_stack(task, frames, sizeof(frames), 0) <= 0)
-		return;
-#pragma clang loop unroll(disable)
-	for (i = 0; i < WAIT_FRAMES; i++) {
-		u64 at = frames[i];
-
-		if (!at)
-			return;
-#pragma clang loop unroll(disable)
-		for (j = 0; j < WAIT_FUNCTIONS; j++) {
-			if (!wait_to[j])
-				break;
-			if (at >= wait_from[j] && at < wait_to[j]) {
-				slot->sleeps_for = wait_what[j];
-				return;
-			}
-		}
-	}
+	if (bpf_get_task_stack(task, stack.frames, sizeof(stack.frames), 0) > 0)
+		bpf_loop(WAIT_FRAMES, look_at_frame, &stack, 0);
 }
 
 /* The type of the file with that descriptor, if a thread can wait for it. */
