@@ -215,6 +215,7 @@ impl Count {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.flaky.extend(other.flaky.into_iter().map(failure));
         self.reasons.extend(other.reasons);
         self.long.extend(other.long);
     }
@@ -224,11 +225,17 @@ impl Count {
         self.failures.iter().map(|failure| failure.test.as_str())
     }
 
-    /// Counts a failed test that passed when it was run again.
+    /// Whether exactly one test ran, and passed.
+    pub fn is_pass(&self) -> bool {
+        (self.passed, self.failed, self.skipped) == (1, 0, 0)
+    }
+
+    /// Counts a failed test that passed when it was run again: as passed, and apart.
     pub fn turn_flaky(&mut self, test: &str) {
         if let Some(at) = self.failures.iter().position(|failure| failure.test == test) {
             self.flaky.push(self.failures.remove(at));
             self.failed -= 1;
+            self.passed += 1;
         }
     }
 
