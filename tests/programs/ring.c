@@ -2,7 +2,7 @@
 /*
  * Writes records through io_uring, each followed by an fsync, with plain system calls: what the tests of io_uring record.
  * ring FILE COUNT MODE...: MODE is any of `polled` (SQPOLL), `async` (a worker executes every request), `direct` (O_DIRECT),
- * `registered` (a registered file), `vector`, `own` (writes at the file's own position), `read` (reads each record back, cold).
+ * `registered` (a registered file), `opened` (opened through the ring), `vector`, `own` (writes at the file's own position), `read` (reads each record back, cold).
  * `insert` is the operation.
  */
 #define _GNU_SOURCE
@@ -28,7 +28,7 @@ static struct {
 	struct io_uring_sqe *sqes;
 	struct io_uring_cqe *cqes;
 } ring;
-static int file, polled, worker, direct, registered, vector, own, reading;
+static int file = -1, polled, worker, direct, registered, opened, vector, own, reading;
 static char *data;
 static struct iovec vec;
 
@@ -64,20 +64,13 @@ static void setup(void)
 		die("io_uring_register");
 }
 
-static int run(int opcode, void *at, unsigned len, long long pos)
+static int submit(struct io_uring_sqe *own)
 {
 	unsigned tail = *ring.sq_tail, head = *ring.cq_head;
 	struct io_uring_sqe *sqe = &ring.sqes[tail & ring.sq_mask];
 	int result;
 
-	memset(sqe, 0, sizeof(*sqe));
-	sqe->opcode = opcode;
-	sqe->fd = registered ? 0 : file;
-	sqe->addr = (unsigned long)at;
-	sqe->len = len;
-	sqe->off = pos;
-	if (registered)
-		sqe->flags |= IOSQE_FIXED_FILE;
+	*sqe = *own;
 	if (worker)
 		sqe->flags |= IOSQE_ASYNC;
 	ring.sq_array[tail & ring.sq_mask] = tail & ring.sq_mask;
@@ -96,6 +89,27 @@ static int run(int opcode, void *at, unsigned len, long long pos)
 	result = ring.cqes[head & ring.cq_mask].res;
 	atomic_store(ring.cq_head, head + 1);
 	return result;
+}
+
+static int run(int opcode, void *at, unsigned len, long long pos)
+{
+	struct io_uring_sqe sqe = { .opcode = opcode, .fd = registered ? 0 : file, .addr = (unsigned long)at, .len = len, .off = pos };
+
+	if (registered)
+		sqe.flags = IOSQE_FIXED_FILE;
+	return submit(&sqe);
+}
+
+/* Into the ring's table, if files are registered. */
+static void open_by_ring(const char *path, int flags)
+{
+	struct io_uring_sqe sqe = { .opcode = IORING_OP_OPENAT, .fd = AT_FDCWD, .addr = (unsigned long)path, .len = 0644 };
+
+	sqe.open_flags = flags;
+	sqe.file_index = registered;
+	file = submit(&sqe);
+	if (file < 0)
+		exit(6);
 }
 
 __attribute__((noinline)) int insert(int i)
@@ -123,7 +137,7 @@ __attribute__((noinline)) int lookup(int i)
 
 int main(int argc, char **argv)
 {
-	int i, count;
+	int i, count, flags;
 
 	if (argc < 3)
 		return 2;
@@ -132,17 +146,22 @@ int main(int argc, char **argv)
 		worker |= !strcmp(argv[i], "async");
 		direct |= !strcmp(argv[i], "direct");
 		registered |= !strcmp(argv[i], "registered");
+		opened |= !strcmp(argv[i], "opened");
 		vector |= !strcmp(argv[i], "vector");
 		own |= !strcmp(argv[i], "own");
 		reading |= !strcmp(argv[i], "read");
 	}
 	count = atoi(argv[2]);
-	file = open(argv[1], O_CREAT | O_RDWR | (direct ? O_DIRECT : 0), 0644);
-	if (file < 0 || posix_memalign((void **)&data, SIZE, SIZE))
+	flags = O_CREAT | O_RDWR | (direct ? O_DIRECT : 0);
+	if (!opened)
+		file = open(argv[1], flags, 0644);
+	if ((file < 0 && !opened) || posix_memalign((void **)&data, SIZE, SIZE))
 		die(argv[1]);
 	vec.iov_base = data;
 	vec.iov_len = SIZE;
 	setup();
+	if (opened)
+		open_by_ring(argv[1], flags);
 	for (i = 0; i < count; i++)
 		insert(i);
 	if (reading && posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED))

@@ -61,10 +61,10 @@ fn main() -> ExitCode {
         ("xfs_writes_are_followed_to_device", needs().and_then(|()| installed("mkfs.xfs")), xfs),
         ("btrfs_writes_are_followed_to_device", needs().and_then(|()| installed("mkfs.btrfs")), btrfs),
         ("io_uring_requests_are_charged_to_operations", root().and_then(|()| installed("cc")), || {
-            ring_requests(&[&["read"], &["vector", "registered", "async"]])
+            ring_requests(&[&["read", "opened"], &["vector", "registered", "opened", "async"]])
         }),
         ("long::other_io_uring_requests_are_charged_to_operations", root().and_then(|()| installed("cc")), || {
-            ring_requests(&[&["async"], &["direct", "own"]])
+            ring_requests(&[&["async", "opened"], &["direct", "own"], &["registered"]])
         }),
         ("sqpoll_ring_is_charged_to_its_process", root().and_then(|()| installed("cc")), polled_ring),
         ("marks_from_pid_namespace_are_joined", needs().and_then(|()| installed("unshare")), namespaced_marks),
@@ -486,12 +486,17 @@ fn ring(modes: &[&str]) -> Result<(LoopDisk, Value)> {
     Ok((disk, summary))
 }
 
-/// Submitted by the caller or a worker, with vectors, registered files, without the page cache.
+/// Submitted by the caller or a worker, with vectors, registered files, without the page cache; the file opened through the ring.
 fn ring_requests(all: &[&[&str]]) -> Result<()> {
     for modes in all {
         let (disk, summary) = ring(modes)?;
         let insert = shape(&summary, "INSERT")?;
         let context = || format!("{modes:?}: {insert:#}\n{:#}", summary["device_commands"]);
+        let (files, path) = (summary["files"].as_array().context("files[]")?, disk.path().join("f"));
+        ensure!(
+            files.iter().any(|f| f["path"].as_str() == path.to_str()),
+            "{modes:?}: the file has no name: {files:?}"
+        );
         let of = |what: &str| number(insert, &format!("/per_operation/{what}"));
         near("operations", number(insert, "/count")?, 20.0).with_context(context)?;
         near("fsyncs", of("fsyncs")?, 1.0).with_context(context)?;

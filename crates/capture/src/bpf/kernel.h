@@ -461,6 +461,10 @@ struct io_sync {
 	s64 off;
 	int flags;
 };
+struct io_open {
+	struct file *file;
+	u32 file_slot;
+};
 struct io_cqe {
 	int fd;
 };

@@ -13,8 +13,10 @@
 #define RING_WRITE_FIXED 5
 #define RING_SYNC_FILE_RANGE 8
 #define RING_FALLOCATE 17
+#define RING_OPENAT 18
 #define RING_READ 22
 #define RING_WRITE 23
+#define RING_OPENAT2 28
 #define RING_FTRUNCATE 55
 #define RING_READV_FIXED 60
 #define RING_WRITEV_FIXED 61
@@ -37,34 +39,61 @@ static __always_inline bool ring_wanted(u8 opcode)
 	       opcode == RING_FALLOCATE || opcode == RING_FTRUNCATE;
 }
 
-/* The file that a request refers to. The kernel looks it up only when the request is executed. */
-static __always_inline struct file *ring_file(struct io_kiocb *req)
+/* The file with that index in a ring's table of registered files. */
+static __always_inline struct file *registered_file(struct io_ring_ctx *ctx, u32 index)
 {
-	struct io_ring_ctx *ctx;
 	unsigned long word = 0;
-	u32 fd = BPF_CORE_READ(req, cqe.fd);
 
-	if (!(BPF_CORE_READ(req, flags) & RING_REGISTERED))
-		return file_of((void *)bpf_get_current_task_btf(), fd);
-	ctx = BPF_CORE_READ(req, ctx);
 	if (bpf_core_field_exists(((struct io_rsrc_data *)0)->nodes) &&
 	    bpf_core_field_exists(((struct io_file_table *)0)->data)) {
 		struct io_rsrc_node **nodes = BPF_CORE_READ(ctx, file_table.data.nodes);
 		struct io_rsrc_node *node = NULL;
 
-		if (fd >= BPF_CORE_READ(ctx, file_table.data.nr))
+		if (index >= BPF_CORE_READ(ctx, file_table.data.nr))
 			return NULL;
-		bpf_probe_read_kernel(&node, sizeof(node), nodes + fd);
+		bpf_probe_read_kernel(&node, sizeof(node), nodes + index);
 		word = BPF_CORE_READ(node, file_ptr);
 	} else if (bpf_core_field_exists(((struct io_file_table___array *)0)->files)) {
 		u64 table = (u64)ctx + bpf_core_field_offset(struct io_ring_ctx, file_table);
 		struct io_fixed_file *files = BPF_CORE_READ((struct io_file_table___array *)table, files);
 
-		if (fd >= BPF_CORE_READ(ctx, nr_user_files))
+		if (index >= BPF_CORE_READ(ctx, nr_user_files))
 			return NULL;
-		bpf_probe_read_kernel(&word, sizeof(word), files + fd);
+		bpf_probe_read_kernel(&word, sizeof(word), files + index);
 	}
 	return (struct file *)(word & ~RING_WORD_FLAGS);
+}
+
+/* The file that a request refers to. The kernel looks it up only when the request is executed. */
+static __always_inline struct file *ring_file(struct io_kiocb *req)
+{
+	u32 fd = BPF_CORE_READ(req, cqe.fd);
+
+	if (!(BPF_CORE_READ(req, flags) & RING_REGISTERED))
+		return file_of((void *)bpf_get_current_task_btf(), fd);
+	return registered_file(BPF_CORE_READ(req, ctx), fd);
+}
+
+/* Names a file that a request opened, for its thread or into the ring's table. Workers have their process's descriptors. */
+seldom void name_opened(struct io_kiocb *req, s64 result)
+{
+	u8 opcode = BPF_CORE_READ(req, opcode);
+	struct file *file;
+	u32 place = 0;
+
+	if ((opcode != RING_OPENAT && opcode != RING_OPENAT2) || result < 0 || !slot_here())
+		return;
+	/* 1 more than the index in the table; above all indices if the kernel chooses one, which is then the result. */
+	if (bpf_core_field_exists(((struct io_open *)0)->file_slot))
+		place = BPF_CORE_READ((struct io_open *)req, file_slot);
+	if (!place)
+		file = file_of((void *)bpf_get_current_task_btf(), result);
+	else
+		file = registered_file(BPF_CORE_READ(req, ctx), place == ~0U ? result : place - 1);
+	if (!file)
+		return;
+	emit_file(file, opened_as(file), bpf_ktime_get_boot_ns());
+	forget_below(file);
 }
 
 static __always_inline int uring_submitted(struct io_kiocb *req)
@@ -139,8 +168,10 @@ static __always_inline int uring_completed(u64 address, s64 result)
 	u64 start_ns;
 	u32 tid;
 
-	if (!known)
+	if (!known) {
+		name_opened(req, result);
 		return 0;
+	}
 	tid = known->tid;
 	start_ns = known->start_ns;
 	bpf_map_delete_elem(&urings, &address);
