@@ -179,7 +179,7 @@ fn main() -> Result<()> {
             "Made by `make truth SEED={} TRIALS={}{}` on {}:\n{}.\nEach trial draws a workload (rows, their size, page size) and a device \
              (writes of 0.1 to 1 ms, flushes of 1 to 8 ms unless the cause is the\ndevice; served by `experiments/causes/slowdisk.py`), and \
              runs both sides in random order on fresh file systems; all trials come\nin random order. The program runs with real-time \
-             priority unless the cause is the CPU, and so does the thread of the file system's journal; the kernel's other threads do not.",
+             priority unless the cause is the CPU, and so does the thread of\nthe file system's journal; the kernel's other threads do not.",
             asked.seed,
             asked.trials,
             asked.minutes.map_or_else(String::new, |minutes| format!(" MINUTES={minutes}")),

@@ -467,9 +467,9 @@ pub fn page(
     if !spreads.is_empty() {
         let names: Vec<&str> = causes.iter().filter(|(c, _)| c.unrecorded).map(|(c, _)| c.name.as_str()).collect();
         out += &format!(
-            "Recording \"{}\" takes longer than the cause itself, so *saved*, and the time of which *claimed* is a part, are those of\n\
-             unrecorded runs: the fastest of {ROUNDS}, in turns with recorded ones, of which the fastest counts too. *Saved* by the even rounds and by the odd\n\
-             ones differs by {:.0} % in the median of the trials: an error below that means nothing.\n\n",
+            "Recording \"{}\" takes longer than the cause itself, so *saved*, and the time of which *claimed* is a part, are\n\
+             those of unrecorded runs: the fastest of {ROUNDS}, in turns with recorded ones, of which the fastest counts too. *Saved* by\n\
+             the even rounds and by the odd ones differs by {:.0} % in the median of the trials: an error below that means nothing.\n\n",
             names.join("\", \""),
             100.0 * median(&spreads)
         );
