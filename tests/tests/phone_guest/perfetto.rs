@@ -56,13 +56,21 @@ fn ended(phone: &Phone, load: Load) -> Result<()> {
     phone.shell(end).map(drop)
 }
 
-/// The card, which a trace identifies only by number: 179 is the block driver of MMC (Documentation/admin-guide/devices.txt).
-const CARD: &str = "179:0";
+/// Returns the number of the card below /data, by which alone a trace identifies it. The kernel numbers its cards as it finds them.
+fn card(phone: &Phone) -> Result<String> {
+    let mounts = phone.shell("cat /proc/self/mountinfo")?;
+    let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let number =
+        fields.filter(|f| f.get(4) == Some(&"/data")).find_map(|f| f.get(2).map(|number| (*number).to_owned()));
+    let number = number.with_context(|| format!("nothing is mounted on /data: {mounts}"))?;
+    ensure!(number.starts_with("179:"), "/data is no card: {number}");
+    Ok(number)
+}
 
 /// Returns the summary, and checks that at least this many bytes were written to the card.
-fn written(archive: &Path, least: f64) -> Result<Value> {
+fn written(archive: &Path, card: &str, least: f64) -> Result<Value> {
     let summary = show(archive)?;
-    let bytes = number(&summary, &format!("/device_commands/by_disk/{CARD}/bytes_written"))?;
+    let bytes = number(&summary, &format!("/device_commands/by_disk/{card}/bytes_written"))?;
     ensure!(bytes >= least, "what was written to the card is not in the trace: {}", summary["device_commands"]);
     Ok(summary)
 }
@@ -77,10 +85,11 @@ pub fn guest() -> Result<()> {
     let output = command.output()?;
     ended(&phone, load)?;
     ensure!(output.status.success(), "{}", told(&output));
-    let summary = written(&archive, 16384.0)?;
+    let card = card(&phone)?;
+    let summary = written(&archive, &card, 16384.0)?;
     // Events of the card's own driver were recorded, too.
     let commands = summary["driver_commands"].as_array().context("driver_commands")?;
-    ensure!(commands.iter().any(|c| c["disk"] == CARD), "{commands:?}");
+    ensure!(commands.iter().any(|c| c["disk"] == card.as_str()), "{commands:?}");
     ensure!(phone.shell("ls /data/misc/perfetto-traces")?.trim().is_empty(), "the trace was left there");
     // Its times are of the clock that the guest's own shell shows.
     let facts = rows(&archive, "facts")?;
@@ -97,6 +106,7 @@ pub fn guest() -> Result<()> {
 /// Two guests at once, in one folder; the page has both on this machine's clock.
 pub fn several() -> Result<()> {
     let (Some(a), Some(b)) = (phone()?, phone()?) else { return Ok(()) };
+    let cards = [card(&a)?, card(&b)?];
     b.connect_to(&a)?;
     let folder = tempfile::tempdir()?;
     let all = folder.path().join("all");
@@ -109,9 +119,9 @@ pub fn several() -> Result<()> {
     ensure!(output.status.success() && told(&output).matches("clock was").count() == 2, "{}", told(&output));
     let archives: Vec<PathBuf> =
         [&a, &b].iter().map(|p| all.join(format!("adb-{}.fathom", p.serial.replace(':', "-")))).collect();
-    for archive in &archives {
+    for (card, archive) in cards.iter().zip(&archives) {
         // Two emulated machines on a busy host write little in that time.
-        written(archive, 4096.0)?;
+        written(archive, card, 4096.0)?;
     }
     let page = folder.path().join("page.html");
     run(std::process::Command::new(fathom()).arg("report").args(&archives).arg("-o").arg(&page))?;
