@@ -98,6 +98,11 @@ fn parameters() -> Result<()> {
     let expected = [(10, 2), (1000, 2), (10, 4), (1000, 4), (10, 2)]
         .map(|(size, n)| format!("dd if=/dev/zero of=f bs={size} count={n} status=none"));
     ensure!(names == expected, "{names:?}");
+    let options = ["--blocks", "1", "--warmup", "0", "--param", "N", "-1,-2", "--param", "M", "-3..-2"];
+    let outcome = json(folder.path(), &options, &["test {N} -lt 0 -a {M} -lt 0"])?;
+    let lines: Vec<&str> =
+        outcome["commands"].as_array().context("commands")?.iter().filter_map(|c| c["command"].as_str()).collect();
+    ensure!(lines[..2] == ["test -1 -lt 0 -a -3 -lt 0", "test -1 -lt 0 -a -2 -lt 0"], "{lines:?}");
     let output = ab(folder.path(), &["--param", "M", "1..2"], &line)?;
     ensure!(output.status.code() == Some(2), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(())

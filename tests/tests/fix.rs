@@ -24,6 +24,8 @@ fn main() -> ExitCode {
         ("connection_settings_reach_shared_sqlite_only", python(), reached),
         ("findings_of_recording_choose_remedies", needs(), diagnosed),
         ("mount_is_restored_after_interrupt", needs(), interrupted),
+        ("interrupt_of_diagnosis_removes_copy", needs(), diagnosis_interrupted),
+        ("interrupted_check_leaves_nothing", installed("sleep"), check_interrupted),
         ("killed_run_is_restored_by_next", needs(), killed),
         ("injected_causes_come_first", needs(), injected),
         ("long::check_never_fails_without_change_of_git_commit", repeated("git"), || unchanged("git_commit")),
@@ -226,6 +228,49 @@ fn interrupted() -> Result<()> {
     let status = child.wait()?;
     ensure!(status.code() == Some(130), "{status}");
     ensure!(!has(disk.path(), "nobarrier")? && hidden(disk.path())?.is_empty());
+    Ok(())
+}
+
+/// Sends a signal to a process alone, and waits for its end.
+fn ended_by(signal: &str, child: &mut Child) -> Result<std::process::ExitStatus> {
+    run(Command::new("kill").args([signal, &child.id().to_string()]))?;
+    Ok(child.wait()?)
+}
+
+/// Before the first block, too: while the command is recorded, and while it is checked whether its SQLite can be reached.
+fn diagnosis_interrupted() -> Result<()> {
+    let program = "import os, sys, time; open('pid', 'w').write(str(os.getpid()) + '\\n'); time.sleep(600)";
+    for (options, signal) in [(&[][..], "-TERM"), (&["--try", "truncate"], "-INT")] {
+        let (folder, temporary) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        let database = made(folder.path())?;
+        let mut child = fix(folder.path(), &database, options, &["python3", "-c", program, "{db}"])
+            .env("TMPDIR", temporary.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let pid = || std::fs::read_to_string(folder.path().join("pid")).unwrap_or_default();
+        until("the program", || Ok(pid().ends_with('\n')))?;
+        let status = ended_by(signal, &mut child)?;
+        ensure!(status.code() == Some(130), "{options:?}: {status}");
+        ensure!(hidden(folder.path())?.is_empty(), "{options:?}: {:?}", hidden(folder.path())?);
+        ensure!(temporary.path().read_dir()?.next().is_none(), "{options:?}: files are left in TMPDIR");
+        until("its end", || Ok(!Path::new("/proc").join(pid().trim()).exists()))?;
+    }
+    Ok(())
+}
+
+fn check_interrupted() -> Result<()> {
+    let (folder, temporary) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let mut child = Command::new(fathom())
+        .args(["check", "record", "--no-trace", "--", "sh", "-c", "echo > begun; sleep 600"])
+        .current_dir(folder.path())
+        .env("TMPDIR", temporary.path())
+        .stderr(Stdio::null())
+        .spawn()?;
+    until("the command", || Ok(folder.path().join("begun").exists()))?;
+    let status = ended_by("-INT", &mut child)?;
+    ensure!(status.code() == Some(130), "{status}");
+    ensure!(temporary.path().read_dir()?.next().is_none(), "files are left in TMPDIR");
     Ok(())
 }
 

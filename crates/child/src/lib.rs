@@ -4,10 +4,10 @@
 //! exit of a process through a descriptor (pidfd_open(2), since Linux 5.3) that becomes readable. On older kernels, as on
 //! many phones, and in sandboxes that deny the call, the child is polled with short sleeps.
 
-use std::io::{Error, Result};
+use std::io::{Error, Read, Result};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// The polling interval on kernels without process descriptors.
@@ -73,6 +73,64 @@ pub fn wait_or_terminate(child: &mut Child, asked: impl Fn() -> bool, grace: Dur
             return child.wait();
         }
     }
+}
+
+/// Time between SIGTERM and SIGKILL for the processes of [`output`].
+const GRACE: Duration = Duration::from_secs(10);
+/// Maximum number of bytes kept of each output of [`output`]: its end.
+const KEPT: usize = 1 << 20;
+
+/// Runs a command to its end and returns its output; `None` if an end was requested (`asked`) before: its process group then gets SIGTERM,
+/// and SIGKILL if that does not help. The terminal's Ctrl-C does not reach the group, so that only the caller decides.
+///
+/// # Errors
+/// The command cannot be started.
+pub fn output(command: &mut Command, asked: impl Fn() -> bool) -> Result<Option<Output>> {
+    let mut child = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let group = -libc::pid_t::try_from(child.id()).unwrap_or(libc::pid_t::MAX);
+    // SAFETY: two integers. The child was not waited for where this is called, so the group still belongs to it.
+    let signal = |signal| unsafe { libc::kill(group, signal) };
+    let (stdout, stderr) = (end_of(child.stdout.take()), end_of(child.stderr.take()));
+    let mut asked_at = None;
+    let status = loop {
+        if let Some(status) = wait_timeout(&mut child, BETWEEN_SIGNALS)? {
+            break status;
+        }
+        if !asked() {
+            continue;
+        }
+        match asked_at {
+            None => {
+                asked_at = Some(Instant::now());
+                signal(libc::SIGTERM);
+            }
+            Some(since) if since.elapsed() > GRACE => {
+                signal(libc::SIGKILL);
+            }
+            Some(_) => {}
+        }
+    };
+    // A process that it left behind may hold the pipes open: its output is not awaited after a request.
+    if asked_at.is_some() || asked() {
+        return Ok(None);
+    }
+    let read = |end: std::thread::JoinHandle<Vec<u8>>| end.join().unwrap_or_default();
+    Ok(Some(Output { status, stdout: read(stdout), stderr: read(stderr) }))
+}
+
+/// Reads a pipe in a thread of its own; returns its last [`KEPT`] bytes.
+fn end_of<P: Read + Send + 'static>(pipe: Option<P>) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let (mut all, mut part) = (Vec::new(), vec![0; 1 << 16]);
+        let Some(mut pipe) = pipe else { return all };
+        while let Ok(n @ 1..) = pipe.read(&mut part) {
+            all.extend_from_slice(&part[..n]);
+            if all.len() > 2 * KEPT {
+                all.drain(..all.len() - KEPT);
+            }
+        }
+        all
+    })
 }
 
 /// Waits until the child with this number has exited, at most `limit`, or a signal arrives. Its parent must still fetch its status.
@@ -184,6 +242,28 @@ mod tests {
         let mut child = sh("exit 3");
         let status = wait_or_terminate(&mut child, || false, Duration::ZERO).unwrap();
         assert_eq!(shell_status(status), 3);
+    }
+
+    #[test]
+    fn output_ends_with_its_group_on_request() {
+        let run = |line: &str, asked: bool| output(Command::new("sh").args(["-c", line]), || asked).unwrap();
+        let done = run("echo out; echo err >&2; exit 3", false).unwrap();
+        assert_eq!((done.status.code(), &done.stdout[..], &done.stderr[..]), (Some(3), &b"out\n"[..], &b"err\n"[..]));
+        let flood = run("head -c 5000000 /dev/zero; echo end", false).unwrap().stdout;
+        assert!(flood.len() <= 2 * KEPT && flood.ends_with(b"end\n"), "{}", flood.len());
+        let folder = std::env::temp_dir().join(format!("fathom-child-{}", std::process::id()));
+        let line = format!("sleep 600 & echo $! > {}; wait", folder.display());
+        let begun = || std::fs::read_to_string(&folder).is_ok_and(|text| text.ends_with('\n'));
+        assert!(output(Command::new("sh").args(["-c", &line]), begun).unwrap().is_none());
+        let pid: u32 = std::fs::read_to_string(&folder).unwrap().trim().parse().unwrap();
+        std::fs::remove_file(&folder).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+        let alive = |stat: String| !stat.contains(") Z");
+        while state().is_some_and(alive) {
+            assert!(Instant::now() < deadline, "the shell's own child is still running");
+            std::thread::sleep(LOOK);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `fathom check`: a contract of a command's use of files and disk.
 
-use crate::{Usage, args, destination, link, output};
+use crate::{Usage, args, destination, link, output, progress};
 use analysis::check::{self, Contract};
 use anyhow::Result;
 use archive::Archive;
@@ -31,7 +31,9 @@ fn print_blind(why: &Blind) {
 }
 
 fn record(args: &args::CheckRecord) -> Result<ExitCode> {
-    let runs = Runs::new(&args.command, args.prepare.as_deref(), &open)?;
+    let context = Context::silent();
+    progress::end_on_signal(&context);
+    let runs = Runs::new(&args.command, args.prepare.as_deref(), &context, &open)?;
     let learned = runs.learn(args.runs, !args.no_trace, &print_blind)?;
     let contract = Contract::learn(args.command.clone(), args.prepare.clone(), &learned.traced, &learned.untraced);
     destination::text(&args.output, &contract.to_toml()?)?;
@@ -55,7 +57,9 @@ fn compare(args: &args::Check) -> Result<ExitCode> {
     if command.is_empty() {
         return Err(Usage(format!("{} names no command: give it after --", args.file.shown())).into());
     }
-    let runs = Runs::new(command, args.prepare.as_deref().or(contract.prepare.as_deref()), &open)?;
+    let context = Context::silent();
+    progress::end_on_signal(&context);
+    let runs = Runs::new(command, args.prepare.as_deref().or(contract.prepare.as_deref()), &context, &open)?;
     let outcome = runs.compared(&contract, !args.no_trace, &print_blind)?;
     output::result(args.json, &outcome, || check::text::text(&outcome))?;
     Ok(if outcome.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -2,13 +2,14 @@
 
 use crate::bench::ab::measured;
 use crate::output::{self, INTERRUPTED};
-use crate::{args, link, notices};
+use crate::{args, link, notices, progress};
 use anyhow::Result;
 use experiment::ab::contract::Outcome;
 use experiment::fix::contract::Fixed;
 use experiment::fix::remedies::Remedy;
 use experiment::fix::text;
 use model::Context;
+use model::text::shown;
 use runner::fix::{self, Request};
 use std::path::Path;
 use std::process::ExitCode;
@@ -30,7 +31,9 @@ pub fn run(args: &args::Fix) -> Result<ExitCode> {
     if args.list {
         return list(&fix::list(&request)?);
     }
-    let trial = fix::prepare(&request, &|path: &Path| Ok(link::open(path, &Context::silent())?))?;
+    let context = Context::silent();
+    progress::end_on_signal(&context);
+    let trial = fix::prepare(&request, &context, &|path: &Path| Ok(link::open(path, &Context::silent())?))?;
     let Some(design) = &trial.design else {
         let untried = Fixed::untried(trial.not_tried.clone(), trial.findings.clone(), args.allow);
         let shown = nothing(args, &untried);
@@ -42,7 +45,8 @@ pub fn run(args: &args::Fix) -> Result<ExitCode> {
     let database = trial.database();
     let put_back = trial.end();
     let (results, tables) = measured?;
-    let fixed = Fixed::new(&Outcome::new(&results), tried, not_tried, findings, args.allow);
+    let outcome = Outcome::new(&results);
+    let fixed = Fixed::new(&outcome, tried, not_tried, findings, args.allow);
     let mut value = serde_json::to_value(&fixed)?;
     value["archive"] = serde_json::json!(args.output);
     output::result(args.json, &value, || text::text(&fixed))?;
@@ -51,6 +55,10 @@ pub fn run(args: &args::Fix) -> Result<ExitCode> {
     if !results.complete() {
         eprintln!("fathom: interrupted; what was measured is kept: fathom bench show {}", output::word(&args.output));
         return Ok(ExitCode::from(INTERRUPTED));
+    }
+    if let Some(why) = Fixed::baseline_failure(&outcome) {
+        eprintln!("fathom: the unchanged command failed: {}", shown(&why));
+        return Ok(ExitCode::FAILURE);
     }
     match (args.apply, fixed.best()) {
         (true, Some(best)) => {

@@ -67,6 +67,7 @@ fn main() -> ExitCode {
                 () if error.is::<Usage>() => 2,
                 () if matches!(error.downcast_ref(), Some(runner::Error::Usage(_))) => 2,
                 () if error.is::<Interrupted>() => output::INTERRUPTED,
+                () if matches!(error.downcast_ref(), Some(runner::Error::Cancelled)) => output::INTERRUPTED,
                 () => 1,
             })
         }

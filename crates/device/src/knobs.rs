@@ -7,7 +7,8 @@
 use model::text::ShownPath as _;
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::{Error, Result};
+use std::io::{Error, ErrorKind, Read as _, Result};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -189,6 +190,20 @@ fn done(command: &mut Command) -> std::result::Result<(), CommandFailed> {
     }
 }
 
+/// Reads a file of this user. The folder may be in a place where anyone can create files, and notes name folders to remove and commands
+/// to run.
+fn own(file: &Path) -> Result<Vec<u8>> {
+    let mut open = fs::OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(file)?;
+    let of = open.metadata()?;
+    // SAFETY: it only reads this process's user.
+    if of.uid() != unsafe { libc::geteuid() } || !of.is_file() {
+        return Err(Error::new(ErrorKind::PermissionDenied, "not written by this user"));
+    }
+    let mut text = Vec::new();
+    open.read_to_end(&mut text)?;
+    Ok(text)
+}
+
 /// Restores the settings left by processes that no longer exist: returns what was restored, and what could not be.
 ///
 /// # Errors
@@ -206,7 +221,7 @@ pub fn put_back_left_over(folder: &Path) -> Result<(Vec<Knob>, Vec<NotPutBack>)>
         if !ours {
             continue;
         }
-        let notes: Notes = match fs::read(&file).and_then(|text| serde_json::from_slice(&text).map_err(Error::from)) {
+        let notes: Notes = match own(&file).and_then(|text| serde_json::from_slice(&text).map_err(Error::from)) {
             Ok(notes) => notes,
             Err(e) => {
                 failed.push(NotPutBack::Notes(file, e));
@@ -241,6 +256,30 @@ mod tests {
         drop(kept);
         assert_eq!(fs::read_to_string(&file).unwrap(), "mq-deadline");
         assert!(!made.exists() && !notes.exists());
+    }
+
+    /// In a temporary folder, another user may create the folder of the notes first.
+    #[test]
+    #[ignore = "root: gives a file to another user"]
+    fn notes_of_another_user_are_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let [notes, kept, made] = ["notes", "kept", "made"].map(|name| folder.path().join(name));
+        fs::create_dir(&notes).unwrap();
+        fs::create_dir(&kept).unwrap();
+        let left = Notes { pid: 1, began: 0, knobs: vec![Knob::Folder(kept.clone())] };
+        let file = notes.join("fix-1.json");
+        fs::write(&file, serde_json::to_vec(&left).unwrap()).unwrap();
+        std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
+        let own = Notes { knobs: vec![Knob::Folder(made.clone())], ..left };
+        fs::write(folder.path().join("elsewhere"), serde_json::to_vec(&own).unwrap()).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("elsewhere"), notes.join("fix-2.json")).unwrap();
+        fs::create_dir(&made).unwrap();
+        let (done, failed) = put_back_left_over(&notes).unwrap();
+        assert!(done.is_empty() && failed.len() == 2, "{done:?} {failed:?}");
+        assert!(kept.exists() && made.exists() && failed.iter().any(|why| why.to_string().contains("this user")));
+        std::os::unix::fs::chown(&file, Some(0), None).unwrap();
+        assert_eq!(put_back_left_over(&notes).unwrap().0.len(), 1);
+        assert!(!kept.exists());
     }
 
     #[test]

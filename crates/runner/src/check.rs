@@ -3,10 +3,12 @@
 //! Each run is a process: a traced one is `fathom record`, whose archive is read and removed; an untraced one is `fathom workload command`.
 
 use crate::error::Doing as _;
+use crate::supervised::output;
 use crate::{Error, Open, Result};
 use analysis::Rows;
 use analysis::check::contract::BPF;
 use analysis::check::{self, Contract, Counted, Observed, Outcome};
+use model::Context;
 use model::text::{ShownPath as _, shown};
 use std::fmt;
 use std::io::ErrorKind;
@@ -34,6 +36,7 @@ pub struct Runs<'a> {
     command: &'a [String],
     prepare: Option<&'a str>,
     folder: tempfile::TempDir,
+    context: &'a Context,
     open: Open<'a>,
 }
 
@@ -80,22 +83,22 @@ pub struct Learned {
 }
 
 impl<'a> Runs<'a> {
-    /// Prepares runs of this command; `prepare` runs before each of them.
+    /// Prepares runs of this command; `prepare` runs before each of them. Cancelling `context` ends the current run.
     ///
     /// # Errors
     /// No folder for recordings can be made.
-    pub fn new(command: &'a [String], prepare: Option<&'a str>, open: Open<'a>) -> Result<Self> {
+    pub fn new(command: &'a [String], prepare: Option<&'a str>, context: &'a Context, open: Open<'a>) -> Result<Self> {
         let folder =
             tempfile::Builder::new().prefix("fathom-check-").tempdir().doing("making a folder for recordings")?;
         let fathom = std::env::current_exe().doing("cannot find Fathom's own binary")?;
-        Ok(Self { fathom, command, prepare, folder, open })
+        Ok(Self { fathom, command, prepare, folder, context, open })
     }
 
     fn prepared(&self) -> Result<()> {
         let Some(prepare) = self.prepare else { return Ok(()) };
         let mut command = Command::new("/bin/sh");
-        let done = command.args(["-c", prepare]).stdin(Stdio::null()).stdout(Stdio::null()).output();
-        let done = done.doing("running --prepare")?;
+        command.args(["-c", prepare]).stdin(Stdio::null());
+        let done = output(&mut command, self.context, || "running --prepare".into())?;
         if !done.status.success() {
             return Err(Error::Command {
                 what: format!("--prepare {prepare}"),
@@ -116,8 +119,8 @@ impl<'a> Runs<'a> {
             let archive = self.folder.path().join("run.fathom");
             let mut record = Command::new(&self.fathom);
             record.args(["record", "--quiet", "--as-root", "--backend", "ebpf", "--no-probe-cost", "-o"]).arg(&archive);
-            record.arg("--").args(self.command).stdin(Stdio::null()).stdout(Stdio::null());
-            let done = record.output().doing("starting `fathom record`")?;
+            record.arg("--").args(self.command).stdin(Stdio::null());
+            let done = output(&mut record, self.context, || "starting `fathom record`".into())?;
             if !archive.join("meta.json").exists() {
                 let error = last(&done.stderr);
                 // If the command could not be started, nothing else can be done either.
@@ -150,7 +153,7 @@ impl<'a> Runs<'a> {
         let line = words.collect::<Vec<_>>().join(" ");
         let mut command = Command::new(&self.fathom);
         command.args(["workload", "command", "--prepare", self.prepare.unwrap_or_default(), "--", &line]);
-        let done = command.stdin(Stdio::null()).output().doing("starting the command")?;
+        let done = output(command.stdin(Stdio::null()), self.context, || "starting the command".into())?;
         if !done.status.success() {
             return Err(Error::Refused(experiment::ab::text::reason(String::from_utf8_lossy(&done.stderr).trim())));
         }

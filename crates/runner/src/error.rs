@@ -94,6 +94,9 @@ pub enum Error {
     /// Interrupted before there was a comparison.
     #[error("interrupted before one comparison was complete")]
     Interrupted,
+    /// The user interrupted before there was a result.
+    #[error("interrupted")]
+    Cancelled,
     /// A workload failed, or a setting could not be made.
     #[error(transparent)]
     Setting(#[from] workload::Error),

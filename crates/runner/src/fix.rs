@@ -4,6 +4,7 @@
 //! A [`Trial`] notes what it is going to change before it changes it, so that the next one can restore what a killed one left.
 
 use crate::error::Doing as _;
+use crate::supervised::output;
 use crate::{Error, Notice, Notify, Open, Result};
 use analysis::Rows;
 use device::knobs::{self, Kept, Knob};
@@ -12,6 +13,7 @@ use experiment::ab::{self, AbRequest};
 use experiment::fix::contract::NotTried;
 use experiment::fix::remedies::{self, Database as Known, Machine, Remedy};
 use experiment::fix::{Variants, copy_in};
+use model::Context;
 use model::text::ShownPath as _;
 use sqlite::DatabaseHeader;
 use std::fs;
@@ -118,8 +120,8 @@ fn machine(request: &Request<'_>) -> Result<Machine> {
 /// Determines what to try, without changing anything yet.
 ///
 /// # Errors
-/// The request is invalid, the command fails, or nothing can be recorded.
-pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
+/// The request is invalid, the command fails, or nothing can be recorded; or `context` was cancelled: everything is restored then.
+pub fn prepare(request: &Request<'_>, context: &Context, open: Open<'_>) -> Result<Trial> {
     let mut machine = machine(request)?;
     let canonical = |path: &Path| path.canonicalize().doing(format!("--database {}", path.shown()));
     let database = request.database.map(canonical).transpose()?;
@@ -151,7 +153,7 @@ pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
     let mut known = Known { wal: database.as_deref().is_some_and(has_wal), spans: false };
     let findings = match request.names.is_empty() {
         true => {
-            let (findings, spans) = diagnosed(&variants, scratch.path(), &mut machine, request.system, open)?;
+            let (findings, spans) = diagnosed(&variants, scratch.path(), &mut machine, request.system, context, open)?;
             known.spans = spans;
             findings
         }
@@ -167,7 +169,7 @@ pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
         true => remedies::named(all, &findings),
         false => chosen(all, request.names)?,
     };
-    let (tried, not_tried) = possible(wanted, &variants, scratch.path())?;
+    let (tried, not_tried) = possible(wanted, &variants, scratch.path(), context)?;
     let mut design = None;
     if !tried.is_empty() {
         let (files, mounts) = settings(&tried)?;
@@ -238,15 +240,16 @@ fn diagnosed(
     folder: &Path,
     machine: &mut Machine,
     system: bool,
+    context: &Context,
     open: Open<'_>,
 ) -> Result<(Vec<String>, bool)> {
     const REMEDY: &str = "without a recording, name the remedies to try: --try NAME,… (`fathom fix --list`)";
-    prepared(&variants.prepare(None))?;
+    prepared(&variants.prepare(None), context)?;
     let archive = folder.join("diagnosis.fathom");
     let mut record = Command::new(&variants.fathom);
     record.args(["record", "--quiet", "--as-root", "--no-probe-cost", "-o"]).arg(&archive);
-    record.arg("--").args(variants.words()).stdin(Stdio::null()).stdout(Stdio::null());
-    let done = record.output().doing("starting `fathom record`")?;
+    record.arg("--").args(variants.words()).stdin(Stdio::null());
+    let done = output(&mut record, context, || "starting `fathom record`".into())?;
     let said = plain(&done.stderr);
     if !archive.join("meta.json").exists() {
         return Err(Error::NotRecorded { why: said, remedy: REMEDY });
@@ -276,10 +279,10 @@ fn plain(stderr: &[u8]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn prepared(line: &str) -> Result<()> {
+fn prepared(line: &str, context: &Context) -> Result<()> {
     let mut command = Command::new("/bin/sh");
-    let done = command.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::null()).output();
-    let done = done.doing("starting /bin/sh")?;
+    command.args(["-c", line]).stdin(Stdio::null());
+    let done = output(&mut command, context, || "starting /bin/sh".into())?;
     if !done.status.success() {
         return Err(Error::Refused(plain(&done.stderr)));
     }
@@ -298,9 +301,14 @@ fn chosen(all: Vec<Remedy>, names: &[String]) -> Result<Vec<Remedy>> {
 }
 
 /// Returns the remedies that can be tried, and why the others cannot.
-fn possible(wanted: Vec<Remedy>, variants: &Variants<'_>, folder: &Path) -> Result<(Vec<Remedy>, Vec<NotTried>)> {
+fn possible(
+    wanted: Vec<Remedy>,
+    variants: &Variants<'_>,
+    folder: &Path,
+    context: &Context,
+) -> Result<(Vec<Remedy>, Vec<NotTried>)> {
     let unreached = match wanted.iter().any(|remedy| remedy.connection.is_some()) {
-        true => unreached(variants, folder)?,
+        true => unreached(variants, folder, context)?,
         false => None,
     };
     let (mut tried, mut not_tried) = (Vec::new(), Vec::new());
@@ -321,16 +329,16 @@ fn possible(wanted: Vec<Remedy>, variants: &Variants<'_>, folder: &Path) -> Resu
 }
 
 /// Returns why the preloaded object does not reach the program's SQLite: it creates a file where it does.
-fn unreached(variants: &Variants<'_>, folder: &Path) -> Result<Option<String>> {
+fn unreached(variants: &Variants<'_>, folder: &Path, context: &Context) -> Result<Option<String>> {
     if workload::variant::PRAGMAS.is_empty() {
         return Ok(Some("settings of connections are set on x86-64 only".into()));
     }
-    prepared(&variants.prepare(None))?;
+    prepared(&variants.prepare(None), context)?;
     let (words, seen) = (variants.words(), folder.join("seen"));
     let Some((program, rest)) = words.split_first() else { return Ok(None) };
     let mut once = Command::new(program);
     once.args(rest).env("LD_PRELOAD", &variants.object).env("FATHOM_PRAGMAS_SEEN", &seen);
-    let done = once.stdin(Stdio::null()).stdout(Stdio::null()).output().doing(program.clone())?;
+    let done = output(once.stdin(Stdio::null()), context, || program.clone())?;
     let linked = "the program has SQLite linked into it, or opens no database: its connections cannot be reached";
     Ok(match (done.status.success(), seen.exists()) {
         (true, true) => None,

@@ -26,6 +26,7 @@ pub mod run;
 mod score;
 pub mod selftest;
 mod setting;
+mod supervised;
 pub mod traced;
 
 pub use error::{Error, Result};

@@ -32,18 +32,21 @@ pub fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     let failed = |what: &Path, e: std::io::Error| Error::Failed(format!("{}: {e}", what.shown()));
     for suffix in ["", "-wal", "-journal"] {
         let (from, to) = (beside(from, suffix), beside(to, suffix));
+        // The last copy of a read-only file may not be written.
+        absent(&to)?;
         match fs::copy(&from, &to) {
             Ok(_) => File::open(&to).and_then(|file| file.sync_all()).map_err(|e| failed(&to, e))?,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => match fs::remove_file(&to) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(&to, e)),
-                _ => {}
-            },
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
             Err(e) => return Err(failed(&from, e)),
         }
     }
-    let shm = beside(to, "-shm");
-    match fs::remove_file(&shm) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed(&shm, e)),
+    absent(&beside(to, "-shm"))
+}
+
+/// Removes a file if there is one.
+fn absent(file: &Path) -> Result<(), Error> {
+    match fs::remove_file(file) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::Failed(format!("{}: {e}", file.shown()))),
         _ => Ok(()),
     }
 }
@@ -158,10 +161,15 @@ mod tests {
         assert_eq!(ask("PRAGMA page_size"), rusqlite::types::Value::Integer(8192));
         assert_eq!(ask("SELECT x FROM t"), rusqlite::types::Value::Integer(7));
         assert_eq!(fs::read(&from).unwrap(), before);
+        // A copy of a read-only database cannot be overwritten, so it is replaced.
+        let first = folder.path().join("first");
+        fs::hard_link(&to, &first).unwrap();
+        let unchanged = fs::read(&first).unwrap();
         // The next arm starts from the original again, whatever the previous one left next to its copy.
         fs::write(beside(&to, "-wal"), "left over").unwrap();
         run(&words(&["--database", &f, &t])).unwrap();
         assert!(fs::read(&to).unwrap() == before && !beside(&to, "-wal").exists());
+        assert_eq!(fs::read(&first).unwrap(), unchanged);
         remove(&to);
         assert!(!to.exists());
     }

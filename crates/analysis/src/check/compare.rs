@@ -26,7 +26,7 @@ fn weight(what: &str) -> f64 {
 
 /// Returns the count above which the device clearly did more: the maximum of its range plus a quarter, plus two.
 fn clearly_more(most: u64) -> u64 {
-    most + most / 4 + 2
+    most.saturating_add(most / 4 + 2)
 }
 
 /// Returns by how much a count may differ although nothing has changed: bytes of a program's own files contain times and ids, and
@@ -67,7 +67,7 @@ fn of_section(statement: Option<&str>, expected: &Section, found: &Counted) -> V
     for (name, [least, most]) in &expected.varied {
         let is = found.calls.get(name).copied().unwrap_or(0);
         let slack = (most - least).max(allowed(name, *most));
-        if is > most + slack || is < least.saturating_sub(slack) {
+        if is > most.saturating_add(slack) || is < least.saturating_sub(slack) {
             all.push(new(name, [*least, *most], is, false));
         }
     }

@@ -41,7 +41,6 @@ pub struct Contract {
 
 /// The part of one statement.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Statement {
     /// Its text, without literals.
     pub text: String,
@@ -62,6 +61,9 @@ pub struct Section {
     /// Minimum and maximum of the commands sent to the device.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub device: BTreeMap<String, [u64; 2]>,
+    /// Tables of other names, which a contract must not have.
+    #[serde(flatten, skip_serializing)]
+    other: BTreeMap<String, serde::de::IgnoredAny>,
 }
 
 /// Why a file is not a contract.
@@ -73,6 +75,15 @@ pub enum Unreadable {
     /// Of another version.
     #[error("it has version {0}, and this Fathom reads version {VERSION}: record it again")]
     Version(u32),
+    /// Counted in an unknown way: nothing would be traced.
+    #[error("counted_by is {0:?}: expected {BPF:?} or {PROC:?}")]
+    CountedBy(String),
+    /// A table of counts that none is compared with.
+    #[error("[{0}]: expected exact, varied or device")]
+    Table(String),
+    /// A range in which no count can be.
+    #[error("{0}: [{1}, {2}] is no range: the first number must not be above the second")]
+    Range(String, u64, u64),
 }
 
 impl Section {
@@ -151,9 +162,27 @@ impl Contract {
             version: u32,
         }
         match toml::from_str::<Version>(text)?.version {
-            VERSION => Ok(toml::from_str(text)?),
+            VERSION => toml::from_str::<Self>(text)?.checked(),
             other => Err(Unreadable::Version(other)),
         }
+    }
+
+    /// Refuses what would make every run conform: such a contract was edited by mistake.
+    fn checked(self) -> Result<Self, Unreadable> {
+        if ![BPF, PROC].contains(&self.counted_by.as_str()) {
+            return Err(Unreadable::CountedBy(self.counted_by));
+        }
+        for section in self.statements.iter().map(|s| &s.counts).chain([&self.proc, &self.program]) {
+            if let Some(name) = section.other.keys().next() {
+                return Err(Unreadable::Table(name.clone()));
+            }
+            if let Some((name, [least, most])) =
+                section.varied.iter().chain(&section.device).find(|(_, [least, most])| least > most)
+            {
+                return Err(Unreadable::Range(name.clone(), *least, *most));
+            }
+        }
+        Ok(self)
     }
 
     /// Describes the size of the contract in a sentence.

@@ -50,6 +50,37 @@ fn contract_survives_its_file() {
     assert!(Contract::parse("version = 1").is_err());
 }
 
+/// A slip of an editor must not make a contract that every run fulfils.
+#[test]
+fn contract_that_compares_less_than_it_seems_is_refused() {
+    let head = "version = 1\ncommand = [\"true\"]\nruns = 3\ncounted_by = \"BPF\"\n";
+    let statement = "[[statement]]\ntext = \"COMMIT\"\n";
+    assert!(Contract::parse(&format!("{head}[program.varied]\n\"fsync file\" = [2, 2]\n{statement}")).is_ok());
+    for (wrong, expected) in [
+        (head.replace("BPF", "bpf"), "counted_by"),
+        (format!("{head}[program.exakt]\n\"fsync file\" = 2\n"), "exakt"),
+        (format!("{head}{statement}[statement.devise]\nflushes = [1, 1]\n"), "devise"),
+        (format!("{head}{statement}flushes = 2\n"), "flushes"),
+        (format!("{head}[program.varied]\n\"fsync file\" = [3, 2]\n"), "[3, 2] is no range"),
+        (format!("{head}{statement}[statement.device]\nflushes = [3, 2]\n"), "[3, 2] is no range"),
+    ] {
+        let refused = Contract::parse(&wrong).map_err(|why| why.to_string());
+        assert!(refused.as_ref().is_err_and(|why| why.contains(expected)), "{wrong}: {refused:?}");
+    }
+}
+
+#[test]
+fn largest_numbers_of_contract_do_not_overflow() {
+    let most = u64::MAX;
+    let text = format!(
+        "version = 1\ncommand = []\nruns = 3\ncounted_by = \"BPF\"\n[program.varied]\nfsync = [1, {}]\n[program.device]\nflushes = [0, {}]\n",
+        most / 2,
+        most / 2
+    );
+    let contract = Contract::parse(&text).unwrap();
+    assert_eq!(differences(&contract, &Observed { program: one(&[("fsync", 5)], 3.0), ..Observed::default() }), []);
+}
+
 #[test]
 fn equal_run_passes_and_any_exact_count_fails() {
     let contract = learnt(&[wal(), wal()]);

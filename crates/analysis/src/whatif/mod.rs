@@ -108,8 +108,13 @@ pub fn whatif(rows: &Rows, asked: &Asked<'_>) -> Result<Prediction, Error> {
         })
         .collect();
     // What another removal already removed did exist.
-    if let Some(missing) = removed.iter().find(|r| r.executions == 0 && removed.len() == 1) {
-        let lacks = asked.without.first().map(Removal::absent).unwrap_or_default();
+    let exists = |by: usize| {
+        let alone = Change { without: &lookups[by..=by], device: None, delays: None, warm: None };
+        let gone = |at: usize| replay::operation(&index, at, &pieces[at], &alone).gone[0] > 0.0;
+        (0..rows.operations.len()).any(|at| ended(at) && outermost(at) && gone(at))
+    };
+    if let Some((by, missing)) = removed.iter().enumerate().find(|(by, r)| r.executions == 0 && !exists(*by)) {
+        let lacks = asked.without[by].absent();
         return Err(Error::Missing { what: missing.what.clone(), lacks, has: has(&index, &phases) });
     }
     let mut statements: Vec<Statement> =

@@ -76,7 +76,14 @@ impl Removal {
     }
 }
 
-const ORDINALS: [&str; 5] = ["first", "second", "third", "4th", "5th"];
+/// The ordinals up to the third, as `fathom diff` prints them; later ones are `4th`, `5th` …
+const ORDINALS: [&str; 3] = ["first", "second", "third"];
+
+/// Parses an ordinal, from 1.
+fn ordinal(word: &str) -> Option<u32> {
+    let later = || word.strip_suffix("th")?.parse().ok().filter(|nth| *nth > 3);
+    ORDINALS.iter().zip(1..).find(|(known, _)| **known == word).map(|(_, nth)| nth).or_else(later)
+}
 
 impl fmt::Display for Removal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,8 +91,10 @@ impl fmt::Display for Removal {
             return f.write_str(name);
         }
         let Self::Calls(nth, call, kind) = self else { return Ok(()) };
-        if let Some(ordinal) = (*nth as usize).checked_sub(1).and_then(|at| ORDINALS.get(at)) {
-            write!(f, "{ordinal} ")?;
+        match (*nth as usize).checked_sub(1).map(|at| ORDINALS.get(at)) {
+            Some(Some(ordinal)) => write!(f, "{ordinal} ")?,
+            Some(None) => write!(f, "{nth}th ")?,
+            None => {}
         }
         write!(f, "{}", call.name())?;
         kind.map_or(Ok(()), |kind| write!(f, " {}", kind.name()))
@@ -106,7 +115,7 @@ impl FromStr for Removal {
         }
         let wrong = || UnknownRemoval(text.into());
         let mut words = text.split_whitespace().peekable();
-        let nth = words.peek().and_then(|word| ORDINALS.iter().position(|ordinal| ordinal == word));
+        let nth = words.peek().and_then(|word| ordinal(word));
         if nth.is_some() {
             words.next();
         }
@@ -116,7 +125,7 @@ impl FromStr for Removal {
             "" => None,
             name => Some(Kind::all().find(|kind| kind.name().eq_ignore_ascii_case(name)).ok_or_else(wrong)?),
         };
-        Ok(Self::Calls(nth.map_or(0, |nth| nth as u32 + 1), call.ok_or_else(wrong)?, kind))
+        Ok(Self::Calls(nth.unwrap_or(0), call.ok_or_else(wrong)?, kind))
     }
 }
 
@@ -268,12 +277,21 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        let calls =
-            ["second fdatasync rollback journal", "fsync directory", "unlink", "fdatasync WAL", "4th fsync database"];
+        let calls = [
+            "second fdatasync rollback journal",
+            "fsync directory",
+            "unlink",
+            "fdatasync WAL",
+            "4th fsync database",
+            "8th fsync directory",
+            "21th unlink",
+        ];
         for name in NAMED.map(|(name, ..)| name).into_iter().chain(calls) {
             assert_eq!(name.parse::<Removal>().unwrap().to_string(), name);
         }
-        for wrong in ["", "flushes", "second", "second flush", "fdatasync nothing", "tenth fsync"] {
+        for wrong in
+            ["", "flushes", "second", "second flush", "fdatasync nothing", "tenth fsync", "0th fsync", "3th fsync"]
+        {
             assert!(wrong.parse::<Removal>().is_err_and(|why| why.to_string().contains("expected flush")), "{wrong}");
         }
     }

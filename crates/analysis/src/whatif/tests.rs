@@ -140,6 +140,13 @@ fn absent_removal_names_calls_that_there_are() {
         "{error}"
     );
     assert_eq!(whatif(&recording(&[]), &asked("flush")), Err(Error::Nothing));
+    // Beside another one, too; but what the other one already removed is not absent.
+    for names in [["sync", "checkpoint"], ["checkpoint", "sync"], ["checkpoint", "unlink"]] {
+        let without = names.iter().map(|name| name.parse().unwrap()).collect();
+        let error = whatif(&rows, &Asked { without, ..Asked::default() }).unwrap_err().to_string();
+        assert!(error.contains("--without checkpoint: no statement ran a WAL checkpoint"), "{names:?}: {error}");
+    }
+    assert_eq!(without(&rows, &["sync", "sync"]).removed[1].executions, 0);
 }
 
 /// Gives every wait its command, with the times of the wait.

@@ -22,6 +22,9 @@ const LEFT: u32 = 2;
 /// known.
 const GAVE_WAY: u32 = 3;
 
+/// The text of a statement that has none.
+const NO_TEXT: &str = "(no text)";
+
 /// How an operation ended.
 pub(super) struct End {
     pub end_ns: Option<u64>,
@@ -77,7 +80,9 @@ impl Threads {
         cx: &mut Context<'_>,
     ) {
         let parsed = sqlite::without_traceparent(&record.text);
-        let shape = self.shape(ShapeKind::Statement, &parsed.text, cx);
+        // SQLite's own statement of an open blob (sqlite3_blob_open), such as FTS5's, has none.
+        let text = if parsed.text.is_empty() { NO_TEXT } else { &parsed.text };
+        let shape = self.shape(ShapeKind::Statement, text, cx);
         let key = (header.tgid, record.stmt);
         match parsed.traceparent {
             Some(context) => self.contexts.insert(key, context.to_string()),

@@ -21,8 +21,8 @@ Examples:
   fathom bench ab --git main..HEAD --build make -- './app input'
   fathom bench ab --fail-on slower:5 --json -- './old' './new'
 
-A command of plain words and quotes is executed directly, any other by /bin/sh -c, whose startup time
-is then included. The commands' output is discarded.
+A command of plain words and quotes is executed directly, any other by /bin/sh -c, whose startup
+time is then included. The commands' output is discarded.
 
 Exit status: 0 success, 1 failure or a verdict of --fail-on, 2 usage error, 130 interrupted (what was measured is kept).")]
 pub struct BenchAb {
@@ -45,7 +45,7 @@ pub struct BenchAb {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Replace {NAME} in the commands with each of these values: FROM..TO, FROM..TO..STEP or A,B,C (repeatable)
-    #[arg(long, num_args = 2, value_names = ["NAME", "VALUES"], action = clap::ArgAction::Append)]
+    #[arg(long, num_args = 2, value_names = ["NAME", "VALUES"], allow_hyphen_values = true, action = clap::ArgAction::Append)]
     pub param: Vec<String>,
     /// Compare two commits: CMD runs in a worktree of each, which is removed afterwards
     #[arg(long, value_name = "BASE..HEAD")]

@@ -46,7 +46,7 @@ Examples:
   fathom whatif trace.fathom --queue 1
 
 --without takes:
-{names}  [NTH] CALL [FILE]  such system calls; NTH: first, second, third, 4th, 5th of each execution;
+{names}  [NTH] CALL [FILE]  such system calls; NTH: first, second, third, 4th … of each execution;
                    FILE: database, WAL, directory, …"
     )
 }

@@ -6,7 +6,7 @@ use crate::{Usage, args, notices, progress};
 use analysis::text::shown;
 use anyhow::{Context as _, Result};
 use experiment::ab::contract::Outcome;
-use experiment::ab::git::Worktrees;
+use experiment::ab::git::{self, Worktrees};
 use experiment::ab::{self, AbRequest, Command};
 use experiment::eta::{Eta, Part};
 use experiment::{Design, Results};
@@ -77,13 +77,20 @@ fn ended(args: &args::BenchAb, outcome: &Outcome, complete: bool) -> Result<Exit
 /// The commits in worktrees, built.
 fn checked_out(args: &args::BenchAb, range: &str) -> Result<Worktrees> {
     let here = std::env::current_dir().context("cannot determine the current folder")?;
-    let worktrees = Worktrees::new(&here, range)?;
+    let context = model::Context::silent();
+    progress::end_on_signal(&context);
+    let interrupted = |error: git::Error| match context.cancelled() {
+        // git, too, may have ended because of the signal.
+        true => runner::Error::Cancelled.into(),
+        false => anyhow::Error::from(error),
+    };
+    let worktrees = Worktrees::new(&here, range).map_err(interrupted)?;
     if let Some(build) = &args.build {
         for (at, (commit, _)) in worktrees.all.iter().enumerate() {
             if !args.quiet {
                 eprintln!("fathom: building {}", shown(commit));
             }
-            worktrees.build(at, build)?;
+            worktrees.build(at, build, &|| context.cancelled()).map_err(interrupted)?;
         }
     }
     Ok(worktrees)

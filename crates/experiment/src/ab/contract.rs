@@ -161,9 +161,10 @@ fn sources(results: &Results) -> BTreeMap<String, String> {
         ),
     ]);
     let io = "read_calls, write_calls, bytes_read, bytes_written, disk_bytes_read, disk_bytes_written";
-    let from = match has("read_calls") {
-        true => "/proc/PID/io of the ended process: with children that it waited for",
-        false => "not counted: the kernel has no /proc/PID/io, or lets root alone read that of these commands",
+    let from = match (has("read_calls"), has(METRIC)) {
+        (true, _) => "/proc/PID/io of the ended process: with children that it waited for",
+        (false, true) => "not counted: the kernel has no /proc/PID/io, or lets root alone read that of these commands",
+        (false, false) => "not counted: no command succeeded",
     };
     all.insert(io.into(), from.into());
     all

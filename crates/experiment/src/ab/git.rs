@@ -29,6 +29,9 @@ pub enum Error {
         /// The end of the build's output.
         why: String,
     },
+    /// The user interrupted.
+    #[error("interrupted")]
+    Cancelled,
     /// No folder for the worktrees.
     #[error(transparent)]
     Folder(#[from] NoFolder),
@@ -75,16 +78,16 @@ impl Worktrees {
         Ok(made)
     }
 
-    /// Runs a build in one of them.
+    /// Runs a build in one of them, until `cancelled`.
     ///
     /// # Errors
-    /// The build failed, with the end of its output.
-    pub fn build(&self, at: usize, build: &str) -> Result<(), Error> {
+    /// The build failed, with the end of its output, or was cancelled.
+    pub fn build(&self, at: usize, build: &str, cancelled: &dyn Fn() -> bool) -> Result<(), Error> {
         let Some((commit, folder)) = self.all.get(at) else { return Ok(()) };
         let failed = |why: String| Error::Build { commit: commit.clone(), why };
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", build]).current_dir(folder).stdin(Stdio::null());
-        let done = shell.output().map_err(|e| failed(e.to_string()))?;
+        let done = child::output(&mut shell, cancelled).map_err(|e| failed(e.to_string()))?.ok_or(Error::Cancelled)?;
         if done.status.success() {
             return Ok(());
         }
@@ -149,11 +152,12 @@ mod tests {
         let both = Worktrees::new(here, "HEAD~1..").unwrap();
         assert_eq!(git(here, &["worktree", "list"]).unwrap().lines().count(), 3, "those of this run only");
         let text = |at: usize| std::fs::read_to_string(both.all[at].1.join("built")).unwrap();
-        both.build(0, "cp f built").unwrap();
-        both.build(1, "cp f built").unwrap();
+        both.build(0, "cp f built", &|| false).unwrap();
+        both.build(1, "cp f built", &|| false).unwrap();
         assert_eq!((text(0), text(1)), ("one".into(), "two".into()));
-        let error = both.build(1, "echo no rule; exit 2").unwrap_err().to_string();
+        let error = both.build(1, "echo no rule; exit 2", &|| false).unwrap_err().to_string();
         assert!(error.contains("HEAD") && error.contains("no rule"), "{error}");
+        assert!(matches!(both.build(1, "sleep 600", &|| true), Err(Error::Cancelled)));
         let gone: Vec<PathBuf> = both.all.iter().map(|(_, folder)| folder.clone()).collect();
         drop(both);
         assert!(gone.iter().all(|folder| !folder.exists()));

@@ -169,7 +169,7 @@ pub fn half_widths(results: &Results) -> Vec<Option<f64>> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
     /// It is neither a range nor a list.
-    #[error("{0:?}: expected FROM..TO, FROM..TO..STEP or VALUE,VALUE, such as 1..8")]
+    #[error("{0:?}: expected whole numbers FROM..TO or FROM..TO..STEP, or VALUE,VALUE, such as 1..8 or 0.5,1,2")]
     Malformed(String),
     /// A range without a value.
     #[error("{0:?}: the first value is above the last")]

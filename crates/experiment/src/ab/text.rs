@@ -114,6 +114,8 @@ fn notes(out: &mut String, outcome: &Outcome) {
     let margin = digits(outcome.margin * 100.0);
     let io = if outcome.commands.iter().any(|c| c.metrics.contains_key("read_calls")) {
         "reads, writes (calls) and written (bytes): /proc/PID/io"
+    } else if outcome.commands.iter().all(|c| c.runs == 0) {
+        "reads and writes: none, since no command succeeded"
     } else {
         "reads and writes are not counted: the kernel has no /proc/PID/io, or lets root alone read that of these commands"
     };
@@ -131,6 +133,37 @@ fn notes(out: &mut String, outcome: &Outcome) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Commands that all failed say nothing about the kernel.
+    #[test]
+    fn counts_that_no_command_left_are_not_blamed_on_kernel() {
+        let command = |runs: u64| Measured {
+            name: "a".into(),
+            command: "a".into(),
+            control: false,
+            runs,
+            failed: 3 - runs,
+            failure: None,
+            wall_s: Vec::new(),
+            metrics: Default::default(),
+        };
+        let text = |runs: u64| {
+            text(&Outcome {
+                version: 1,
+                commands: vec![command(0), command(runs)],
+                comparisons: Vec::new(),
+                control: None,
+                margin: 0.02,
+                blocks: 3,
+                warmup: 0,
+                seed: 1,
+                stopped: Some(Stopped::Blocks),
+                sources: Default::default(),
+            })
+        };
+        assert!(text(0).contains("no command succeeded") && !text(0).contains("the kernel has no"), "{}", text(0));
+        assert!(text(1).contains("the kernel has no /proc/PID/io"), "{}", text(1));
+    }
 
     #[test]
     fn failure_is_reported_without_wrapper() {

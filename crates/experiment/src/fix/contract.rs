@@ -4,6 +4,7 @@ use super::AS_IT_IS;
 use super::remedies::{Durability, Remedy};
 use crate::Stopped;
 use crate::ab::contract::{self as ab, Control};
+use crate::ab::text::reason;
 use serde::Serialize;
 use stats::verdict::{self, Verdict};
 
@@ -81,7 +82,7 @@ impl Fixed {
                     ratio: compared.and_then(|c| c.ratio),
                     ci95: compared.and_then(|c| c.ci95),
                     verdict: compared.map_or(Verdict::Inconclusive, |c| c.verdict),
-                    failure: measured.and_then(|m| m.failure.clone()),
+                    failure: measured.and_then(|m| m.failure.as_deref()).map(reason),
                     allowed: remedy.durability <= allowed,
                     remedy,
                 }
@@ -103,6 +104,12 @@ impl Fixed {
             blocks: outcome.blocks,
             stopped: outcome.stopped,
         }
+    }
+
+    /// Returns why the unchanged command failed in every run: there is nothing to compare with then.
+    pub fn baseline_failure(outcome: &ab::Outcome) -> Option<String> {
+        let as_it_is = outcome.commands.iter().find(|c| c.name == AS_IT_IS && c.runs == 0)?;
+        as_it_is.failure.as_deref().map(reason)
     }
 
     /// The result for a command for which no remedy could be tried.

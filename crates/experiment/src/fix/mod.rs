@@ -42,6 +42,37 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
+/// Replaces a placeholder in a shell's line by one word, whatever characters it has and whether the placeholder is quoted.
+fn within(line: &str, placeholder: &str, word: &str) -> String {
+    let (mut out, mut rest, mut quote) = (String::new(), line, None);
+    while let Some(c) = rest.chars().next() {
+        if let Some(after) = rest.strip_prefix(placeholder) {
+            match quote {
+                None => out += &quoted(word),
+                Some('\'') => out += &word.replace('\'', r"'\''"),
+                Some(_) => word.chars().for_each(|c| {
+                    if "$`\"\\".contains(c) {
+                        out.push('\\');
+                    }
+                    out.push(c);
+                }),
+            }
+            rest = after;
+            continue;
+        }
+        let mut end = c.len_utf8();
+        match (c, quote) {
+            ('\\', None | Some('"')) => end += rest[end..].chars().next().map_or(0, char::len_utf8),
+            ('\'' | '"', None) => quote = Some(c),
+            (c, Some(open)) if c == open => quote = None,
+            _ => {}
+        }
+        out += &rest[..end];
+        rest = &rest[end..];
+    }
+    out
+}
+
 impl Variants<'_> {
     /// Returns the command with the copy in place of the database.
     pub fn words(&self) -> Vec<String> {
@@ -86,7 +117,7 @@ impl Variants<'_> {
         if let Some(prepare) = self.prepare {
             line += " && ";
             line += &match &self.database {
-                Some((_, copy)) => prepare.replace("{db}", &copy.to_string_lossy()),
+                Some((_, copy)) => within(prepare, "{db}", &copy.to_string_lossy()),
                 None => prepare.to_owned(),
             };
         }
@@ -162,6 +193,24 @@ mod tests {
         let remedy = Remedy { machine: Some((scheduler(), "none".into())), ..all(&Machine::default())[0].clone() };
         assert!(variants.prepare(None).ends_with("--set /sys/block/vda/queue/scheduler=mq-deadline && rm -f x"));
         assert!(variants.prepare(Some(&remedy)).contains("--set /sys/block/vda/queue/scheduler=none && "));
+    }
+
+    #[test]
+    fn path_in_shell_line_is_one_word_in_any_quotes() {
+        for path in ["/a/b.db", "/it's/a b.db", "/$x/`y`.db", r#"/a"b\c;.db"#, "/ä *.db"] {
+            for line in [
+                "printf %s {db}",
+                "printf %s \"{db}\"",
+                "printf %s '{db}'",
+                r#"printf %s \"{db}"#,
+                "printf %s 'a\"'{db}",
+            ] {
+                let line = within(line, "{db}", path);
+                let out = std::process::Command::new("sh").args(["-c", &line]).output().unwrap();
+                let printed = String::from_utf8_lossy(&out.stdout).into_owned();
+                assert!(out.status.success() && printed.ends_with(path), "{line}: {printed}");
+            }
+        }
     }
 
     #[test]
