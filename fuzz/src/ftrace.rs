@@ -225,7 +225,7 @@ pub fn texts() -> Vec<Vec<u8>> {
     for (i, said) in SAID.iter().enumerate() {
         text += &match i % 3 {
             0 => format!("             app-7   (    7) [000] d..2.  5.{i:06}: {said}\n"),
-            1 => format!("box:  a b-7   [001]     5.{i:09}: {said}\n"),
+            1 => format!("box:  a b-7   [001]     5.{i:06}000: {said}\n"),
             _ => format!("app 7/7 [001] 5.{i:06}:    1 x:{said}\n"),
         };
     }

@@ -266,13 +266,12 @@ impl Count {
             println!("\n==== left to `make test-all` ====");
             self.long.iter().for_each(|test| println!("{test}"));
         }
-        let flaky = if self.flaky.is_empty() { String::new() } else { format!("{} flaky, ", self.flaky.len()) };
-        println!("\n{} passed, {} failed, {flaky}{} skipped", self.passed, self.failed, self.skipped);
-        print!(
-            "{}{}",
-            messages("flaky: failed, passed when run again", &self.flaky),
-            messages("failed", &self.failures)
-        );
+        // .ci/run reads this line.
+        println!("\n{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
+        if !self.flaky.is_empty() {
+            println!("{} of those that passed had failed and were run again", self.flaky.len());
+        }
+        print!("{}{}", messages("flaky", &self.flaky), messages("failed", &self.failures));
     }
 }
 

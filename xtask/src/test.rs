@@ -74,8 +74,6 @@ const STREAMS: [&[&str]; 3] = [
         "jvm",
         "link",
         "json",
-        "bench_end",
-        "bench_use",
     ],
 ];
 

@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn reversed_lines_are_refused() {
-        let line = |at: u64| format!("a-{} [00{}] 5.{:06}: sys_exit: NR {at} = 1\n", at % 2 + 1, at % 2, at * 1000);
+        let line = |at: u64| format!("a-{} [00{}] 5.{:06}: sys_exit: NR {at} = 1\n", at % 2 + 1, at % 2, at * 100);
         let reversed = read((0..100).rev().map(line).collect::<String>().as_bytes());
         let told = "98 of 100 are earlier than the line before on their CPU";
         assert!(matches!(&reversed, Err(Refused::Unsupported(why)) if why.ends_with(told)), "{reversed:?}");
