@@ -3,7 +3,7 @@
 //! Such a test is in a module `long` (a case of a lane: its name begins with `long::`) and is marked as ignored, so that
 //! `make test` skips it and runs only its small sibling. `cargo xtask long` runs them one at a time, and with `--minutes N`
 //! only as many as fit: those of rooms changed by the last commits come first, the others in an order that rotates with the
-//! commit, so that each has its turn. Those that did not fit are counted as skipped and named. One that failed is run again at once.
+//! commit, so that each has its turn. Those that did not fit are counted as skipped and named.
 
 use crate::follow::follow;
 use crate::programs::{self, Compiler, FUZZ_PACKAGE, Program};
@@ -54,21 +54,28 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
     let mut total = Count::default();
     let mut lines = Vec::new();
     for test in in_order(tests, &changed(root), commit(root)) {
-        if left(deadline).is_some_and(|left| left.is_zero()) {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
             total.skip(test.label(), "no time was left");
             continue;
         }
         println!("\n==== long: {} ====", test.label());
         let start = Instant::now();
-        let attempt = || attempt(root, &binary, &test, deadline);
-        let Some(mut count) = attempt()? else {
+        let mut tally = Tally::default();
+        let mut command = match left {
+            // Whole seconds, and one more: a program that is stopped has then always reached the deadline.
+            Some(left) => test.program.command_within(root, left.as_secs() + 1),
+            None => test.program.command(root),
+        };
+        command.args(["--ignored", "--exact", &test.name]).env("FATHOM", &binary);
+        let success = follow(&mut command, &mut tally, &mut std::io::stdout(), &AtomicBool::new(false))?;
+        let seconds = start.elapsed().as_secs();
+        if !success && tally.failed() == 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             total.skip(test.label(), "it was stopped when the time was over");
             continue;
-        };
-        if count.failed_tests().eq([test.name.as_str()]) && attempt()?.is_some_and(|again| again.is_pass()) {
-            count.turn_flaky(&test.name);
         }
-        let seconds = start.elapsed().as_secs();
+        let count = tally.count((!success).then_some("it died; its last lines"));
+        ensure!(count.passed + count.failed + count.skipped > 0, "{} was listed, but did not run", test.label());
         let result = match &count {
             Count { failed: 1.., .. } => "failed",
             Count { passed: 1.., .. } => "passed",
@@ -85,28 +92,6 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
         bail!("long tests failed");
     }
     Ok(())
-}
-
-/// Runs a test; `None` if the deadline ended it.
-fn attempt(root: &Path, binary: &Path, test: &Test, deadline: Option<Instant>) -> Result<Option<Count>> {
-    let mut tally = Tally::default();
-    let mut command = match left(deadline) {
-        // Whole seconds, and one more: a program that is stopped has then always reached the deadline.
-        Some(left) => test.program.command_within(root, left.as_secs() + 1),
-        None => test.program.command(root),
-    };
-    command.args(["--ignored", "--exact", &test.name]).env("FATHOM", binary);
-    let success = follow(&mut command, &mut tally, &mut std::io::stdout(), &AtomicBool::new(false))?;
-    if !success && tally.failed() == 0 && left(deadline).is_some_and(|left| left.is_zero()) {
-        return Ok(None);
-    }
-    let count = tally.count((!success).then_some("it died; its last lines"));
-    ensure!(count.passed + count.failed + count.skipped > 0, "{} was listed, but did not run", test.label());
-    Ok(Some(count))
-}
-
-fn left(deadline: Option<Instant>) -> Option<Duration> {
-    deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
 }
 
 /// Parses the limit in minutes, and the filters of tests' names.
@@ -182,7 +167,7 @@ mod tests {
     use super::*;
 
     fn test(folder: &str, name: &str) -> Test {
-        Test { program: Program::for_test(folder, Path::new("")), name: name.into() }
+        Test { program: Program::for_test(folder), name: name.into() }
     }
 
     #[test]

@@ -75,8 +75,6 @@ pub struct Count {
     /// Long tests that were left out; the command that runs them counts them.
     long: BTreeSet<String>,
     failures: Vec<Failure>,
-    /// The failures of tests that passed when they were run again.
-    flaky: Vec<Failure>,
     /// The times of tests or of whole programs.
     times: Vec<(Duration, String)>,
 }
@@ -192,7 +190,6 @@ impl Tally {
             skipped: self.ignored.saturating_sub(self.following + self.long.len() as u64) + mistaken,
             long: self.long,
             failures: self.failures,
-            flaky: Vec::new(),
             times: self.times,
             reasons: reasons.into_iter().map(line).collect(),
         }
@@ -207,47 +204,42 @@ impl Count {
     }
 
     /// Adds the result of a lane or a program: its printed lines are prefixed with the label, if there is one.
-    pub fn add(&mut self, prefix: &str, other: Self) {
-        let labelled = |test: String| label(prefix, &test);
+    pub fn add(&mut self, label: &str, other: Self) {
+        let labelled = |test: String| match (label, test.as_str()) {
+            ("", _) => test,
+            (_, "") => label.into(),
+            _ => format!("{label}: {test}"),
+        };
         let failure = |failure: Failure| Failure { test: labelled(failure.test), ..failure };
         self.failures.extend(other.failures.into_iter().map(failure));
         self.times.extend(other.times.into_iter().map(|(time, test)| (time, labelled(test))));
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
-        self.flaky.extend(other.flaky.into_iter().map(failure));
         self.reasons.extend(other.reasons);
         self.long.extend(other.long);
-    }
-
-    /// The names of what failed.
-    pub fn failed_tests(&self) -> impl Iterator<Item = &str> {
-        self.failures.iter().map(|failure| failure.test.as_str())
-    }
-
-    /// Whether exactly one test ran, and passed.
-    pub fn is_pass(&self) -> bool {
-        (self.passed, self.failed, self.skipped) == (1, 0, 0)
-    }
-
-    /// Counts a failed test that passed when it was run again: as passed, and apart.
-    pub fn turn_flaky(&mut self, test: &str) {
-        if let Some(at) = self.failures.iter().position(|failure| failure.test == test) {
-            self.flaky.push(self.failures.remove(at));
-            self.failed -= 1;
-            self.passed += 1;
-        }
-    }
-
-    #[cfg(test)]
-    pub fn flaky(&self) -> Vec<&str> {
-        self.flaky.iter().map(|failure| failure.test.as_str()).collect()
     }
 
     /// Adds a test that did not run, and the reason.
     pub fn skip(&mut self, test: String, reason: &str) {
         self.skipped += 1;
         self.reasons.insert(format!("{test}: {reason}"));
+    }
+
+    /// Each failed test's message; nothing if none failed.
+    fn why(&self) -> String {
+        let mut why = String::new();
+        if !self.failures.is_empty() {
+            why.push_str("\n==== failed ====\n");
+        }
+        for Failure { test, message } in &self.failures {
+            why.push_str(&format!("---- {test} ----\n"));
+            let text = message.iter().fold(String::new(), |text, line| text + line + "\n");
+            let text = text.trim_end();
+            why.push_str(if text.is_empty() { "(no output)" } else { text });
+            why.push('\n');
+        }
+        why
     }
 
     /// Prints a line for each lane, the skips with their reasons, the sums, and last the reasons of failures: of a long log, often only
@@ -266,38 +258,9 @@ impl Count {
             println!("\n==== left to `make test-all` ====");
             self.long.iter().for_each(|test| println!("{test}"));
         }
-        // .ci/run reads this line.
         println!("\n{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
-        if !self.flaky.is_empty() {
-            println!("{} of those that passed had failed and were run again", self.flaky.len());
-        }
-        print!("{}{}", messages("flaky", &self.flaky), messages("failed", &self.failures));
+        print!("{}", self.why());
     }
-}
-
-/// The name of a lane's or a program's test; labels may be empty.
-pub fn label(prefix: &str, test: &str) -> String {
-    match (prefix, test) {
-        ("", _) => test.into(),
-        (_, "") => prefix.into(),
-        _ => format!("{prefix}: {test}"),
-    }
-}
-
-/// Each test's message; nothing if there is none.
-fn messages(title: &str, failures: &[Failure]) -> String {
-    let mut shown = String::new();
-    if !failures.is_empty() {
-        shown.push_str(&format!("\n==== {title} ====\n"));
-    }
-    for Failure { test, message } in failures {
-        shown.push_str(&format!("---- {test} ----\n"));
-        let text = message.iter().fold(String::new(), |text, line| text + line + "\n");
-        let text = text.trim_end();
-        shown.push_str(if text.is_empty() { "(no output)" } else { text });
-        shown.push('\n');
-    }
-    shown
 }
 
 /// Adds a line to the last ones.
@@ -341,7 +304,7 @@ mod tests {
         );
         let mut total = Count::default();
         total.add("workspace", tally(&text).count(Some("exit status: 101")));
-        let why = messages("failed", &total.failures);
+        let why = total.why();
         let headers: Vec<_> = why.lines().filter(|line| line.starts_with("---- ")).collect();
         assert_eq!(headers, ["---- workspace: a::c ----", "---- workspace: mute ----", "---- workspace: rate ----"]);
         assert!(why.contains("\nline 99\n") && why.contains("\ntwo of them\n"), "{why}");
@@ -373,9 +336,9 @@ mod tests {
     fn crashed_lane_fails_with_its_last_lines() {
         let found = tally("running 3 tests\ntest a ... no memory\n").count(Some("signal: 6"));
         assert_eq!(found.failed, 1);
-        let why = messages("failed", &found.failures);
+        let why = found.why();
         assert!(why.contains("signal: 6") && why.contains("no memory"), "{why}");
-        assert_eq!(tally("test result: ok. 1 passed; 0 failed\n").count(None).failures, []);
+        assert_eq!(tally("test result: ok. 1 passed; 0 failed\n").count(None).why(), "");
     }
 
     #[test]

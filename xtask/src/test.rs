@@ -11,9 +11,6 @@
 //! `ignored, reason`. Both are counted as skipped, never as passed. A crate's own test that needs root is marked `#[ignore = "root: …"]`:
 //! the lane `privileged` runs those, one at a time, with the full capabilities of root. Long tests are left to `cargo xtask long`, and
 //! named.
-//!
-//! A test that failed is run once more at the end, alone. If it then passes, it is flaky: it counts as passed, and is shown with its
-//! failure.
 
 use crate::follow::follow;
 use crate::metadata::packages;
@@ -21,15 +18,11 @@ use crate::programs::{self, Compiler, FUZZ_PACKAGE, Program};
 use crate::run::cargo;
 use crate::tally::{self, Count, Tally};
 use anyhow::{Context, Result, bail, ensure};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-
-/// Tests that are run again at most: more failures than these are no accident.
-const RERUNS: usize = 3;
 
 /// The package whose test targets are lanes, and its folder.
 const PACKAGE: &str = "fathom-tests";
@@ -102,7 +95,6 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
         root_follows: lab::privilege::full().is_ok() && wanted.contains(&PRIVILEGED),
         stop: AtomicBool::new(false),
         ran: Mutex::default(),
-        failed: Mutex::default(),
     };
     let (streams, alone) = streams(&wanted);
     std::thread::scope(|scope| {
@@ -118,7 +110,6 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
         lines.push(ran.line());
         total.add(&ran.lane, ran.count);
     }
-    ground.rerun(&mut total, &mut std::io::stdout());
     total.print(&lines);
     if total.failed > 0 {
         bail!("tests failed");
@@ -157,24 +148,6 @@ struct Lanes {
     /// Set when a stream ends early: the lanes of the others are then ended, too.
     stop: AtomicBool,
     ran: Mutex<Vec<Ran>>,
-    failed: Mutex<Vec<FailedTest>>,
-}
-
-/// A test that failed, and its program.
-struct FailedTest {
-    /// Its name among all lanes.
-    label: String,
-    name: String,
-    program: TestProgram,
-}
-
-/// What a lane runs.
-#[derive(Clone)]
-struct TestProgram {
-    label: String,
-    /// `None` is cargo, for the examples in comments.
-    program: Option<Program>,
-    arguments: &'static [&'static str],
 }
 
 /// Makes a stream that panics (our output has lost its reader) stop the others.
@@ -208,14 +181,14 @@ impl Lanes {
 
     /// Runs a lane. A lane that cannot be run counts as failed.
     fn lane(&self, lane: &str, output: &mut Vec<u8>) -> Count {
-        let programs = self.programs(lane);
+        let commands = self.commands(lane);
         let mut total = Count::default();
-        if programs.is_empty() {
+        if commands.is_empty() {
             total.fail("no program of it was built");
         }
-        for program in programs {
-            let mut tally = Tally::of(&program.label, lane == WORKSPACE && self.root_follows);
-            let done = follow(&mut self.command(&program), &mut tally, output, &self.stop);
+        for (program, mut command) in commands {
+            let mut tally = Tally::of(&program, lane == WORKSPACE && self.root_follows);
+            let done = follow(command.env("FATHOM", &self.binary), &mut tally, output, &self.stop);
             // The program died, or left something behind: that is not a test's failure, but still a failure.
             let why = match &done {
                 Ok(true) => None,
@@ -226,50 +199,14 @@ impl Lanes {
             if why.is_none() && lane == FUZZ {
                 count.passed = 1;
             }
-            let mut failed = self.failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            failed.extend(count.failed_tests().map(|name| FailedTest {
-                label: tally::label(lane, &tally::label(&program.label, name)),
-                name: name.into(),
-                program: program.clone(),
-            }));
-            total.add(&program.label, count);
+            total.add(&program, count);
         }
         total
     }
 
-    /// Runs the failed tests once more, unless there are many.
-    fn rerun(&mut self, total: &mut Count, output: &mut dyn Write) {
-        let failed = std::mem::take(self.failed.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner));
-        if failed.len() > RERUNS || self.stop.load(Ordering::Relaxed) {
-            return;
-        }
-        for test in failed.iter().filter(|test| test.program.program.as_ref().is_some_and(|p| p.is_test)) {
-            let _ = writeln!(output, "\n==== once more, alone: {} ====", test.label);
-            let mut tally = Tally::default();
-            let mut command = self.command(&test.program);
-            let done = follow(command.args(["--exact", &test.name]), &mut tally, output, &self.stop);
-            let again = tally.count((!done.is_ok_and(|success| success)).then_some("it died"));
-            if again.is_pass() {
-                total.turn_flaky(&test.label);
-            }
-        }
-    }
-
-    fn command(&self, program: &TestProgram) -> Command {
-        let mut command = match &program.program {
-            Some(program) => program.command(&self.root),
-            None => {
-                let mut command = cargo(&self.root);
-                self.compiler.set(&mut command);
-                command
-            }
-        };
-        command.args(program.arguments).env("FATHOM", &self.binary);
-        command
-    }
-
-    fn programs(&self, lane: &str) -> Vec<TestProgram> {
-        let mut programs = Vec::new();
+    /// The programs of a lane: the name of each, and its command.
+    fn commands(&self, lane: &str) -> Vec<(String, Command)> {
+        let mut commands = Vec::new();
         for program in &self.programs {
             let arguments: &[&str] = match lane {
                 FUZZ if !program.is_test => &["smoke", "--seconds", "0.5"],
@@ -281,18 +218,22 @@ impl Lanes {
                 _ if program.is_test && program.folder == FOLDER && program.name == lane => &["--test-threads=1"],
                 _ => continue,
             };
+            let mut command = program.command(&self.root);
+            command.args(arguments);
             let label = match lane {
                 WORKSPACE | PRIVILEGED => format!("{} {}", program.folder, program.name),
                 _ => String::new(),
             };
-            programs.push(TestProgram { label, program: Some(program.clone()), arguments });
+            commands.push((label, command));
         }
         if lane == WORKSPACE {
             // Only cargo can run examples in comments.
-            let arguments = &["test", "--locked", "--quiet", "--workspace", "--doc"];
-            programs.push(TestProgram { label: "examples in comments".into(), program: None, arguments });
+            let mut command = cargo(&self.root);
+            command.args(["test", "--locked", "--quiet", "--workspace", "--doc"]);
+            self.compiler.set(&mut command);
+            commands.push(("examples in comments".into(), command));
         }
-        programs
+        commands
     }
 }
 
@@ -316,47 +257,5 @@ mod tests {
         let (streams, alone) = streams(&wanted);
         assert_eq!(streams, [vec!["workspace", "errors", "lab"], vec![], vec!["net"]]);
         assert_eq!(alone, ["privileged", "bench", "limits"]);
-    }
-
-    /// A program of two tests: one fails once, the other each time.
-    const FAILING: &str = r#"
-        echo "$@" >>"$0.log"
-        result() { [ "$2" = ok ] || printf 'failures:\n---- %s ----\nbecause\nfailures:\n    %s\n' "$1" "$1"; }
-        case "$*" in
-        *--exact\ once) echo 'test result: ok. 1 passed; 0 failed; 0 ignored' ;;
-        *--exact\ always) result always FAILED; echo 'test result: FAILED. 0 passed; 1 failed; 0 ignored'; exit 101 ;;
-        *) result once FAILED; result always FAILED; echo 'test result: FAILED. 3 passed; 2 failed; 0 ignored'; exit 101 ;;
-        esac
-    "#;
-
-    #[test]
-    fn test_that_passes_when_run_again_is_flaky() {
-        let folder = tempfile::tempdir().unwrap();
-        let script = folder.path().join("program");
-        std::fs::write(&script, format!("#!/bin/sh\n{FAILING}")).unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(&script, mode).unwrap();
-        let mut program = Program::for_test(FOLDER, &script);
-        program.name = "ab".into();
-        let mut lanes = Lanes {
-            root: folder.path().into(),
-            binary: PathBuf::new(),
-            programs: vec![program],
-            compiler: Compiler::Rustc,
-            root_follows: false,
-            stop: AtomicBool::new(false),
-            ran: Mutex::default(),
-            failed: Mutex::default(),
-        };
-        std::fs::create_dir(folder.path().join(FOLDER)).unwrap();
-        let mut total = Count::default();
-        total.add("ab", lanes.lane("ab", &mut Vec::new()));
-        assert_eq!((total.passed, total.failed), (3, 2));
-        lanes.rerun(&mut total, &mut Vec::new());
-        assert_eq!((total.passed, total.failed, total.flaky()), (4, 1, vec!["ab: once"]));
-        assert_eq!(total.failed_tests().collect::<Vec<_>>(), ["ab: always"]);
-        let log = std::fs::read_to_string(folder.path().join("program.log")).unwrap();
-        let runs = "--test-threads=1\n--test-threads=1 --exact once\n--test-threads=1 --exact always\n";
-        assert_eq!(log, runs);
     }
 }
