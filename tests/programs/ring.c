@@ -2,7 +2,8 @@
 /*
  * Writes records through io_uring, each followed by an fsync, with plain system calls: what the tests of io_uring record.
  * ring FILE COUNT MODE...: MODE is any of `polled` (SQPOLL), `async` (a worker executes every request), `direct` (O_DIRECT),
- * `registered` (a registered file), `opened` (opened through the ring), `vector`, `own` (writes at the file's own position), `read` (reads each record back, cold).
+ * `registered` (a registered file), `opened` (opened through the ring), `vector`, `own` (writes at the file's own position), `read` (reads
+ * each record back, cold).
  * `insert` is the operation.
  */
 #define _GNU_SOURCE

@@ -239,6 +239,8 @@ fn finding(index: &Index, statement: &Statement, found: Found, all: u64) -> Opti
     let saving = found.saving_ns.map(|ns| ns.min(time));
     let of_time = |end: f64| saving.map(|ns| (ns as f64 * end / share) as u64);
     let saving_interval_ns = interval.as_ref().and_then(|e| Some([of_time(e.low)?, of_time(e.high)?]));
+    // A time beside the executions is saved whole: without a saving, its length is unknown, too.
+    let known = found.beside.is_none() || saving.is_some();
     Some(Finding {
         code: found.code.into(),
         title: found.title.into(),
@@ -246,10 +248,10 @@ fn finding(index: &Index, statement: &Statement, found: Found, all: u64) -> Opti
         claim: found.claim,
         executions: found.executions,
         of: count as u64,
-        time_ns: Some(time),
-        share: Some(share),
-        interval: interval.map(|e| [e.low, e.high]),
-        share_of_all: Some(of_all),
+        time_ns: known.then_some(time),
+        share: known.then_some(share),
+        interval: interval.filter(|_| known).map(|e| [e.low, e.high]),
+        share_of_all: known.then_some(of_all),
         saving_ns: saving,
         saving_interval_ns,
         remedy: found.remedy,

@@ -446,6 +446,9 @@ impl Case<'_> {
     fn s03(&self) -> Option<Found> {
         let time = self.time(Of::Prepare);
         let having = time.iter().filter(|ns| **ns > 0).count();
+        if having < LOOP || (having as f64) < 0.9 * self.count() as f64 {
+            return None;
+        }
         let each = total(&time) as f64 / having as f64;
         let recording = tracer::in_prepare_ns(self.index.rows);
         // The rest of two durations of which most is a probe is that probe's variance.
@@ -460,7 +463,7 @@ impl Case<'_> {
                 duration(ns as f64)
             ),
         };
-        (having >= LOOP && having as f64 >= 0.9 * self.count() as f64).then(|| Found {
+        Some(Found {
             code: "S03",
             title: "statement prepared for every execution",
             claim: format!(
