@@ -115,6 +115,30 @@ pub fn append(base: &[u8], modules: &[Vec<u8>]) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// Returns the names in a type section.
+pub fn names(bytes: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
+    let (_, _, names) = sections(bytes)?;
+    Some(names.split(|byte| *byte == 0))
+}
+
+/// Returns the section without the names of the types whose name is not wanted; members keep theirs. A loader that searches all
+/// types for each name it needs then compares few names. `None` if the section is damaged.
+pub fn keep_names(bytes: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+    let (header, types, names) = sections(bytes)?;
+    let first = header.checked_add(word(bytes, 8)? as usize)?;
+    let mut out = bytes.to_vec();
+    let mut at = 0;
+    while at < types.len() {
+        let name = names.get(word(types, at)? as usize..)?.split(|byte| *byte == 0).next()?;
+        if !wanted(name) {
+            out.get_mut(first + at..first + at + 4)?.fill(0);
+        }
+        let info = word(types, at + 4)?;
+        at += 12 + layout(info >> 24 & 0x1f, (info & 0xffff) as usize)?.0;
+    }
+    Some(out)
+}
+
 /// A struct: its type number, size, and members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Structure {
@@ -270,8 +294,25 @@ mod tests {
     }
 
     #[test]
+    fn only_wanted_types_keep_their_names() {
+        let (kernel, one) = kernel_and_module("one");
+        let joined = append(&kernel, &[one]).unwrap();
+        let kept = keep_names(&joined, |name| name == b"one").unwrap();
+        let structs = Structs::of(&kept, None).unwrap();
+        assert_eq!(structs.offset("one", "m"), Some(0), "a struct that is wanted, with its member's name");
+        let (_, types, _) = sections(&kept).unwrap();
+        assert_eq!(word(types, 0), Some(0), "the name of `int`");
+        let all: Vec<&[u8]> = names(&joined).unwrap().collect();
+        assert_eq!(all, [&b""[..], b"int", b"one", b"m", b""]);
+        assert_eq!(keep_names(&joined, |name| all.contains(&name)).unwrap(), joined);
+    }
+
+    #[test]
     fn truncated_btf_is_refused() {
         let (kernel, module) = kernel_and_module("one");
+        for cut in 0..module.len() {
+            assert_eq!(keep_names(&module[..cut], |_| false), None, "cut at {cut}");
+        }
         for cut in 0..module.len() {
             assert_eq!(append(&kernel, &[module[..cut].to_vec()]), None, "cut at {cut}");
         }

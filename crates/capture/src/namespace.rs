@@ -72,9 +72,9 @@ fn place() -> Result<Namespace, Error> {
         return Ok(Namespace::Machine);
     }
     let outwards = proc_outwards(&status).ok_or_else(|| unknown("/proc/self/status has no NSpid line".into()))?;
-    let types = KernelTypes::read()?;
+    let types = KernelTypes::read(OBJECT)?;
     let mut walk = EbpfLoader::new()
-        .btf(Some(types.for_fields()))
+        .btf(Some(&types.for_fields))
         .override_global("proc_outwards", &outwards, true)
         .load(OBJECT)
         .map_err(|e| refusal::not_loaded(&e))?;

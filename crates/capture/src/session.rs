@@ -126,11 +126,11 @@ impl Session {
     pub fn start(request: &Request) -> Result<Self, Error> {
         check_lockdown()?;
         namespace::find_out()?;
-        let types = KernelTypes::read()?;
+        let types = KernelTypes::read(OBJECT)?;
         let (possible, running) = cpus()?;
         let shape = Shape::new(possible, running, salt());
         let mut ebpf = load(request, &types, shape)?;
-        let multi = Multi::open(OBJECT, &ebpf, types.for_fields()).ok();
+        let multi = Multi::open(OBJECT, &ebpf, &types.for_fields).ok();
         let rings = Rings::new(shape, array(&ebpf, "ring_controls")?, array(&ebpf, "ring_memory")?)?;
         let stacks = take_stacks(&mut ebpf, request)?;
         let mut session = Self {
@@ -548,7 +548,7 @@ pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Resu
     let (offset, tracer) = (boot_offset_ns(), namespace::tracer());
     let (direct, dsync) = (libc::O_DIRECT as u32, libc::O_DSYNC as u32);
     EbpfLoader::new()
-        .btf(Some(types.for_fields()))
+        .btf(Some(&types.for_fields))
         .map_max_entries("stacks", if stacks { stacks::RING } else { SMALLEST_RING })
         .map_max_entries("ring_controls", rings.cpus)
         .map_max_entries("ring_memory", rings.rings * rings.chunks)

@@ -372,9 +372,9 @@ mod tests {
         // So that the reset is probed from the start.
         symbols.running = None;
         symbols.prepares[1].offset = fs::metadata(&path).unwrap().len().next_multiple_of(1 << 20);
-        let types = KernelTypes::read().unwrap();
+        let types = KernelTypes::read(session::OBJECT).unwrap();
         let mut ebpf = session::load(&Request::new(Scope::Command), &types, Shape::new(1, 1, 0)).unwrap();
-        let open = |ebpf: &Ebpf| Multi::open(session::OBJECT, ebpf, types.for_fields());
+        let open = |ebpf: &Ebpf| Multi::open(session::OBJECT, ebpf, &types.for_fields);
         let known = fs::read("/sys/kernel/btf/vmlinux").unwrap();
         let known = known.windows(22).any(|w| w == b"BPF_TRACE_UPROBE_MULTI");
         assert_eq!(open(&ebpf).err().filter(|_| known), None, "this kernel has such links");
