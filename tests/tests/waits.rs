@@ -185,8 +185,14 @@ fn control() -> Result<()> {
         let status = record.wait()?;
         ensure!(status.success(), "{backend}: {status}");
         let summary = show(&archive)?;
-        let syncs = operations(&summary)?.iter().find(|o| o["statement"] == "fsync told").map(|o| &o["count"]);
-        ensure!(backend != "ebpf" || syncs == Some(&Value::from(9)), "{backend}: {syncs:?}");
+        let operations = operations(&summary)?;
+        let syncs = operations.iter().find(|o| o["statement"] == "fsync told").map(|o| &o["count"]);
+        ensure!(
+            backend != "ebpf" || syncs == Some(&Value::from(9)),
+            "{backend}: {:?}, lost {}",
+            operations.iter().map(|o| (&o["statement"], &o["count"])).collect::<Vec<_>>(),
+            summary["losses"]
+        );
     }
     drop(program.stdin.take());
     program.wait()?;

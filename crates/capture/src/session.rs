@@ -348,14 +348,19 @@ impl Session {
             self.watch_resets();
         }
         self.taken = Instant::now();
-        let mut inside = Merged::new(self.inside.as_mut().map(Inside::collect).unwrap_or_default());
+        // The names of a process's open files, among others, must be known before its calls: a drain that comes late, as on a busy
+        // machine, has more of them than the linker sorts.
+        let mut ours = std::mem::take(&mut self.pending);
+        ours.extend(self.inside.as_mut().map(Inside::collect).unwrap_or_default());
+        ours.sort_by_key(|event| event.header.time_ns);
+        let mut ours = Merged::new(ours);
         self.inside_pace.emptied();
         let mut count = self.rings.drain(LONGEST_DRAIN, &mut |record| {
-            inside.hand_on(until(record), sink);
+            ours.hand_on(until(record), sink);
             sink(record);
         });
-        inside.hand_on(u64::MAX, sink);
-        count += inside.count;
+        ours.hand_on(u64::MAX, sink);
+        count += ours.count;
         self.pending.extend(self.loss.look(&self.rings.counters()));
         self.pending.extend(self.stacks.iter_mut().flat_map(Stacks::collect));
         if self.programs_asked.elapsed() >= PROGRAM_PERIOD {
@@ -484,7 +489,7 @@ impl Session {
     }
 }
 
-/// Records of processes that are probed inside, being merged with the kernel side's.
+/// Records made outside the kernel, by the recorder and in processes that are probed inside, being merged with the kernel side's.
 struct Merged {
     events: std::iter::Peekable<std::vec::IntoIter<Event>>,
     bytes: Vec<u8>,
