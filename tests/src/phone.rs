@@ -277,10 +277,11 @@ impl Phone {
         }
     }
 
-    /// The files left in its folder for temporary files, apart from the program that is kept.
+    /// The files left in its folder for temporary files, apart from the program that is kept and its hash.
     pub fn left(&self) -> Result<Vec<String>> {
         let all = self.shell("ls /data/local/tmp /data/local/tmp/fathom 2>/dev/null; true")?;
-        let own = |l: &&str| !l.is_empty() && !l.ends_with(':') && *l != "fathom" && !is_program(l);
+        let own =
+            |l: &&str| !l.is_empty() && !l.ends_with(':') && !["fathom", "verified"].contains(l) && !is_program(l);
         Ok(all.lines().map(str::trim).filter(own).map(Into::into).collect())
     }
 

@@ -15,6 +15,16 @@ pub fn pushed_once() -> Result<()> {
     // Another file of that name is not run.
     phone.shell("for f in /data/local/tmp/fathom/fathom-*; do echo 'echo no' >$f; done")?;
     ensure!(look()?.contains("copying Fathom"), "another program was taken for it");
+    // Nor one of the same length and time, although this one has been hashed before.
+    let hashed = || phone.shell("stat -c %i /data/local/tmp/fathom/verified");
+    ensure!(!look()?.contains("copying Fathom"), "it was copied just now");
+    let before = hashed()?;
+    ensure!(!look()?.contains("copying Fathom") && hashed()? == before, "it was hashed again");
+    let patch = "for f in /data/local/tmp/fathom/fathom-*; do touch -r $f /data/local/tmp/t; \
+                 printf no | dd of=$f bs=1 seek=9000 conv=notrunc 2>/dev/null; touch -r /data/local/tmp/t $f; done; \
+                 rm /data/local/tmp/t";
+    phone.shell(patch)?;
+    ensure!(look()?.contains("copying Fathom"), "a changed program was taken for it");
     let sums = phone.shell("sha256sum /data/local/tmp/fathom/fathom-*")?;
     let ours = run(Command::new("sha256sum").arg(fathom()))?;
     ensure!(sums.split(' ').next() == String::from_utf8(ours.stdout)?.split(' ').next(), "{sums}");

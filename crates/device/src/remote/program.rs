@@ -1,6 +1,6 @@
 //! This program on a device: its own static file, under a name that contains its hash, in a folder of the user. It is
-//! copied there once, and verified before each use: one with other content is replaced, those of other versions are
-//! removed.
+//! copied there once, and verified before it is used: one with other content is replaced, those of other versions are
+//! removed. A phone hashes it for a second, so the hash of a file that did not change since is taken from the last time.
 
 use super::adb::{AdbServer, AdbSync};
 use super::transport::{self, quoted};
@@ -38,6 +38,10 @@ struct Binary {
 /// ELF machine numbers, and the corresponding output of `uname -m`. A 64-bit kernel may have a 32-bit user space.
 const MACHINES: &[(u16, &str)] =
     &[(62, "x86_64"), (183, "aarch64"), (243, "riscv64"), (40, "armv7l"), (3, "i686"), (22, "s390x"), (21, "ppc64le")];
+
+/// A shell's commands that print the hashes of the programs in the folder `$d`. They are kept with the boot and each file's inode, size
+/// and time of change: any write changes the last, and after a power cut a file may lack what was written.
+const HASHES: &str = r#"k=$({ cat /proc/sys/kernel/random/boot_id && stat -c '%n %i %s %z' "$d"/fathom-*; } 2>/dev/null) || k=; k=$(echo $k); v=; { read -r v <"$d"/verified; } 2>/dev/null; if [ "$k" ] && [ "$k" = "$v" ]; then tail -n +2 "$d"/verified; else s=$(sha256sum "$d"/fathom-* 2>/dev/null); echo "$s"; [ "$k" ] && [ "$s" ] && ( umask 077; { echo "$k"; echo "$s"; } >"$d"/verified-$$ && mv -f "$d"/verified-$$ "$d"/verified || rm -f "$d"/verified-$$ ) 2>/dev/null; fi; true"#;
 
 /// Why there is no program for a device.
 #[derive(Debug, thiserror::Error)]
@@ -137,9 +141,7 @@ pub fn put(
     let mut all = all.map_err(|e| fail(e.to_string()))?;
     let home = folder(place);
     // A failing tool's message replaces its line.
-    let look = format!(
-        "echo fathom-look; s=$(uname -sm 2>&1); echo $s; d={home}; echo \"$d\"; sha256sum \"$d\"/fathom-* 2>/dev/null; true"
-    );
+    let look = format!("echo fathom-look; s=$(uname -sm 2>&1); echo $s; d={home}; echo \"$d\"; {HASHES}");
     let seen = transport::run(place, &look, None)?;
     let seen = String::from_utf8_lossy(&seen).replace('\r', "");
     // A login shell may have printed a greeting first.
@@ -184,7 +186,7 @@ pub fn remove(place: &DeviceAddress) -> Result<bool, Unreachable> {
     }
     // A non-empty folder is kept.
     let line = format!(
-        "d={}; ls -d \"$d\"/detached-*/* \"$d\"/fathom-run-* >/dev/null 2>&1 && exit 0; rm -f \"$d\"/fathom-?* \"$d\"/part-?*; rmdir \"$d\" 2>/dev/null; [ -d \"$d\" ] || echo gone",
+        "d={}; ls -d \"$d\"/detached-*/* \"$d\"/fathom-run-* >/dev/null 2>&1 && exit 0; rm -f \"$d\"/fathom-?* \"$d\"/part-?* \"$d\"/verified*; rmdir \"$d\" 2>/dev/null; [ -d \"$d\" ] || echo gone",
         folder(place)
     );
     Ok(String::from_utf8_lossy(&transport::run(place, &line, None)?).lines().any(|l| l.trim() == "gone"))
