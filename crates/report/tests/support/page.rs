@@ -3,11 +3,47 @@
 use super::webdriver::{Browser, Result, installed};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
+use std::ops::Deref;
+use std::sync::{Mutex, PoisonError};
 use tempfile::TempDir;
 
-/// A browser that shows a page; both are removed on drop.
+/// Browsers that no test uses now: to start one takes longer than most tests.
+static IDLE: Mutex<Vec<Browser>> = Mutex::new(Vec::new());
+
+fn idle() -> impl std::ops::DerefMut<Target = Vec<Browser>> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A browser with one new tab, which the next test gets on drop.
+pub struct Borrowed(Option<Browser>);
+
+impl Borrowed {
+    fn take() -> Result<Self> {
+        let idle = idle().pop();
+        idle.map_or_else(Browser::start, Ok).map(|browser| Self(Some(browser)))
+    }
+}
+
+impl Deref for Borrowed {
+    type Target = Browser;
+
+    fn deref(&self) -> &Browser {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        // After a failed test, or with a tab that cannot be replaced, the browser ends.
+        if let Some(browser) = self.0.take_if(|browser| !std::thread::panicking() && browser.renew().is_ok()) {
+            idle().push(browser);
+        }
+    }
+}
+
+/// A browser that shows a page, which is removed on drop.
 pub struct Shown {
-    pub browser: Browser,
+    pub browser: Borrowed,
     pub url: String,
     _folder: TempDir,
 }
@@ -18,7 +54,7 @@ impl Shown {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("page.html");
         std::fs::write(&file, text)?;
-        let browser = Browser::start()?;
+        let browser = Borrowed::take()?;
         let url = format!("file://{}", file.display());
         browser.open(&format!("{url}{hash}"))?;
         Ok(Self { browser, url, _folder: folder })
@@ -51,7 +87,10 @@ pub fn run(tests: &[Case]) {
         Trial::test(name, move || test().map_err(|error| Failed::from(error.to_string())))
             .with_ignored_flag(missing.is_some())
     });
-    libtest_mimic::run(&arguments, trials.collect()).exit();
+    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    // Exiting drops nothing.
+    idle().clear();
+    conclusion.exit();
 }
 
 /// Evaluates `then`, such as `return [digits(0)];`, with these modules of the page: nothing in a page's script can be called from

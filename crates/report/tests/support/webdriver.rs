@@ -86,6 +86,16 @@ impl Browser {
         Ok(started)
     }
 
+    /// Replaces the tab by a new one: nothing of the old page is left, not its size, touch screen or messages.
+    pub fn renew(&self) -> Result<()> {
+        let tab = self.post("/window/new", &json!({ "type": "tab" }))?;
+        self.call("DELETE", &format!("/session/{}/window", self.session), &Value::Null)?;
+        self.post("/window", &json!({ "handle": tab["handle"] }))?;
+        self.open("about:blank")?;
+        self.console()?;
+        self.requests().map(drop)
+    }
+
     /// Opens an address and waits until it is loaded.
     pub fn open(&self, url: &str) -> Result<()> {
         self.post("/url", &json!({ "url": url })).map(drop)
