@@ -13,7 +13,7 @@ const R8: (&str, &str) = ("r8-8.5.35.jar", "4733945987ee0a840fafc34080b135259e01
 fn main() -> ExitCode {
     let jdk = || installed("java").and_then(|()| installed("javac"));
     let cases: Vec<Case> = vec![
-        ("dex_file_matches_jar_results", jdk().and_then(|()| dex_tools()), dex),
+        ("long::dex_file_matches_jar_results", jdk().and_then(|()| dex_tools()), dex),
         ("android_canvas_draws_exact_pixels", jdk().and_then(|()| dex_tools()).and_then(|()| robolectric()), canvas),
         ("robolectric_is_mode_of_drawing_and_sqlite", jdk().and_then(|()| robolectric()), mode),
         ("android_database_behind_launcher_keeps_contents", jdk().and_then(|()| robolectric()), behind_launcher),

@@ -73,10 +73,14 @@ fn main() -> ExitCode {
         ("running_sqlite3_shell_matches_uprobes", with("sqlite3"), running::shell),
         ("running_program_that_reopens_sqlite_matches_uprobes", with("python3"), running::reopening),
         ("running_threads_match_uprobes", with("cc").and_then(|()| header()), running::threads),
-        ("busy_process_is_attached_to_and_left", with("cc").and_then(|()| header()), || running::busy(3)),
-        ("long::busy_process_is_attached_to_many_times", with("cc").and_then(|()| header()), || running::busy(40)),
-        ("recorder_killed_while_attaching_harms_nobody", with("cc").and_then(|()| header()), || running::killed(6)),
-        ("long::recorder_killed_many_times_harms_nobody", with("cc").and_then(|()| header()), || running::killed(120)),
+        ("busy_process_is_attached_to_and_left", with("cc").and_then(|()| header()), || running::busy(3, "1")),
+        ("long::busy_process_is_attached_to_many_times", with("cc").and_then(|()| header()), || running::busy(40, "4")),
+        ("recorder_killed_while_attaching_harms_nobody", with("cc").and_then(|()| header()), || {
+            running::killed(6, "1")
+        }),
+        ("long::recorder_killed_many_times_harms_nobody", with("cc").and_then(|()| header()), || {
+            running::killed(120, "4")
+        }),
         ("running_programs_left_to_uprobes_say_why", with("python3").and_then(|()| archive()), running::reasons),
         ("running_process_is_recorded_among_others", with("python3").and_then(|()| header()), running::others),
         ("long::php_matches_uprobes", with("php").and_then(|()| php_has_sqlite()), known::php),

@@ -125,14 +125,14 @@ pub fn no_room_for_tables() -> Result<()> {
         Ok(done.exists())
     })?;
     // The recorder stores its events once a second. Device commands of others may still arrive; there is space for a few of
-    // them.
-    let (mut stored, mut since) = (0, Instant::now());
+    // them, and a busy disk is not waited for.
+    let (mut stored, mut since, begun) = (0, Instant::now(), Instant::now());
     until("a log that grows no more", || {
         let now = size(&archive.join("events.log"));
         if now.saturating_sub(stored) > 32 << 10 {
             (stored, since) = (now, Instant::now());
         }
-        Ok(now > 0 && since.elapsed() > Duration::from_secs(4))
+        Ok(now > 0 && (since.elapsed() > Duration::from_secs(4) || begun.elapsed() > Duration::from_secs(15)))
     })?;
     let fill = format!(
         "fallocate -l $(($(stat -f -c '%a * %S' {0}) - {1})) {0}/filler",

@@ -287,9 +287,9 @@ pub fn threads() -> Result<()> {
 }
 
 /// Threads work, wait, start and end while it is attached to and detached from, repeatedly.
-pub fn busy(rounds: usize) -> Result<()> {
+pub fn busy(rounds: usize, threads: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let mut program = Running::start(Command::new(compile(folder.path())?).args(["4", "0", "4", "2"]))?;
+    let mut program = Running::start(Command::new(compile(folder.path())?).args([threads, "0", "4", "2"]))?;
     ensure!(program.answer()? == "ready", "it has begun otherwise");
     program.tell("spin\n")?;
     let mut inside = 0;
@@ -318,9 +318,9 @@ pub fn busy(rounds: usize) -> Result<()> {
 }
 
 /// The recorder is killed at a random moment: the program continues, and the next recording removes the leftovers.
-pub fn killed(rounds: u64) -> Result<()> {
+pub fn killed(rounds: u64, threads: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let mut program = Running::start(Command::new(compile(folder.path())?).args(["4", "0", "4", "1"]))?;
+    let mut program = Running::start(Command::new(compile(folder.path())?).args([threads, "0", "4", "1"]))?;
     ensure!(program.answer()? == "ready", "it has begun otherwise");
     program.tell("spin\n")?;
     let (mut drawn, mut within) = (1u64, 0);

@@ -186,6 +186,12 @@ pub fn papers_folders() -> Result<()> {
         let why = claim["because"].as_str().unwrap_or_default();
         ensure!(!why.contains("no folder of external storage"), "{claim}");
     }
+    clean(&phone)
+}
+
+pub fn refused_folders() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
     for (words, why) in [
         (&["--dir", "internal=data"][..], "absolute path"),
         (&["--dir", "a=/data", "--dir-here", "b=/tmp"], "no --dir of the device has that name"),
