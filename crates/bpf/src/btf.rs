@@ -4,6 +4,9 @@
 //! proper describes its types in [`VMLINUX`], a module only its own in a file next to it, as a continuation: its types are
 //! numbered on from the kernel's, and its names follow the kernel's. The format: the kernel's Documentation/bpf/btf.rst.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
 /// The kernel's own types.
 pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
@@ -11,8 +14,11 @@ pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 const MAGIC: [u8; 2] = [0x9f, 0xeb];
 /// `struct btf_header`: magic, version, flags, then five lengths and offsets.
 const HEADER: usize = 24;
+const POINTER: u32 = 2;
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
+/// What has a name that a program can mean: integers, structs, unions, enumerations, forward declarations, typedefs, floats.
+const TYPES: [u32; 8] = [1, STRUCT, UNION, 6, 7, 8, 16, 19];
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
@@ -106,12 +112,17 @@ pub fn append(base: &[u8], modules: &[Vec<u8>]) -> Option<Vec<u8>> {
         types.extend_from_slice(&moved);
         names.extend_from_slice(module_names);
     }
-    let mut out = base.get(..4)?.to_vec();
+    section(base, &types, &names)
+}
+
+/// Returns a section with these types and names, and the version of another.
+fn section(like: &[u8], types: &[u8], names: &[u8]) -> Option<Vec<u8>> {
+    let mut out = like.get(..4)?.to_vec();
     for word in [HEADER, 0, types.len(), types.len(), names.len()] {
         out.extend_from_slice(&u32::try_from(word).ok()?.to_le_bytes());
     }
-    out.extend_from_slice(&types);
-    out.extend_from_slice(&names);
+    out.extend_from_slice(types);
+    out.extend_from_slice(names);
     Some(out)
 }
 
@@ -121,22 +132,43 @@ pub fn names(bytes: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     Some(names.split(|byte| *byte == 0))
 }
 
-/// Returns the section without the names of the types whose name is not wanted; members keep theirs. A loader that searches all
-/// types for each name it needs then compares few names. `None` if the section is damaged.
-pub fn keep_names(bytes: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
-    let (header, types, names) = sections(bytes)?;
-    let first = header.checked_add(word(bytes, 8)? as usize)?;
-    let mut out = bytes.to_vec();
-    let mut at = 0;
+/// Returns a section of the types with these names, and of what they consist of, numbered anew; pointers point to nothing. A loader that
+/// searches all types for each name it needs then has few. `None` if the section is damaged.
+pub fn subset(bytes: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+    let (_, types, names) = sections(bytes)?;
+    // Where each type begins, by its number; 0 is `void`, which has no description.
+    let mut starts = vec![0];
+    let (mut at, mut needed) = (0, Vec::new());
     while at < types.len() {
-        let name = names.get(word(types, at)? as usize..)?.split(|byte| *byte == 0).next()?;
-        if !wanted(name) {
-            out.get_mut(first + at..first + at + 4)?.fill(0);
+        let (name, info) = (word(types, at)? as usize, word(types, at + 4)?);
+        let kind = info >> 24 & 0x1f;
+        if TYPES.contains(&kind) && wanted(names.get(name..)?.split(|byte| *byte == 0).next()?) {
+            needed.push(u32::try_from(starts.len()).ok()?);
         }
-        let info = word(types, at + 4)?;
-        at += 12 + layout(info >> 24 & 0x1f, (info & 0xffff) as usize)?.0;
+        starts.push(at);
+        at += 12 + layout(kind, (info & 0xffff) as usize)?.0;
     }
-    Some(out)
+    starts.push(at);
+    let description = |number: u32| types.get(*starts.get(number as usize)?..*starts.get(number as usize + 1)?);
+
+    let mut kept = BTreeMap::from([(0, 0)]);
+    while let Some(number) = needed.pop() {
+        if kept.insert(number, 0).is_none() && word(description(number)?, 4)? >> 24 & 0x1f != POINTER {
+            let refers_to = RefCell::new(&mut needed);
+            let note = |ty| {
+                refers_to.borrow_mut().push(ty);
+                ty
+            };
+            walk(&mut description(number)?.to_vec(), |name| name, note)?;
+        }
+    }
+    kept.values_mut().zip(0..).for_each(|(new, number)| *new = number);
+    let mut few = Vec::new();
+    for number in kept.keys().skip(1) {
+        few.extend_from_slice(description(*number)?);
+    }
+    walk(&mut few, |name| name, |ty| kept.get(&ty).copied().unwrap_or(0))?;
+    section(bytes, &few, names)
 }
 
 /// A struct: its type number, size, and members.
@@ -294,30 +326,44 @@ mod tests {
     }
 
     #[test]
-    fn only_wanted_types_keep_their_names() {
+    fn subset_has_wanted_types_and_their_parts() {
         let (kernel, one) = kernel_and_module("one");
-        let joined = append(&kernel, &[one]).unwrap();
-        let kept = keep_names(&joined, |name| name == b"one").unwrap();
-        let structs = Structs::of(&kept, None).unwrap();
-        assert_eq!(structs.offset("one", "m"), Some(0), "a struct that is wanted, with its member's name");
-        let (_, types, _) = sections(&kept).unwrap();
-        assert_eq!(word(types, 0), Some(0), "the name of `int`");
+        let (_, other) = kernel_and_module("other");
+        let joined = append(&kernel, &[one, other]).unwrap();
+        let few = subset(&joined, |name| name == b"other").unwrap();
+        let structs = Structs::of(&few, None).unwrap();
+        assert_eq!(structs.get("other").map(|found| (found.id, found.size)), Some((2, 4)));
+        assert_eq!((structs.offset("other", "m"), structs.get("one")), (Some(0), None));
+        let (_, types, _) = sections(&few).unwrap();
+        assert_eq!(types, words(&[1, 1 << 24, 4, 32, 11, 4 << 24 | 1, 4, 17, 1, 0]), "`int`, and the struct with one");
         let all: Vec<&[u8]> = names(&joined).unwrap().collect();
-        assert_eq!(all, [&b""[..], b"int", b"one", b"m", b""]);
-        assert_eq!(keep_names(&joined, |name| all.contains(&name)).unwrap(), joined);
+        assert_eq!(all, [&b""[..], b"int", b"one", b"m", b"other", b"m", b""]);
+        assert!(Btf::parse(&few, Default::default()).is_ok());
+    }
+
+    #[test]
+    fn subset_of_running_kernel_has_same_offsets() {
+        let Ok(kernel) = std::fs::read(VMLINUX) else {
+            return println!("SKIP subset_of_running_kernel_has_same_offsets: the kernel has no BTF");
+        };
+        let wanted = ["task_struct", "bio", "request", "inode"];
+        let few = subset(&kernel, |name| wanted.iter().any(|wanted| wanted.as_bytes() == name)).unwrap();
+        assert!(few.len() < kernel.len() && Btf::parse(&few, Default::default()).is_ok());
+        for name in wanted {
+            let of = |section| get(section, name).map(|found| (found.size, found.members));
+            assert!(of(&few).is_some() && of(&few) == of(&kernel), "{name}");
+        }
     }
 
     #[test]
     fn truncated_btf_is_refused() {
         let (kernel, module) = kernel_and_module("one");
         for cut in 0..module.len() {
-            assert_eq!(keep_names(&module[..cut], |_| false), None, "cut at {cut}");
-        }
-        for cut in 0..module.len() {
             assert_eq!(append(&kernel, &[module[..cut].to_vec()]), None, "cut at {cut}");
         }
         for cut in 0..kernel.len() {
             assert_eq!(append(&kernel[..cut], std::slice::from_ref(&module)), None, "cut at {cut}");
+            assert_eq!(subset(&kernel[..cut], |_| true), None, "cut at {cut}");
         }
     }
 
@@ -371,6 +417,7 @@ mod tests {
                 *byte = value;
             }
             let _ = get(&bytes, "ops");
+            let _ = subset(&bytes, |_| true);
         }
     }
 }

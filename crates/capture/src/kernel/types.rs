@@ -3,7 +3,7 @@
 
 use crate::Error;
 use aya::{Btf, Endianness};
-use bpf::btf::{VMLINUX, append, keep_names, names};
+use bpf::btf::{VMLINUX, append, names, subset};
 use object::{Object as _, ObjectSection as _};
 use std::collections::HashSet;
 use std::fs;
@@ -15,8 +15,8 @@ const MODULES: [&str; 6] = ["jbd2", "dm_mod", "dm_crypt", "scsi_mod", "nvme_core
 pub struct KernelTypes {
     /// Those of the kernel proper: they include the tracepoints that may be attached by type.
     pub vmlinux: Btf,
-    /// Those that fields are matched with: with modules', and without the names that the object has not. The loader compares
-    /// each name that it needs with those of all types: in Linux 6.18 that took a fifth of a recording's start.
+    /// Those that fields are matched with: modules' too, but only those whose names the object has. The loader searches all types
+    /// for each name that it needs, which took a fifth of a recording's start with all of Linux 6.18.
     pub for_fields: Btf,
 }
 
@@ -34,7 +34,7 @@ impl KernelTypes {
         let all = if modules.is_empty() { Some(bytes) } else { append(&bytes, &modules) };
         let all = all.ok_or_else(|| Error::Btf(format!("a module's types do not continue those of {VMLINUX}")))?;
         let needed = needed(object).ok_or_else(|| Error::Btf("the object has no BTF".into()))?;
-        let fields = keep_names(&all, |name| needed.contains(essential(name)));
+        let fields = subset(&all, |name| needed.contains(essential(name)));
         let fields = fields.ok_or_else(|| Error::Btf(format!("{VMLINUX} is damaged")))?;
         Ok(Self { vmlinux, for_fields: parse(&fields)? })
     }
