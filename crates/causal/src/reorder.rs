@@ -38,8 +38,8 @@ impl Reorder {
 
     /// Adds an event.
     pub(crate) fn push(&mut self, event: Event) {
-        // Marks are read from the program's memory, separately from the log, and may all be pushed first.
-        if !matches!(event.record, Record::Mark(_)) {
+        // Marks are read from the program's memory and losses from counters, separately from the log, and may all be pushed first.
+        if !matches!(event.record, Record::Mark(_) | Record::Loss(_)) {
             self.newest_ns = self.newest_ns.max(event.header.time_ns);
         }
         let cpu_seq = u64::from(event.header.cpu) << 32 | u64::from(event.header.seq);

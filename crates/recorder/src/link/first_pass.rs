@@ -10,8 +10,8 @@ use std::path::Path;
 
 /// The result of the first pass.
 pub struct Known {
-    /// The marks.
-    pub marks: Vec<Event>,
+    /// The marks, and the losses.
+    pub marks_and_losses: Vec<Event>,
     /// The processes whose statements were recorded.
     pub with_statements: BTreeSet<u32>,
     /// Where threads slept, which is reported only later.
@@ -21,15 +21,18 @@ pub struct Known {
 /// Reads the log.
 ///
 /// Marks are read from a program's memory at the end and so come last, although they precede what ran inside them; in a
-/// container they have the numbers by which the program knows itself.
+/// container they have the numbers by which the program knows itself. Losses are read from counters, at the end of a drain or once a
+/// second, and come after records made during them, whose links they weaken.
 pub fn read(dir: &Path) -> archive::Result<Known> {
-    let (mut marks, mut with_statements, mut inner) = (Vec::new(), BTreeSet::new(), InnerTasks::default());
+    let (mut marks, mut losses, mut with_statements) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let mut inner = InnerTasks::default();
     let mut stacks = Stacks::default();
     for event in LogReader::open(dir)? {
         inner.learn(&event);
         stacks.learn(&event);
         match &event.record {
             Record::Mark(_) => marks.push(event),
+            Record::Loss(_) => losses.push(event),
             Record::Statement(_) => drop(with_statements.insert(event.header.tgid)),
             Record::OpBegin(begin) if begin.kind == op_kind::STATEMENT => {
                 with_statements.insert(event.header.tgid);
@@ -37,6 +40,6 @@ pub fn read(dir: &Path) -> archive::Result<Known> {
             _ => {}
         }
     }
-    let marks = marks.into_iter().map(|mark| inner.readdress(mark)).collect();
-    Ok(Known { marks, with_statements, stacks })
+    let marks = marks.into_iter().map(|mark| inner.readdress(mark));
+    Ok(Known { marks_and_losses: marks.chain(losses).collect(), with_statements, stacks })
 }

@@ -69,18 +69,18 @@ pub fn link(dir: &Path, context: &Context, notify: Notify<'_>) -> Result<Linked>
     // Only now does the folder of unfinished tables belong to us.
     let _cleanup = SignalCleanup::tables(dir)?;
     let mut tables = Tables::new(writer, &metadata);
-    let first_pass::Known { marks, with_statements, stacks } = first_pass::read(dir)?;
+    let first_pass::Known { marks_and_losses, with_statements, stacks } = first_pass::read(dir)?;
     tables.stacks = stacks;
     let mut accounts =
         Accounts::new(config::readings(&metadata.counted_before), config::readings(&metadata.counted_after));
     let mut linker = Linker::new(config::of(&metadata, with_statements));
-    marks.into_iter().for_each(|mark| linker.push(mark, &mut tables));
+    marks_and_losses.into_iter().for_each(|event| linker.push(event, &mut tables));
     let (mut events, mut last_ns) = (0, 0);
     while let Some(event) = log.next_event() {
         events += 1;
         last_ns = event.header.time_ns.max(last_ns);
         accounts.learn(&event);
-        if !is_mark(&event) {
+        if !is_known(&event) {
             linker.push(event, &mut tables);
         }
         if events % 65_536 == 0 {
@@ -144,8 +144,9 @@ fn without_meta(dir: &Path, error: archive::Error, notify: Notify<'_>) -> Result
     Ok(Meta::new(ArchiveKind::Trace, 0, Vec::new()))
 }
 
-fn is_mark(event: &Event) -> bool {
-    matches!(event.record, Record::Mark(_))
+/// Whether the first pass gave it to the linker.
+fn is_known(event: &Event) -> bool {
+    matches!(event.record, Record::Mark(_) | Record::Loss(_))
 }
 
 /// Tables from `events.log`.

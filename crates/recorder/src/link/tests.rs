@@ -66,6 +66,19 @@ fn completeness_is_judged_by_diskstats() {
 }
 
 #[test]
+fn loss_weakens_links_however_late_it_is_noticed() {
+    let write = "@2000000100 cpu0 10/10 syscall start_ns=2000000090 dev=5 ino=12 bytes=4096 result=4096 call=6 ctx=136";
+    let bio =
+        "@2000000200 cpu1 60/60 bio_queue bio=0x10 sector=800 ino=12 bytes=4096 disk=vda dev=5 pages=1 op=1 ctx=4";
+    let later = "@2900000000 cpu1 0/0 task parent=1 text=other";
+    let loss = "@2950000000 cpu0 0/0 loss start_ns=2000000110 events=3";
+    for lines in [&[write, bio, loss, later][..], &[write, bio, later, loss]] {
+        let loss = recorded(lines, 0).loss;
+        assert_eq!((loss.events, loss.weakened_links), (3, 1), "{lines:?}");
+    }
+}
+
+#[test]
 fn opening_archive_in_use_keeps_its_tables() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
