@@ -357,9 +357,15 @@ pub fn killed(rounds: u64, threads: &str) -> Result<()> {
     }
     program.tell("halt\n")?;
     program.answer()?;
-    // The next one removes it.
+    // The next one removes it, unless the program's threads do not stop in time.
     let pid = program.pid();
-    Recording::begin(folder.path(), "inside", &[pid])?.end()?;
+    until("a recording by the object", || {
+        let recording = Recording::begin(folder.path(), "inside", &[pid])?;
+        let archive = recording.archive.clone();
+        let summary = recording.end()?;
+        fs::remove_dir_all(archive)?;
+        Ok(summary["environment"]["sqlite.probes"]["value"] == "inside")
+    })?;
     is_as_before(pid, usize::MAX - 2)?;
     let end = program.finish()?;
     ensure!(end.starts_with("whole, "), "{end}");

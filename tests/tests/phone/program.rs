@@ -21,9 +21,10 @@ pub fn pushed_once() -> Result<()> {
     let before = hashed()?;
     ensure!(!look()?.contains("copying Fathom") && hashed()? == before, "it was hashed again");
     let patch = "for f in /data/local/tmp/fathom/fathom-*; do touch -r $f /data/local/tmp/t; \
-                 printf no | dd of=$f bs=1 seek=9000 conv=notrunc 2>/dev/null; touch -r /data/local/tmp/t $f; done; \
-                 rm /data/local/tmp/t";
-    phone.shell(patch)?;
+                 printf no | dd of=$f bs=1 seek=9000 conv=notrunc 2>/dev/null && echo patched; \
+                 touch -r /data/local/tmp/t $f; done; rm /data/local/tmp/t";
+    // A program that still runs cannot be written.
+    until("a changed program", || Ok(phone.shell(patch)?.contains("patched")))?;
     ensure!(look()?.contains("copying Fathom"), "a changed program was taken for it");
     let sums = phone.shell("sha256sum /data/local/tmp/fathom/fathom-*")?;
     let ours = run(Command::new("sha256sum").arg(fathom()))?;
