@@ -247,7 +247,7 @@ fn unmounted() -> Result<()> {
         + "[[factor]]\nname = \"dir\"\nabout = \"where\"\ndefault = \".\"\nfolder = true\n";
     fs::write(folder.path("stored.toml"), design)?;
     let words =
-        ["bench", "run", "stored.toml", "--dir=card=card", "-p", "duration=1000", "-p", "pause=0.15", "--blocks=20"];
+        ["bench", "run", "stored.toml", "--dir=card=card", "-p", "duration=1000", "-p", "pause=0.4", "--blocks=20"];
     let ended = |archive: &str| {
         let log = fs::read_to_string(folder.path(archive).join("runs.jsonl")).unwrap_or_default();
         log.lines().filter(|line| line.starts_with("{\"replicate\"")).count()
