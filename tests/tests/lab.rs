@@ -85,6 +85,7 @@ fn main() -> ExitCode {
             needs().and_then(|()| all_mkfs()).and_then(|()| installed("dmsetup")),
             scenario::every_shipped,
         ),
+        ("long::series_is_compared_in_figure_of_papers", needs().and_then(|()| all_mkfs()), scenario::series),
         (
             "long::scenario_with_disk_errors_reports_them",
             needs().and_then(|()| installed("dmsetup")),

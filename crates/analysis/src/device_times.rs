@@ -5,7 +5,7 @@
 //! waited less (btt counts each bio). A command without a recorded bio has only a D2C.
 
 use crate::contract::{CommandTimes, DepthPart, DiskCommands, Summary, Times};
-use crate::lines::line;
+use crate::lines::{bars, line};
 use crate::rows::{Index, IoAction};
 use crate::text::{digits, duration, shown};
 use crate::times::times;
@@ -17,6 +17,9 @@ type Durations = (Vec<u64>, Vec<u64>);
 
 /// Number of parts of a recording with a depth each: as many as fit the width of a page.
 const PARTS: u64 = 120;
+
+/// Width of the depth over time in `fathom show`, in columns.
+const COLUMNS: usize = 60;
 
 /// Adds times and depths to the disks. `window`: the recording's start and end, ns.
 pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, window: (u64, u64)) {
@@ -125,6 +128,10 @@ pub fn text(out: &mut String, summary: &Summary) {
         }
         let depth = format!("{} on average, {} at most", digits(disk.depth_mean), disk.depth_max);
         line(out, &format!("  {:<10} commands at the device at once: {depth}", shown(name)));
+        let most: Vec<f64> = disk.depth_over_time.iter().map(|part| part.max as f64).collect();
+        if !most.is_empty() {
+            line(out, &format!("  {:<10} over time, at most: |{}|", shown(name), bars(&most, COLUMNS)));
+        }
     }
 }
 

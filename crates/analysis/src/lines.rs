@@ -44,6 +44,20 @@ pub fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
+/// Draws values beside one another as bars of at most `columns` columns, in steps of eighths of the largest value. Of values that share
+/// a column the largest is drawn. Only zero is blank.
+pub fn bars(values: &[f64], columns: usize) -> String {
+    const EIGHTHS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = values.iter().copied().fold(0.0, f64::max);
+    let columns = columns.min(values.len()).max(1);
+    let column = |i: usize| &values[i * values.len() / columns..(i + 1) * values.len() / columns];
+    let bar = |i: usize| match column(i).iter().copied().fold(0.0, f64::max) {
+        value if value > 0.0 => EIGHTHS[((value / most * 8.0).ceil() as usize).clamp(1, 8) - 1],
+        _ => ' ',
+    };
+    (0..columns).map(bar).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,5 +85,14 @@ mod tests {
             out.lines().last().unwrap().to_owned()
         };
         assert_eq!((second(wrapped), second(paragraph)), ("    next".into(), "  next".into()));
+    }
+
+    #[test]
+    fn bars_are_as_high_as_their_values() {
+        assert_eq!(bars(&[0.0, 1.0, 4.0, 8.0], 10), " ▁▄█");
+        assert_eq!(bars(&[0.001, 8.0], 10), "▁█");
+        // A peak is not averaged away.
+        assert_eq!(bars(&[0.0, 0.0, 8.0, 0.0, 0.0, 2.0], 3), " █▂");
+        assert_eq!([bars(&[], 10), bars(&[0.0], 10)], [" ", " "]);
     }
 }

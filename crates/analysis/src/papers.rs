@@ -295,6 +295,19 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
     ]
 }
 
+/// Removes the times of a recording made on an emulated processor: beside the papers' they would be read as speed.
+pub fn without_emulated_times(summary: &Summary, figures: &mut [Figure]) {
+    let accelerator = summary.environment.get("virtual.accelerator").and_then(|fact| fact.value.as_deref());
+    if accelerator != Some("tcg") {
+        return;
+    }
+    for row in
+        figures.iter_mut().flat_map(|figure| &mut figure.rows).filter(|row| row.unit == "ns" && row.ours.is_some())
+    {
+        (row.ours, row.note) = (None, "not timed: its processor is emulated".into());
+    }
+}
+
 /// Returns why a recording has no commands of its files' disk: the files are on no disk, or the block layer was not recorded.
 fn unseen_commands(summary: &Summary) -> Option<String> {
     let disk = summary.environment.get("disk.name").filter(|fact| fact.value.is_none());
@@ -436,6 +449,24 @@ pub fn beside(a: &[Figure], b: &[Figure]) -> String {
 mod tests {
     use super::*;
     use crate::{case, summarise};
+
+    #[test]
+    fn emulated_processor_has_counts_but_no_times() {
+        let mut summary = summarise(&case::rows());
+        let values = |figures: &[Figure], ns: bool| {
+            let rows = figures.iter().flat_map(|figure| &figure.rows);
+            rows.filter(|row| (row.unit == "ns") == ns && row.ours.is_some()).count()
+        };
+        let whole = compare(&summary);
+        let mut figures = whole.clone();
+        without_emulated_times(&summary, &mut figures);
+        assert_eq!(figures, whole);
+        assert!(values(&whole, true) > 0 && values(&whole, false) > 0);
+        let fact = summary.environment.values().next().unwrap().clone();
+        summary.environment.insert("virtual.accelerator".into(), model::Fact { value: Some("tcg".into()), ..fact });
+        without_emulated_times(&summary, &mut figures);
+        assert_eq!((values(&figures, true), values(&figures, false)), (0, values(&whole, false)));
+    }
 
     #[test]
     fn measured_values_come_from_trace_and_paper_values_from_paper() {

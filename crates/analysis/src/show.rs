@@ -5,9 +5,10 @@ use crate::completeness::{CHECKED, FAILED, NOT_CHECKED};
 use crate::contract::{ByConfidence, Completeness, DiskRole, FileUse, OperationSummary, Probe, Summary};
 use crate::counts::{self, StatementCounts};
 use crate::device_times;
-use crate::lines::{WIDTH, capital, line, paragraph, wrapped};
+use crate::lines::{WIDTH, bars, capital, line, paragraph, wrapped};
 use crate::stacks;
 use crate::text::{bytes, count, digits, duration, shown, size};
+use crate::times::with_empty;
 use crate::waits;
 use model::{Absence, ShapeKind};
 use std::cmp::Reverse;
@@ -16,6 +17,9 @@ use std::fmt::Write as _;
 
 /// Width of a bar for a whole latency, in columns.
 const BAR: usize = 24;
+/// Maximum width of a distribution, in columns, and the number of executions from which one is drawn.
+const BARS: usize = 60;
+const FEW: u64 = 10;
 /// Maximum number of rows in a list of processes, files or losses.
 const ROWS: usize = 10;
 /// Maximum number of probes named for one reason of absence.
@@ -192,6 +196,7 @@ fn statement(out: &mut String, operation: &OperationSummary, counts: &StatementC
         }
     }
     line(out, &head);
+    distribution(out, operation);
     for (outer, n) in &operation.inside {
         line(out, &format!("  {n} of them inside {}, and counted there too", shown(outer)));
     }
@@ -234,6 +239,18 @@ fn statement(out: &mut String, operation: &OperationSummary, counts: &StatementC
         }
     }
     gaps(out, operation);
+}
+
+/// Draws the latencies' distribution, if there are enough.
+fn distribution(out: &mut String, operation: &OperationSummary) {
+    let bins = &operation.distribution;
+    let [first, .., last] = &bins[..] else { return };
+    if operation.count < FEW {
+        return;
+    }
+    let counts: Vec<f64> = with_empty(bins).into_iter().map(|n| n as f64).collect();
+    let [from, to] = [first.from_ns, last.to_ns].map(|ns| duration(ns as f64));
+    line(out, &format!("  latencies: {from} |{}| {to}", bars(&counts, BARS)));
 }
 
 /// The most frequent sizes, by size: `4 x 4 B, 2 x 4.00 KiB`.

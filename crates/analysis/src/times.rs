@@ -31,6 +31,24 @@ pub fn distribution(ns: &[u64]) -> Vec<Bin> {
     counts.into_iter().map(|(bin, count)| Bin { from_ns: from(bin), to_ns: border(bin + 1), count }).collect()
 }
 
+/// The counts of all bins from the first to the last, with the empty ones between them.
+pub fn with_empty(bins: &[Bin]) -> Vec<u64> {
+    let mut counts: Vec<u64> = Vec::new();
+    let mut at = 0;
+    for bin in bins {
+        let place = |i: &u32| (if *i == 0 { 0 } else { border(*i) }, border(i + 1)) == (bin.from_ns, bin.to_ns);
+        let Some(place) = (at..BINS).find(place) else { continue };
+        let empty = if counts.is_empty() { 0 } else { place - at };
+        counts.extend((0..empty).map(|_| 0));
+        counts.push(bin.count);
+        at = place + 1;
+    }
+    counts
+}
+
+/// Number of bins: as many as durations of 64 bits need.
+const BINS: u32 = 64 * 4;
+
 /// 2^(bin/4), rounded up.
 fn border(bin: u32) -> u64 {
     2_f64.powf(f64::from(bin) / 4.0).ceil() as u64
@@ -58,5 +76,15 @@ mod tests {
             assert_eq!(within as u64, bin.count, "{bin:?}");
         }
         assert!(bins.windows(2).all(|two| two[0].to_ns <= two[1].from_ns));
+    }
+
+    #[test]
+    fn empty_bins_keep_their_place() {
+        // 1 ms and 64 ms are six octaves of four bins apart.
+        let counts = with_empty(&distribution(&[1 << 20, 1 << 20, 1 << 26]));
+        assert_eq!((counts.len(), counts[0], counts[24], counts.iter().sum::<u64>()), (25, 2, 1, 3));
+        let ns: Vec<u64> = (0..64).map(|i| 1 << i).collect();
+        assert_eq!(with_empty(&distribution(&ns)).iter().sum::<u64>(), 64);
+        assert_eq!(with_empty(&[]), [0_u64; 0]);
     }
 }

@@ -67,6 +67,16 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Makes the page of one figure from recordings, a column each, that this command made.
+pub fn beside(figure: &str, archives: &[PathBuf], command: &str, state: &str) -> Result<String> {
+    let all = list::list().context("cannot read the list of figures")?;
+    let wanted = all.figure.into_iter().filter(|listed| listed.is(figure));
+    let wanted: Vec<Listed> = wanted.map(|listed| listed.made_by(command.into(), state.into())).collect();
+    let wanted: Vec<&Listed> = wanted.iter().collect();
+    let values = runner::papers::values(archives, &wanted, &|path| Ok(link::open(path, &progress::context(false))?))?;
+    Ok(list::head() + &list::overview(&all.paper, &wanted) + &values)
+}
+
 /// Reports that no page is made, after an interruption or because nothing could be measured. An existing page stays.
 fn without_page(args: &args::Papers, archive: &Path, code: ExitCode) -> ExitCode {
     if let Some(page) = args.output.as_ref().filter(|page| !destination::is_stdout(page)) {

@@ -11,7 +11,7 @@ pub(crate) mod forward;
 pub(crate) mod script;
 mod value;
 
-pub use catalog::{Entry, find, shipped};
+pub use catalog::{Entry, Series, find, find_series, series, shipped};
 pub use disk::{Bus, Disk, Map, Scheduler};
 pub use forward::Forward;
 pub use value::{Bytes, Span};
@@ -26,6 +26,9 @@ pub const FOLDER: &str = "/mnt";
 
 /// The longest limit of a workload.
 const LONGEST_S: u64 = 24 * 3600;
+
+/// Most rows of a workload.
+const MOST_ROWS: u32 = 10_000_000;
 
 /// Most disks of one guest: each takes a slot of its PCI bus.
 const MOST_DISKS: usize = 12;
@@ -224,6 +227,9 @@ pub enum Synchronous {
 pub struct Workload {
     /// Shell commands, run in sequence until one fails; `fathom` is this program, `{dir}` the mounted folder.
     pub commands: Vec<String>,
+    /// The number of rows, for `{rows}`.
+    #[serde(default = "rows")]
+    pub rows: u32,
     /// Programs of this machine that they need, by name; their shared libraries are added.
     #[serde(default)]
     pub programs: Vec<String>,
@@ -233,6 +239,10 @@ pub struct Workload {
     /// Whether they may fail, as on a disk with errors.
     #[serde(default)]
     pub may_fail: bool,
+}
+
+fn rows() -> u32 {
+    25
 }
 
 fn limit() -> Span {
@@ -340,6 +350,9 @@ impl Scenario {
         if self.filesystem.mount.contains(char::is_whitespace) {
             return Err("filesystem.mount: expected options without blanks, such as noatime,commit=60".into());
         }
+        if !(1..=MOST_ROWS).contains(&self.workload.rows) {
+            return Err(format!("workload.rows: expected 1 to {MOST_ROWS}"));
+        }
         if !self.sqlite.page_size.is_power_of_two() || !(512..=65536).contains(&self.sqlite.page_size) {
             return Err("sqlite.page_size: expected a power of two from 512 to 65536".into());
         }
@@ -387,10 +400,11 @@ impl Scenario {
             }
             match (name, sqlite.get(name)) {
                 ("dir", _) => out.push_str(FOLDER),
+                ("rows", _) => out.push_str(&self.workload.rows.to_string()),
                 (_, Some(toml::Value::String(value))) => out.push_str(value),
                 (_, Some(value)) => out.push_str(&value.to_string()),
                 (_, None) => {
-                    let known = "{dir}, {journal_mode}, {page_size}, {synchronous}";
+                    let known = "{dir}, {rows}, {journal_mode}, {page_size}, {synchronous}";
                     return Err(format!("workload.commands: unknown {{{name}}}; expected one of {known}"));
                 }
             }

@@ -43,6 +43,7 @@ pub fn values(archives: &[PathBuf], wanted: &[&Listed], open: Open<'_>) -> Resul
         text += &machine(&name, &summary);
         text.push('\n');
         let mut figures = papers::compare(&summary);
+        papers::without_emulated_times(&summary, &mut figures);
         figures.retain(|figure| wanted.iter().any(|k| k.paper == figure.paper && k.number == figure.figure));
         columns.push((name, figures));
     }

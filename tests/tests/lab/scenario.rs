@@ -157,6 +157,37 @@ pub fn every_shipped() -> Result<()> {
     Ok(())
 }
 
+/// A series leaves a recording of each run and their figure, in which nothing is timed: counts differ by the journal mode alone.
+pub fn series() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let output = lab(folder.path(), &["run", "paper-004,rows=3", "--json"]).output()?;
+    ensure!(output.status.success(), "{}", messages(&output));
+    let lines: Vec<Value> =
+        String::from_utf8_lossy(&output.stdout).lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let list = lab(Path::new("."), &["list", "--json"]).output()?;
+    let list: Value = serde_json::from_slice(&list.stdout)?;
+    let runs = list["series"][0]["runs"].as_array().context("runs[]")?;
+    ensure!(lines.len() == runs.len(), "{lines:#?}");
+    for (line, run) in lines.iter().zip(runs) {
+        hold("lab-run", line)?;
+        ensure!(line["scenario"] == run["name"] && line["as_expected"] == true, "{line:#}");
+        let archive = folder.path().join(line["recording"]["archive"].as_str().context("archive")?);
+        let summary = show(&archive)?;
+        near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 3.0)?;
+    }
+    let page = std::fs::read_to_string(folder.path().join("paper-004.lab/papers.md"))?;
+    let cells = |what: &str| -> Result<Vec<String>> {
+        let line = page.lines().find(|line| line.contains(&format!("| {what} |"))).with_context(|| page.clone())?;
+        Ok(line.split('|').skip(3).take(runs.len()).map(|cell| cell.trim().to_string()).collect())
+    };
+    let journal = cells("of these to the journal")?;
+    // linux, linux-truncate, android-x86, phone, phone-truncate, phone-f2fs: PERSIST clears a header more.
+    ensure!(journal == ["8", "8", "9", "9", "8", "9"], "{journal:?}");
+    let timed = cells("from journal write 1 to journal write 2")?;
+    ensure!(timed.iter().all(|cell| cell == "none") && page.contains("not timed"), "{page}");
+    Ok(())
+}
+
 /// A disk whose writes fail: the program gets the error, and the recording contains it.
 pub fn errors_of_the_disk() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -240,6 +271,13 @@ pub fn errors() -> Result<()> {
     fails(&["run", "my.toml"], None, 2, &["my.toml: ", "line 2", "unknown field `disks`"])?;
     fails(&["run", "scsi-ext4,forward=7100"], None, 2, &["machine.forward", "lab exec"])?;
     fails(&["run", "scsi-ext4,commit=60"], None, 2, &["no setting \"commit\"", "is quoted"])?;
+    // A series: its settings are checked, and its folder is its own.
+    fails(&["run", "paper-004,bus=usb"], None, 2, &["disk.data.bus", "`usb`"])?;
+    std::fs::create_dir(folder.path().join("mine"))?;
+    std::fs::write(folder.path().join("mine/papers"), "mine")?;
+    fails(&["run", "paper-004", "-o", "mine"], None, 1, &["mine exists and is not a lab result"])?;
+    std::fs::remove_dir_all(folder.path().join("mine"))?;
+    fails(&["exec", "paper-004", "--", "true"], None, 2, &["a series", "paper-004-linux"])?;
     fails(&["run", "scsi-ext4"], Some("/nowhere"), 1, &["qemu-system-x86_64 is not installed", "apt-get install"])?;
     // A guest as a device: the same message, before anything boots, prefixed with one name only.
     let record = |device: &str, path: Option<&str>| -> Result<(Option<i32>, String)> {

@@ -63,6 +63,11 @@ impl Listed {
         Some(self.beside.as_ref()?.replace("{device}", device))
     }
 
+    /// Describes it as made by another command, which leaves nothing out.
+    pub fn made_by(self, command: String, state: String) -> Self {
+        Self { command: Some(command), state, elsewhere: None, ..self }
+    }
+
     /// Whether `name` refers to it: `PAPER` or `PAPER/FIGURE`.
     pub fn is(&self, name: &str) -> bool {
         name == self.paper
@@ -178,7 +183,7 @@ pub fn machine(name: &str, summary: &Summary) -> String {
         machine.extend(fact(name).map(|value| format!("{what} {value}")));
     }
     let emulated = fact("virtual.accelerator").is_some_and(|accelerator| accelerator == "tcg");
-    let times = if emulated { " (emulated: its times show order, not speed)" } else { "" };
+    let times = if emulated { " (emulated: counts, no times)" } else { "" };
     folded(&format!("{}: {}{times}.\n", capital(name), machine.join(", ")))
 }
 

@@ -116,12 +116,16 @@ pub struct LabList {
 /// The result folder contains trace.fathom, workload.log, console.log and scenario.toml. They are written while the guest runs: if it
 /// crashes, hangs or is stopped by Ctrl-C, everything recorded until then is kept. The first run downloads Debian's kernel (70 MB) with
 /// apt-get; nothing is installed.
+///
+/// A series (paper-004) runs several scenarios one after the other, each into a folder of its own in the result folder, and compares
+/// them in a figure of the papers, papers.md.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   fathom lab run scsi-ext4                                        a built-in scenario
   fathom lab run scsi-ext4 --set disk.data.bus=nvme -o nvme.lab   with another disk
   fathom lab run my.toml                                          your own (docs/guide/lab.md)
+  fathom lab run paper-004,rows=1000                              a series of scenarios, with 1,000 INSERTs each
 
 Exit status: 0 if the workload ended as the scenario expects, recorded to its end; 1 otherwise.")]
 pub struct LabRun {

@@ -1,58 +1,154 @@
-//! `fathom lab run`: runs a scenario in a guest, and reports the result in one line.
+//! `fathom lab run`: runs a scenario in a guest, and reports the result in one line; or the scenarios of a series, with their figure.
 
 use super::{explained, host, usage};
-use crate::{args, link, output, progress};
-use anyhow::Result;
+use crate::{args, destination, link, output, papers, progress};
+use anyhow::{Context as _, Result};
 use lab::folder;
 use lab::run::{Ending, NotStarted, Options};
-use lab::scenario;
+use lab::scenario::{self, Scenario, Series};
 use lab::show::{contract, is_well, sentence};
 use model::Context;
-use std::path::PathBuf;
+use model::text::ShownPath as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// The page of a series, in its folder.
+const PAGE: &str = "papers.md";
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// As the scenario expects.
+    Well,
+    /// Otherwise.
+    Badly,
+    /// The user interrupted it.
+    Interrupted,
+}
+
+/// The end of a run, and whether its recording can be read.
+struct Done {
+    end: End,
+    recorded: bool,
+}
+
 pub fn run(args: &args::LabRun) -> Result<ExitCode> {
+    if let Some((series, settings)) = scenario::find_series(&args.scenario) {
+        return run_series(args, series, settings);
+    }
     let (name, scenario) = scenario::find(&args.scenario, &args.set).map_err(usage)?;
-    let (cache, program) = host(&args.host)?;
     let folder = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.lab")));
+    let done = one(args, &name, &scenario, &folder)?;
+    if done.recorded && !args.json {
+        let archive = output::word(&folder.join(lab::run::ARCHIVE));
+        eprintln!("next: fathom show {archive}, or fathom report {archive}");
+    }
+    Ok(status(done.end))
+}
+
+fn status(end: End) -> ExitCode {
+    match end {
+        End::Well => ExitCode::SUCCESS,
+        End::Badly => ExitCode::FAILURE,
+        End::Interrupted => ExitCode::from(output::INTERRUPTED),
+    }
+}
+
+/// Runs a series: a run that ends badly does not keep the others from running.
+fn run_series(args: &args::LabRun, series: &Series, mut settings: Vec<String>) -> Result<ExitCode> {
+    settings.extend_from_slice(&args.set);
+    // A wrong setting is reported before anything boots.
+    let find = |word: &str| scenario::find(word, &settings).map_err(usage);
+    let all = series.runs.iter().map(|(name, word)| Ok((*name, find(word)?.1))).collect::<Result<Vec<_>>>()?;
+    let folder = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.lab", series.name)));
+    for (_, scenario) in &all {
+        lab::guest::available(scenario.machine.arch).map_err(explained)?;
+    }
+    own(&folder, series)?;
+    let mut end = End::Well;
+    let mut archives = Vec::new();
+    for (name, scenario) in &all {
+        let own = folder.join(format!("{name}.lab"));
+        let done = one(args, name, scenario, &own)?;
+        if done.recorded {
+            archives.push(own.join(lab::run::ARCHIVE));
+        }
+        match done.end {
+            End::Well => {}
+            End::Badly => end = End::Badly,
+            End::Interrupted => {
+                end = End::Interrupted;
+                break;
+            }
+        }
+    }
+    if archives.is_empty() {
+        return Ok(status(end));
+    }
+    let command = format!("fathom lab run {}", output::word(Path::new(&args.scenario)));
+    let figure = papers::beside(series.figure, &archives, &command, "made in virtual machines; not run on Android")?;
+    let page = folder.join(PAGE);
+    destination::text(&page, &figure)?;
+    if !args.json {
+        output::text(&format!("\n{figure}"));
+    }
+    eprintln!("fathom: the figure is in {}", page.shown());
+    Ok(status(end))
+}
+
+/// Creates the folder of a series, unless it is that of an earlier run, whose results are then kept.
+fn own(folder: &Path, series: &Series) -> Result<()> {
+    let known = |name: &str| {
+        let run = name.strip_suffix(".old").unwrap_or(name).strip_suffix(".lab").unwrap_or_default();
+        name == PAGE || series.runs.iter().any(|(own, _)| *own == run)
+    };
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.shown()))?;
+    for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.shown()))? {
+        if !entry?.file_name().to_str().is_some_and(known) {
+            return Err(folder::FolderError::Foreign(folder.into()).into());
+        }
+    }
+    Ok(())
+}
+
+/// Runs one scenario, and prints the result.
+fn one(args: &args::LabRun, name: &str, scenario: &Scenario, folder: &Path) -> Result<Done> {
+    let (cache, program) = host(&args.host)?;
     // Before an earlier result is moved.
     lab::guest::available(scenario.machine.arch).map_err(explained)?;
     // No other run may write into it until this one ends.
-    let _own = folder::result(&folder)?;
+    let _own = folder::result(folder)?;
     let context = progress::context(args.json);
     progress::end_on_signal(&context);
-    let options = Options { cache: &cache, program: &program, folder: &folder, keep: args.keep };
-    let outcome = lab::run::run(&scenario, &options, &context);
+    let options = Options { cache: &cache, program: &program, folder, keep: args.keep };
+    let outcome = lab::run::run(scenario, &options, &context);
     progress::clear(&context);
     if outcome.is_err() {
         // Removes the folder only if it is empty.
-        let _ = std::fs::remove_dir(&folder);
+        let _ = std::fs::remove_dir(folder);
     }
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(NotStarted::Wrong(error)) => return Err(usage(error)),
         Err(NotStarted::Lab(_)) if context.cancelled() => {
             eprintln!("fathom: interrupted before the guest had booted");
-            return Ok(ExitCode::from(crate::output::INTERRUPTED));
+            return Ok(Done { end: End::Interrupted, recorded: false });
         }
         Err(NotStarted::Lab(error)) => return Err(explained(error)),
     };
     // A user who interrupted the run gets the partial result, and can interrupt this step as well.
-    let recording = runner::guest::recording(&folder, &|path| Ok(link::open(path, &Context::silent())?));
-    let well = is_well(&scenario, &outcome.ending, recording.as_ref());
+    let recording = runner::guest::recording(folder, &|path| Ok(link::open(path, &Context::silent())?));
+    let well = is_well(scenario, &outcome.ending, recording.as_ref());
     if args.json {
-        let line = contract(&name, &folder, &outcome, recording.as_ref(), well);
+        let line = contract(name, folder, &outcome, recording.as_ref(), well);
         output::text(&(serde_json::to_string(&line)? + "\n"));
     } else {
-        println!("{}", sentence(&name, &folder, &outcome, recording.as_ref(), well));
-        if recording.as_ref().is_some_and(|r| r.problem.is_none()) {
-            let archive = output::word(&folder.join(lab::run::ARCHIVE));
-            eprintln!("next: fathom show {archive}, or fathom report {archive}");
-        }
+        println!("{}", sentence(name, folder, &outcome, recording.as_ref(), well));
     }
-    Ok(match (well, &outcome.ending) {
-        (true, _) => ExitCode::SUCCESS,
-        (false, Ending::Interrupted) => ExitCode::from(crate::output::INTERRUPTED),
-        (false, _) => ExitCode::FAILURE,
-    })
+    let end = match (well, &outcome.ending) {
+        (true, _) => End::Well,
+        (false, Ending::Interrupted) => End::Interrupted,
+        (false, _) => End::Badly,
+    };
+    Ok(Done { end, recorded: recording.as_ref().is_some_and(|r| r.problem.is_none()) })
 }

@@ -39,7 +39,45 @@ const SHIPPED: &[Entry] = shipped![
     "virtio-ext4",
 ];
 
-/// All of them, by name.
+/// Scenarios that are run one after the other and compared in one figure of the papers.
+#[derive(Debug, Clone, Copy)]
+pub struct Series {
+    /// Its name.
+    pub name: &'static str,
+    /// Its purpose, in one line.
+    pub about: &'static str,
+    /// The figure, for `fathom papers`.
+    pub figure: &'static str,
+    /// The runs: the name of each in the figure, and its scenario with settings.
+    pub runs: &'static [(&'static str, &'static str)],
+}
+
+const SERIES: &[Series] = &[Series {
+    name: "paper-004",
+    about: "Paper 004's three systems side by side: Linux, Android x86 and a phone, in six runs",
+    figure: "004/2-4",
+    runs: &[
+        ("linux", "paper-004-linux"),
+        ("linux-truncate", "paper-004-linux,journal_mode=truncate"),
+        ("android-x86", "paper-004-android-x86"),
+        ("phone", "paper-004-phone"),
+        ("phone-truncate", "paper-004-phone,journal_mode=truncate"),
+        ("phone-f2fs", "paper-004-phone-f2fs"),
+    ],
+}];
+
+/// All series, by name.
+pub fn series() -> &'static [Series] {
+    SERIES
+}
+
+/// Returns the series that `word` names, and the settings after its name.
+pub fn find_series(word: &str) -> Option<(&'static Series, Vec<String>)> {
+    let (word, settings) = super::value::apart(word);
+    SERIES.iter().find(|series| series.name == word).map(|series| (series, settings))
+}
+
+/// All scenarios, by name.
 pub fn shipped() -> &'static [Entry] {
     SHIPPED
 }
@@ -59,6 +97,13 @@ pub fn find(word: &str, settings: &[String]) -> Result<(String, Scenario), Error
     let wrong = |what: String| Error { place: word.to_string(), what };
     let path = Path::new(word);
     if !word.contains('/') && path.extension().is_none_or(|e| e != "toml") {
+        if let Some(series) = SERIES.iter().find(|series| series.name == word) {
+            let runs: Vec<&str> = series.runs.iter().map(|(_, scenario)| *scenario).collect();
+            return Err(wrong(format!(
+                "a series, which only `fathom lab run` runs; expected one of {}",
+                runs.join(", ")
+            )));
+        }
         let names: Vec<&str> = SHIPPED.iter().map(|entry| entry.name).collect();
         return Err(wrong(format!("no such scenario; expected one of {}, or a file: FILE.toml", names.join(", "))));
     }

@@ -32,6 +32,34 @@ fn shipped_scenarios_are_valid_and_have_one_line_summary() {
 }
 
 #[test]
+fn series_runs_shipped_scenarios_with_settings() {
+    for series in series() {
+        assert!(series.about.chars().count() <= 90 && shipped().iter().all(|entry| entry.name != series.name));
+        let (found, settings) = find_series(&format!("{},rows=7,fs=f2fs", series.name)).unwrap();
+        assert_eq!((found.name, settings.as_slice()), (series.name, ["rows=7".into(), "fs=f2fs".into()].as_slice()));
+        for (name, word) in found.runs {
+            let (_, scenario) = find(word, &settings).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!((scenario.filesystem.kind, scenario.workload.rows), (Kind::F2fs, 7), "{name}");
+            let command = scenario.filled(&scenario.workload.commands[0]).unwrap();
+            assert!(command.contains("--rows 7 "), "{command}");
+        }
+        let error = find(series.name, &[]).expect_err("it is no scenario").to_string();
+        assert!(error.contains("a series") && error.contains(found.runs[0].1), "{error}");
+    }
+    assert!(find_series("scsi-ext4").is_none());
+}
+
+#[test]
+fn rows_replace_their_placeholder_in_each_shipped_scenario() {
+    for entry in shipped() {
+        let (name, scenario) = find(entry.name, &["rows=12345".into()]).unwrap_or_else(|e| panic!("{e}"));
+        let all: String = scenario.workload.commands.iter().map(|c| scenario.filled(c).unwrap()).collect();
+        assert!(all.contains("--rows 12345 "), "{name}: {all}");
+    }
+    assert!(with(&["rows=0"]).unwrap_err().to_string().contains("workload.rows"));
+}
+
+#[test]
 fn omitted_keys_have_defaults() {
     let scenario = with(&[]).unwrap();
     assert_eq!(

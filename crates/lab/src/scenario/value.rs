@@ -96,7 +96,7 @@ const SHORT: &[(&str, &[&str])] = &[
     ("disk", &["bus", "size", "scheduler", "parameters", "map"]),
     ("filesystem", &["type", "mkfs", "mount"]),
     ("sqlite", &["journal_mode", "page_size", "synchronous"]),
-    ("workload", &["commands", "programs", "limit", "may_fail"]),
+    ("workload", &["commands", "rows", "programs", "limit", "may_fail"]),
     ("record", &["backend", "arguments"]),
     ("machine", &["arch", "memory", "cpus", "accelerator", "silence", "forward"]),
 ];
