@@ -119,6 +119,9 @@ fn header(out: &mut String, summary: &Summary) {
             line(out, &format!("  {name:<12} {}", shown(value)));
         }
     }
+    if let (Some(backend), Some(why)) = (fact("trace.backend"), fact("trace.backend_why")) {
+        wrapped(out, "  backend      ", &format!("{}: {}", shown(backend), shown(why)));
+    }
     if fact("virtual.accelerator") == Some("tcg") {
         line(out, "  times        of an emulated processor (QEMU's TCG): they show order, not speed");
     }

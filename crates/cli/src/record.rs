@@ -108,9 +108,10 @@ fn list_operations() -> ExitCode {
 fn summarise(archive: &Path, done: &Recorded) {
     let operations = done.operations.map(|n| format!(", {}", counted(n as usize, "operation")));
     eprintln!(
-        "{}: {}{}{}",
+        "{}: {}{}{}{}",
         archive.shown(),
         counted(done.records as usize, "event"),
+        done.backend.map_or_else(String::new, |backend| format!(" by {backend}")),
         operations.as_deref().unwrap_or(", not linked"),
         if done.lost > 0 { format!(", {} lost", counted(done.lost as usize, "event")) } else { String::new() }
     );

@@ -1,6 +1,6 @@
 //! Selection of the backend: eBPF where the kernel permits it, else ftrace.
 
-use crate::record::{Recorded, record, run_attached, run_untraced};
+use crate::record::{Recorded, record, record_since, run_attached, run_untraced};
 use crate::request::Request;
 use crate::{Error, Notice, Notify, Result};
 use model::Context;
@@ -51,7 +51,8 @@ pub fn record_by(backend: Backend, request: &Request, context: &Context, notify:
         Backend::Attached => run_attached(request, context, notify),
         // ftrace has none of the probes that are left out.
         Backend::Auto if request.without.is_empty() => record_by_either(request, context, notify),
-        Backend::Auto | Backend::Ebpf => record(request, context, notify),
+        Backend::Auto => record(request, context, notify),
+        Backend::Ebpf => record_since("requested (--backend ebpf)", request, context, notify),
         Backend::Ftrace => crate::ftrace::record(request, "requested (--backend ftrace)", context, notify),
     }
 }

@@ -1,6 +1,5 @@
 //! A recording by ftrace: the data from the kernel's buffers is stored unchanged, and parsed when the recording has ended.
 
-use crate::collect::fact;
 use crate::import;
 use crate::left_running::LeftRunning;
 use crate::libraries::Libraries;
@@ -126,18 +125,14 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
     libraries.missed(&executed(&summary));
     let marked = marks.read().doing(|| "reading the command's marks".into())?;
     let finished = finished(&recording, &summary, archive.log.records);
-    let mut add = |name: &str, value: &str| {
-        archive.collector.metadata.environment.insert(name.into(), fact(value, None, "the recorder"));
-    };
-    add("trace.backend", "ftrace");
-    add("trace.backend_why", why);
+    archive.recorded_by("ftrace", why);
     archive.complete(&finished, &marked.events, &libraries, notify)?;
     context.clear_progress();
     let operations = match request.link {
         true => link::link_if_room(output, archive.log.full.is_some(), context, notify)?,
         false => None,
     };
-    Ok(Recorded::of(request, &stop, &archive.log, finished.lost, operations))
+    Ok(Recorded::of(request, &stop, &archive.log, "ftrace", finished.lost, operations))
 }
 
 /// Returns the programs that were executed, and their current inodes: the kernel's event contains only the name.

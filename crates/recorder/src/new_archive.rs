@@ -1,6 +1,6 @@
 //! The archive of a recording, from its first file to its complete log.
 
-use crate::collect::Collector;
+use crate::collect::{Collector, fact};
 use crate::event_log::EventLog;
 use crate::libraries::Libraries;
 use crate::output::{self, MovedArchive};
@@ -55,6 +55,13 @@ impl<'a> NewArchive<'a> {
     /// Removes the archive, since the command never ran, and puts back the previous one.
     pub fn discard(&self) {
         output::put_back(&self.request.output, self.kept.as_ref());
+    }
+
+    /// Stores what recorded it, and why that.
+    pub fn recorded_by(&mut self, backend: &str, why: &str) {
+        let facts = [("trace.backend", backend), ("trace.backend_why", why)];
+        let facts = facts.map(|(name, value)| (name.to_owned(), fact(value, None, "the recorder")));
+        self.collector.metadata.environment.extend(facts);
     }
 
     /// Stores what is only known at the end, and ends the log.

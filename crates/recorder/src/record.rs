@@ -33,6 +33,8 @@ pub struct Recorded {
     pub lost: u64,
     /// Number of operations found; `None` if there was no room for the tables.
     pub operations: Option<u64>,
+    /// What recorded it, as people write it; `None` if nothing did.
+    pub backend: Option<&'static str>,
     /// Whether the disk had no room for all of it. Reaching a requested limit (`max_size`) does not count.
     pub no_room: bool,
 }
@@ -43,11 +45,12 @@ impl Recorded {
         request: &Request,
         stop: &StopCondition<'_>,
         log: &EventLog,
+        backend: &'static str,
         lost: u64,
         operations: Option<u64>,
     ) -> Self {
         let no_room = log.disk_full || request.link && operations.is_none();
-        Self { status: stop.status, records: log.records, lost, operations, no_room }
+        Self { status: stop.status, records: log.records, lost, operations, backend: Some(backend), no_room }
     }
 }
 
@@ -93,6 +96,14 @@ pub fn run_attached(request: &Request, context: &Context, notify: Notify<'_>) ->
 /// # Errors
 /// Nothing can be recorded, the command cannot be started, or the archive cannot be written.
 pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
+    record_since(PERMITTED, request, context, notify)
+}
+
+/// Why eBPF is used if nothing else was requested.
+const PERMITTED: &str = "the kernel permits it";
+
+/// Records by eBPF, which was chosen for this reason.
+pub(crate) fn record_since(why: &str, request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
     let output = &request.output;
     // Checked again when it is created; checked now because probes take a second to attach and to detach.
     Archive::has_room(output, true)?;
@@ -150,12 +161,13 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
         }
     }
     let marked = marks.read().doing(|| "reading the command's marks".into())?;
+    archive.recorded_by("ebpf", why);
     archive.complete(&finished, &marked.events, &libraries, notify)?;
     let operations = match request.link {
         true => link::link_if_room(output, archive.log.full.is_some(), context, notify)?,
         false => None,
     };
-    Ok(Recorded::of(request, &stop, &archive.log, finished.lost, operations))
+    Ok(Recorded::of(request, &stop, &archive.log, "eBPF", finished.lost, operations))
 }
 
 /// Returns the process and the file that a record names, if any.
