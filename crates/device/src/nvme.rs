@@ -56,7 +56,7 @@ pub fn facts() -> Environment {
         let life = log.map(|log| life(&log));
         for (what, value) in [
             ("life_used", life.clone().map(|l| format!("{} %", l.used))),
-            ("spare_used", life.map(|l| format!("{} % (worn out from {} % on)", l.spare_used, l.worn_out))),
+            ("spare_used", life.and_then(|l| l.spare.ok_or_else(|| NO_SPARE.to_owned())).map(|spare| spare.text())),
         ] {
             let fact = Fact {
                 unknown: value.as_ref().err().cloned(),
@@ -97,13 +97,29 @@ fn smart(controller: &str) -> io::Result<[u8; LENGTH]> {
 struct Life {
     /// The vendor's estimate; more than 100 is possible.
     used: u8,
-    spare_used: u8,
+    spare: Option<Spare>,
+}
+
+/// Values in percent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Spare {
+    used: u8,
     worn_out: u8,
 }
 
+impl Spare {
+    fn text(&self) -> String {
+        format!("{} % (worn out from {} % on)", self.used, self.worn_out)
+    }
+}
+
+const NO_SPARE: &str = "the controller reports none: neither a rest nor a threshold";
+
 fn life(log: &[u8; LENGTH]) -> Life {
     let left = |percent: u8| 100_u8.saturating_sub(percent);
-    Life { used: log[5], spare_used: left(log[3]), worn_out: left(log[4]) }
+    // Without a threshold, a rest of 0 is no wear: QEMU's controller leaves both fields empty.
+    let spare = (log[3..5] != [0, 0]).then(|| Spare { used: left(log[3]), worn_out: left(log[4]) });
+    Life { used: log[5], spare }
 }
 
 #[cfg(test)]
@@ -120,8 +136,12 @@ mod tests {
         let mut log = [0; LENGTH];
         // A warning, the temperature, spare, its threshold, used.
         log[..6].copy_from_slice(&[0, 0x2b, 0x01, 97, 10, 3]);
-        assert_eq!(life(&log), Life { used: 3, spare_used: 3, worn_out: 90 });
+        assert_eq!(life(&log), Life { used: 3, spare: Some(Spare { used: 3, worn_out: 90 }) });
         log[3..6].copy_from_slice(&[255, 255, 255]);
-        assert_eq!(life(&log), Life { used: 255, spare_used: 0, worn_out: 0 });
+        assert_eq!(life(&log), Life { used: 255, spare: Some(Spare { used: 0, worn_out: 0 }) });
+        log[3..6].copy_from_slice(&[0, 10, 3]);
+        assert_eq!(life(&log), Life { used: 3, spare: Some(Spare { used: 100, worn_out: 90 }) });
+        log[3..6].copy_from_slice(&[0, 0, 0]);
+        assert_eq!(life(&log), Life { used: 0, spare: None });
     }
 }
