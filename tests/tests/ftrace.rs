@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         ("recording_leaves_no_instance_and_global_buffer_unchanged", needs(), leaves_nothing),
         ("own_reads_do_not_exhaust_memory", needs(), bounded),
         ("leftovers_of_killed_recorder_are_removed", needs(), after_a_kill),
+        ("pid_namespace_is_refused", needs().and_then(|()| installed("unshare")), in_pid_namespace),
         ("imported_trace_dat_matches_trace_cmd_counts", trace_cmd(), import_agrees),
         ("same_trace_imports_alike_from_text_and_perfetto", trace_cmd(), forms_agree),
         ("blktrace_files_match_blkparse_counts", installed("blkparse"), blktrace_agrees),
@@ -323,6 +324,19 @@ fn no_rights() -> Result<()> {
     let output = command.current_dir(folder.path()).output()?;
     let reason = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1) && reason.contains("does not permit this user"), "{reason}");
+    Ok(())
+}
+
+/// Within a PID namespace tracefs would filter by the numbers of other processes.
+fn in_pid_namespace() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc"]).arg(fathom());
+    command.args(["record", "--backend", "ftrace", "-o", "t.fathom", "--", "true"]);
+    let output = command.current_dir(folder.path()).output()?;
+    let reason = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1) && reason.contains("within a PID namespace"), "{reason}");
+    ensure!(!folder.path().join("t.fathom").exists() && ours().is_empty(), "something is left");
     Ok(())
 }
 

@@ -48,6 +48,11 @@ enum Namespace {
 /// A process never changes its namespace.
 static NAMESPACE: OnceLock<Namespace> = OnceLock::new();
 
+/// Whether this process is in another PID namespace than the machine's initial one, as far as `/proc` shows.
+pub fn is_within() -> bool {
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|own| own.as_os_str() != MACHINE)
+}
+
 /// Determines this process's namespace. Must be called before the others, which assume the machine's namespace until then.
 ///
 /// # Errors

@@ -15,7 +15,7 @@
 //! | `before` | tasks and files that existed before |
 //!
 //! *Uncertainty*: a recorder that is killed leaves its instances and its probes; the next one removes those whose process
-//! has ended. Process numbers are those of the namespace that this process is in.
+//! has ended. Within a PID namespace nothing is recorded: the kernel filters and records the numbers of the machine's initial one.
 
 mod before;
 mod functions;
@@ -23,6 +23,7 @@ mod instance;
 mod spool;
 
 use crate::kernel::clock::{boot_ns, process_cpu_ns};
+use crate::namespace;
 use crate::sqlite::find::Found;
 use bpf::tracefs;
 use formats::ftrace::format::Format;
@@ -105,6 +106,12 @@ pub enum Error {
     /// This user has no permission to access it.
     #[error("tracefs does not permit this user to trace: run as root (sudo)")]
     NotPermitted,
+    /// The numbers of processes here are not those that tracefs filters by.
+    #[error(
+        "the ftrace backend does not record within a PID namespace (a container): tracefs knows processes by the machine's own numbers only; \
+         run it outside"
+    )]
+    PidNamespace,
     /// It refused an operation.
     #[error("ftrace: {doing}: {source}")]
     Io {
@@ -129,6 +136,9 @@ fn doing<T>(result: io::Result<T>, what: impl FnOnce() -> String) -> Result<T> {
 /// # Errors
 /// It does not exist, or this user may not create an instance in it.
 pub fn probe() -> Result<PathBuf> {
+    if namespace::is_within() {
+        return Err(Error::PidNamespace);
+    }
     let denied = |p: &&str| {
         fs::metadata(Path::new(p).join("instances")).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
     };
