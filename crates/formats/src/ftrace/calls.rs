@@ -24,6 +24,8 @@ pub enum DescriptorChange {
     Close,
     /// `dup`, `dup2`, `dup3`: the result refers to the same file as the first argument.
     Dup,
+    /// `fcntl`: it may duplicate the descriptor, too.
+    Control,
     /// `lseek`: the result is the position.
     Seek,
 }
@@ -116,6 +118,7 @@ const OTHERS: &[((u16, u16), DescriptorChange)] = &[
     ((32, 23), DescriptorChange::Dup),
     ((33, NO), DescriptorChange::Dup),
     ((292, 24), DescriptorChange::Dup),
+    ((72, 25), DescriptorChange::Control),
     ((8, 62), DescriptorChange::Seek),
 ];
 

@@ -56,7 +56,7 @@ pub struct Call {
 #[derive(Debug, Default)]
 pub struct Descriptors {
     generations: HashMap<u32, HashMap<i32, u32>>,
-    /// Inherited descriptors: a process's own to those of its parent.
+    /// Descriptors that share what another one opened: those inherited from the parent, and duplicates.
     inherited: HashMap<Opened, Opened>,
     positions: HashMap<Opened, u64>,
     modes: HashMap<Opened, u16>,
@@ -78,6 +78,16 @@ impl Descriptors {
             self.inherited.insert((tgid, *fd, *generation), theirs);
         }
         self.generations.insert(tgid, all);
+    }
+
+    /// The number became a duplicate of a descriptor: they share the file, its position and the flags with which it was opened.
+    pub fn share(&mut self, tgid: u32, fd: i32, from: Opened) {
+        // A descriptor duplicated onto itself, or onto another duplicate, stays what it is.
+        if self.opened(tgid, fd) == from {
+            return;
+        }
+        let (_, _, generation) = self.renew(tgid, fd, None);
+        self.inherited.insert((tgid, fd, generation), from);
     }
 
     /// The number was reused or closed.
@@ -125,6 +135,12 @@ pub struct DescriptorCall {
 /// Interprets a thread's entry into the kernel.
 pub fn entered(machine: Machine, number: u64, args: [u64; 6]) -> (Option<Shape>, Option<DescriptorCall>) {
     (machine.call(number), machine.other(number).map(|other| DescriptorCall { other, args }))
+}
+
+/// Whether this command of `fcntl` duplicates the descriptor.
+pub fn duplicates(command: u64) -> bool {
+    // F_DUPFD and F_DUPFD_CLOEXEC of uapi/linux/fcntl.h, on every machine; the command is an int.
+    matches!(command as u32, 0 | 1030)
 }
 
 /// The flags of a read or write, as bits of a record's context.

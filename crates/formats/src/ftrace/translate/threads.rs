@@ -172,10 +172,11 @@ impl Translator {
             DescriptorChange::Close if result >= 0 => drop(self.descriptors.renew(tgid, fd, None)),
             DescriptorChange::Dup if result >= 0 => {
                 let from = self.descriptors.opened(tgid, fd);
-                let to = self.descriptors.renew(tgid, result as i32, None);
-                if let (true, Some(file)) = (self.learns, self.known.files.get(&from).copied()) {
-                    self.known.files.insert(to, file);
-                }
+                self.descriptors.share(tgid, result as i32, from);
+            }
+            DescriptorChange::Control if result >= 0 && calls::duplicates(args[1]) => {
+                let from = self.descriptors.opened(tgid, fd);
+                self.descriptors.share(tgid, result as i32, from);
             }
             DescriptorChange::Seek if result >= 0 => {
                 let opened = self.descriptors.opened(tgid, fd);
