@@ -52,6 +52,7 @@ fn main() -> ExitCode {
             needs().and_then(|()| installed("cc")),
             backends::mmc_errors,
         ),
+        ("long::scsi_error_handler_matches_kernel_event", needs(), driver::error_handler),
         ("long::every_disk_error_appears", needs(), driver::every_disk_error_appears),
         ("long::device_mapper_maps_to_disks_below", needs().and_then(|()| installed("dmsetup")), device_mapper),
         ("long::btrfs_f2fs_and_xfs_are_followed_to_device", needs().and_then(|()| all_mkfs()), file_systems),

@@ -51,6 +51,7 @@ const PROBES: &[Probe] = &[
     probe("scsi_done", Name, "scsi_dispatch_cmd_done", Layer::Driver),
     probe("scsi_timeout", Name, "scsi_dispatch_cmd_timeout", Layer::Driver),
     probe("scsi_refused", Name, "scsi_dispatch_cmd_error", Layer::Driver),
+    probe("scsi_handler", Name, "scsi_eh_wakeup", Layer::Driver),
     probe("scsi_begin", Name, "scsi_dispatch_cmd_start", Layer::Driver),
     probe("mmc_end", Name, "mmc_request_done", Layer::Driver),
     probe("mmc_begin", Name, "mmc_request_start", Layer::Driver),

@@ -25,7 +25,7 @@ mod text;
 
 pub use bits::{
     bio_flags, chain_end, driver_what, file_what, flags, header_flags, mmc_answer, mmc_is, mmc_part, op_kind,
-    task_what, uring_phase,
+    scsi_code, task_what, uring_phase,
 };
 pub use parse_error::ParseError;
 
@@ -655,6 +655,7 @@ pub fn c_constants() -> Vec<(&'static str, u64)> {
         ("DRIVER_ENDED", driver_what::ENDED.into()),
         ("DRIVER_TIMED_OUT", driver_what::TIMED_OUT.into()),
         ("DRIVER_REFUSED", driver_what::REFUSED.into()),
+        ("SCSI_ERROR_HANDLER", scsi_code::ERROR_HANDLER.into()),
         ("MMC_DATA", mmc_is::DATA.into()),
         ("MMC_WRITES", mmc_is::WRITES.into()),
         ("MMC_TASK", mmc_is::TASK.into()),

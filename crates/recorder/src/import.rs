@@ -178,6 +178,7 @@ const PROBES: &[(&str, Layer, &[Kind])] = &[
     ("rq_done", Layer::Driver, &[Kind::RqComplete]),
     ("scsi_begin", Layer::Driver, &[Kind::ScsiStart, Kind::UfsCommand]),
     ("scsi_done", Layer::Driver, &[Kind::ScsiDone, Kind::UfsCommand]),
+    ("scsi_handler", Layer::Driver, &[Kind::ScsiHandler]),
     ("nvme_begin", Layer::Driver, &[Kind::NvmeSetup]),
     ("nvme_end", Layer::Driver, &[Kind::NvmeDone]),
     ("mmc_begin", Layer::Driver, &[Kind::MmcStart]),

@@ -106,15 +106,17 @@ pub fn errors() -> Result<()> {
     let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
     let find = "for d in /sys/block/sd*; do grep -q scsi_debug $d/device/model && basename $d; done";
     let name = sh(&mut guest, find)?.trim().to_string();
-    // Block 4660 of 512 bytes is bad; from then on every third command is not answered within the second that the kernel waits.
+    // Block 4660 of 512 bytes is bad; from then on every third command is not answered within the second that the kernel waits; at last
+    // none is for some seconds, so that one times out again after it was aborted, which wakes the error handler.
     let options = "/sys/bus/pseudo/drivers/scsi_debug";
     let read = |skip: u32| format!("dd if=/dev/{name} of=/dev/null bs=4096 iflag=direct count=4 skip={skip}");
     let script = format!(
         "echo 2 >{options}/opts\n{}\n{}\necho 1 >/sys/block/{name}/device/timeout\necho 4 >{options}/opts\necho 3 >{options}/every_nth\n{}\n\
-         echo 0 >{options}/every_nth\necho 0 >{options}/opts\n{}\ntrue\n",
+         echo 1 >{options}/every_nth\n(sleep 6; echo 0 >{options}/every_nth) &\n{}\nwait\necho 0 >{options}/opts\n{}\ntrue\n",
         read(0),
         read(582),
         read(16),
+        read(48),
         read(32)
     );
     sh(&mut guest, &format!("cat >/errors.sh <<'END'\n{script}END"))?;
@@ -139,7 +141,8 @@ pub fn errors() -> Result<()> {
     // Retries: the same blocks in two commands.
     let again = ours.iter().filter(|(key, _)| !key[2].is_empty()).count();
     println!("{} commands, {bad} medium errors, {late} not answered in time, {again} different", other.len());
-    ensure!(bad > 0 && late > 0, "{bad} errors and {late} timeouts: {ours:#?}");
+    let woken = of(&|row| cell(row, "name").starts_with("error handler of host "));
+    ensure!(bad > 0 && late > 0 && woken > 0, "{bad} errors, {late} timeouts, {woken} x the error handler: {ours:#?}");
     Ok(())
 }
 

@@ -104,11 +104,12 @@ fn scsi_row(row: &BTreeMap<String, String>) -> Option<String> {
     Some(if data { format!("{} {} + {}", row["name"], row["lba"], row["blocks"]) } else { row["name"].clone() })
 }
 
-const SCSI: [&str; 4] = [
+const SCSI: [&str; 5] = [
     "scsi/scsi_dispatch_cmd_start",
     "scsi/scsi_dispatch_cmd_error",
     "scsi/scsi_dispatch_cmd_done",
     "scsi/scsi_dispatch_cmd_timeout",
+    "scsi/scsi_eh_wakeup",
 ];
 
 pub fn scsi_matches_the_kernel() -> Result<()> {
@@ -166,6 +167,31 @@ fn errors(guest: &mut Guest) -> Result<()> {
     let kernel = recorded.kernel("scsi_dispatch_cmd_timeout", scsi);
     let ours = recorded.ours(|row| (row["timed_out"] == "true").then(|| scsi_row(row)).flatten());
     ensure!(!kernel.is_empty(), "none timed out: {}", recorded.text);
+    ensure!(ours == kernel, "ours {ours:#?}\nthe kernel's {kernel:#?}\n{}", recorded.text);
+    Ok(())
+}
+
+/// No command is answered for some seconds: one that times out again after it was aborted wakes the error handler, as often as the
+/// kernel's own event says.
+pub fn error_handler() -> Result<()> {
+    const DRIVER: &str = "/sys/bus/pseudo/drivers/scsi_debug";
+    let config =
+        Config { modules: vec!["scsi_debug".into()], files: vec![(fathom(), "/fathom".into())], ..Config::default() };
+    let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
+    let disk = "for d in /sys/block/sd*; do grep -q scsi_debug $d/device/model && basename $d; done";
+    let name = sh(&mut guest, disk)?.trim().to_string();
+    let silent = format!(
+        "echo 1 >/sys/block/{name}/device/timeout; echo 1 >/sys/block/{name}/device/eh_timeout; echo 4 >{DRIVER}/opts; \
+         echo 1 >{DRIVER}/every_nth"
+    );
+    sh(&mut guest, &silent)?;
+    let read = format!("dd if=/dev/{name} of=/dev/null bs=4096 iflag=direct count=1");
+    let program = format!("sh -c '(sleep 6; echo 0 >{DRIVER}/every_nth) & {read}; wait; true'");
+    let recorded = both(&mut guest, &SCSI, &program)?;
+    let kernel = recorded.kernel("scsi_eh_wakeup", |text| format!("error handler of host {}", word(text, "host_no")));
+    let ours = recorded.ours(|row| row["name"].starts_with("error handler").then(|| row["name"].clone()));
+    println!("{ours:?}");
+    ensure!(!kernel.is_empty(), "the error handler was not woken: {}", recorded.text);
     ensure!(ours == kernel, "ours {ours:#?}\nthe kernel's {kernel:#?}\n{}", recorded.text);
     Ok(())
 }

@@ -272,7 +272,7 @@ pub fn errors() -> Result<()> {
     fails(&["run", "scsi-ext4,forward=7100"], None, 2, &["machine.forward", "lab exec"])?;
     fails(&["run", "scsi-ext4,commit=60"], None, 2, &["no setting \"commit\"", "is quoted"])?;
     // A series: its settings are checked, and its folder is its own.
-    fails(&["run", "paper-004,bus=usb"], None, 2, &["disk.data.bus", "`usb`"])?;
+    fails(&["run", "paper-004,bus=usb"], None, 2, &["--set bus=usb", "`usb`"])?;
     std::fs::create_dir(folder.path().join("mine"))?;
     std::fs::write(folder.path().join("mine/papers"), "mine")?;
     fails(&["run", "paper-004", "-o", "mine"], None, 1, &["mine exists and is not a lab result"])?;

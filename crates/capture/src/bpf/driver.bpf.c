@@ -108,6 +108,31 @@ int PROBE(scsi_refused, struct scsi_cmnd *cmd)
 	return scsi_end(cmd, FATHOM_DRIVER_REFUSED);
 }
 
+/* The host's failed commands could not be aborted: its thread recovers it, up to a reset. */
+SEC("raw_tp/scsi_eh_wakeup")
+int PROBE(scsi_handler, struct Scsi_Host *host)
+{
+	struct fathom_driver_begin *r;
+
+	if (!bpf_core_type_exists(struct Scsi_Host))
+		return 0;
+	r = RESERVE(driver_begin, DRIVER_BEGIN, bpf_ktime_get_boot_ns(), no_task());
+	if (!r)
+		return 0;
+	r->command = (u64)host;
+	r->rq = 0;
+	((u64 *)r->raw)[0] = BPF_CORE_READ(host, host_no);
+	((u64 *)r->raw)[1] = 0;
+	r->bytes = 0;
+	r->disk = 0;
+	r->protocol = FATHOM_PROTOCOL_SCSI;
+	r->code = FATHOM_SCSI_ERROR_HANDLER;
+	r->queue = 0;
+	r->pad = 0;
+	submit(r);
+	return 0;
+}
+
 /* Offsets of the operation code and dword 10 in an NVMe command (include/linux/nvme.h, struct nvme_rw_command). */
 #define NVME_CODE 0
 #define NVME_DWORD_10 40

@@ -406,6 +406,10 @@ struct dm_crypt_io {
 struct scsi_data_buffer {
 	unsigned int length;
 };
+struct Scsi_Host {
+	unsigned int host_no;
+};
+
 struct scsi_cmnd {
 	unsigned short cmd_len;
 	unsigned char cmnd[32];

@@ -63,6 +63,7 @@ const OF_EVERYONE: &[(&str, &str)] = &[
     ("scsi/scsi_dispatch_cmd_done", ""),
     ("scsi/scsi_dispatch_cmd_timeout", ""),
     ("scsi/scsi_dispatch_cmd_error", ""),
+    ("scsi/scsi_eh_wakeup", ""),
     ("mmc/mmc_request_start", ""),
     ("mmc/mmc_request_done", ""),
     ("nvme/nvme_setup_cmd", ""),

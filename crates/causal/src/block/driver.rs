@@ -12,7 +12,7 @@ use super::requests::MOST;
 use super::{BlockIo, mmc, nvme, scsi};
 use crate::context::Context;
 use crate::loss::Window;
-use model::event::{DriverBegin, DriverEnd, Header, RqIssue, driver_what};
+use model::event::{DriverBegin, DriverEnd, Header, RqIssue, driver_what, scsi_code};
 use model::table::DriverCommand;
 use model::{Confidence, Protocol, Relation};
 
@@ -27,9 +27,31 @@ pub(crate) struct Sent {
     cpu: u16,
 }
 
+/// A host's error handler was woken: a moment, with no disk and no request.
+fn error_handler(header: &Header, r: &DriverBegin) -> DriverCommand {
+    let host = u32::from_le_bytes([r.raw[0], r.raw[1], r.raw[2], r.raw[3]]);
+    DriverCommand {
+        command: None,
+        confidence: None,
+        protocol: Protocol::Scsi.name().into(),
+        name: format!("error handler of host {host}").into(),
+        disk: None,
+        lba: None,
+        blocks: None,
+        bytes: 0,
+        start_ns: header.time_ns,
+        end_ns: Some(header.time_ns),
+        timed_out: false,
+        error: None,
+    }
+}
+
 impl BlockIo {
     /// A driver sends a command.
     pub(crate) fn on_driver_begin(&mut self, header: &Header, r: &DriverBegin, cx: &mut Context<'_>) {
+        if (r.protocol, r.code) == (Protocol::Scsi as u16, scsi_code::ERROR_HANDLER) {
+            return cx.sink.driver_command(error_handler(header, r));
+        }
         if let Some(old) = self.sent.remove(&r.command) {
             cx.sink.driver_command(old.row);
         }

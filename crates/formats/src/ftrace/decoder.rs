@@ -120,6 +120,8 @@ kinds! {
     ScsiTimeout = "scsi_dispatch_cmd_timeout" ["host_no", "channel", "id", "lun", "driver_tag"] ["cmnd"];
     /// The driver did not accept a SCSI command.
     ScsiError = "scsi_dispatch_cmd_error" ["host_no", "channel", "id", "lun", "driver_tag"] ["cmnd"];
+    /// The error handler of a SCSI host was woken.
+    ScsiHandler = "scsi_eh_wakeup" ["host_no"];
     /// An MMC command, or a task of a command queue engine, goes to the host.
     MmcStart = "mmc_request_start" ["mrq", "cmd_opcode", "cmd_arg", "blk_addr", "blocks", "blksz", "data_flags", "tag"];
     /// An MMC command ended.

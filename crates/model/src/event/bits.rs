@@ -113,6 +113,13 @@ pub mod driver_what {
     pub const REFUSED: u16 = 2;
 }
 
+/// `code` of a `driver_begin` record of SCSI that is not the length of a command block.
+pub mod scsi_code {
+    /// No command: the kernel woke the error handler of a host (the number in the first four bytes of `raw`), which resets devices, and
+    /// whose own commands have no events. It has no end.
+    pub const ERROR_HANDLER: u16 = 0xffff;
+}
+
 /// The last element of `raw` in a `driver_begin` record of MMC: the kind of command.
 pub mod mmc_is {
     /// It moves data.

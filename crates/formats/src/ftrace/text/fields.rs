@@ -72,6 +72,7 @@ pub fn fill(seen: &mut DecodedEvent, text: &str) -> Option<()> {
             seen.text = text.into();
             Some(())
         }
+        K::ScsiHandler => put(seen, "host_no", decimal(value(text, "host_no")?)?),
         // `super::driver` parses these; those of Fathom's own probes have no text.
         K::ScsiStart | K::ScsiDone | K::ScsiTimeout | K::ScsiError => None,
         K::MmcStart | K::MmcDone | K::NvmeSetup | K::NvmeDone | K::UfsCommand => None,

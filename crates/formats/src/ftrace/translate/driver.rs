@@ -14,7 +14,7 @@
 use super::Translator;
 use super::block::Wanted;
 use crate::ftrace::decoder::{DecodedEvent, Kind};
-use model::event::{DriverBegin, DriverEnd, Header, driver_what, mmc_answer, mmc_is, mmc_part};
+use model::event::{DriverBegin, DriverEnd, Header, driver_what, mmc_answer, mmc_is, mmc_part, scsi_code};
 use model::{DiskOp, Protocol};
 use std::collections::HashMap;
 
@@ -160,6 +160,19 @@ impl Translator {
             ..DriverEnd::default()
         };
         self.end_command(s, &name, record);
+    }
+
+    pub(super) fn on_scsi_handler(&mut self, s: &DecodedEvent) {
+        let mut raw = [0; 16];
+        raw[..4].copy_from_slice(&(s.number(0).unwrap_or(0) as u32).to_le_bytes());
+        let record = DriverBegin {
+            command: self.block.number(),
+            raw,
+            protocol: Protocol::Scsi as u16,
+            code: scsi_code::ERROR_HANDLER,
+            ..DriverBegin::default()
+        };
+        self.put(Self::nobody(s), record);
     }
 
     pub(super) fn on_mmc(&mut self, s: &DecodedEvent) {

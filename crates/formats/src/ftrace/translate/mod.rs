@@ -254,6 +254,7 @@ impl Translator {
             Kind::OpenPath => s.text.clone_into(&mut self.thread(s.tid).path),
             Kind::BioQueue | Kind::BioRemap | Kind::BioSplit | Kind::BioComplete => self.on_bio(s),
             Kind::GetRequest | Kind::RqInsert | Kind::RqIssue | Kind::RqComplete => self.on_request(s),
+            Kind::ScsiHandler => self.on_scsi_handler(s),
             Kind::ScsiStart | Kind::ScsiDone | Kind::ScsiTimeout | Kind::ScsiError => self.on_scsi(s),
             Kind::MmcStart | Kind::MmcDone => self.on_mmc(s),
             Kind::NvmeSetup | Kind::NvmeDone => self.on_nvme(s),
