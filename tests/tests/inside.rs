@@ -9,6 +9,8 @@ mod foreign;
 mod known;
 #[path = "inside/running.rs"]
 mod running;
+#[path = "inside/running_named.rs"]
+mod running_named;
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::{
@@ -83,6 +85,13 @@ fn main() -> ExitCode {
         }),
         ("running_programs_left_to_uprobes_say_why", with("python3").and_then(|()| archive()), running::reasons),
         ("running_process_is_recorded_among_others", with("python3").and_then(|()| header()), running::others),
+        ("functions_of_running_process_match_uprobes", with("c++"), running_named::functions),
+        ("functions_left_otherwise_are_counted_in_running_process", with("c++"), running_named::left),
+        ("calls_under_way_end_well_without_object", with("c++"), running_named::under_way),
+        ("functions_of_busy_process_are_counted_each_time", with("c++"), || running_named::busy(4)),
+        ("long::functions_of_busy_process_are_counted_many_times", with("c++"), || running_named::busy(60)),
+        ("functions_left_to_uprobes_say_why", with("c++"), running_named::reasons),
+        ("filter_installed_meanwhile_does_not_kill", with("python3"), running_named::filtered),
         ("long::php_matches_uprobes", with("php").and_then(|()| php_has_sqlite()), known::php),
         ("long::svn_matches_uprobes", with("svn"), known::svn),
         ("long::go_program_matches_uprobes", root().and_then(|()| built(known::GO)), known::go),

@@ -31,6 +31,8 @@ pub struct Request {
     /// Whether Fathom's object is in the recorded processes: their system calls with its mark are then the object's own, and are
     /// skipped.
     pub inside: bool,
+    /// Leaves the uprobes of functions out, until [`crate::Session::attach_functions`] is called.
+    pub functions_later: bool,
     /// Attaches every probe and records nothing: each program returns at once. Shows the minimum cost of tracing.
     pub hollow: bool,
     /// Takes the stacks of the longest sleeps, under a budget.
@@ -48,6 +50,7 @@ impl Request {
             functions: Vec::new(),
             price: true,
             inside: false,
+            functions_later: false,
             hollow: false,
             stacks: true,
             without: Vec::new(),

@@ -12,7 +12,7 @@ use crate::kernel::{calls, symbols};
 use crate::loss::LossWatch;
 use crate::multi::Multi;
 use crate::price::{self, PriceSampler, ProgramInfo, program_info};
-use crate::request::{Request, Scope};
+use crate::request::{Function, Request, Scope};
 use crate::rings::{Rings, Shape};
 use crate::sqlite::SqliteSymbols;
 use crate::stacks::{self, Stacks};
@@ -162,8 +162,9 @@ impl Session {
             Scope::Comm(comm) => tasks::named(comm),
             Scope::All | Scope::Command => Vec::new(),
         };
-        let rows = session.uprobes.attach_functions(&mut session.ebpf, &request.functions);
-        session.cover(rows);
+        if !request.functions_later {
+            session.attach_functions(&request.functions);
+        }
         let (rows, forbidden) = probes::attach_all(&mut session.ebpf, &session.types, &request.without);
         if !rows.iter().any(|r| r.attached) {
             let how = rows.first().map_or_else(String::new, |r| r.how.clone());
@@ -174,6 +175,11 @@ impl Session {
         session.cover(session.stacks_coverage());
         session.find_programs();
         session.look_for_file_systems();
+        if let Scope::Pids(pids) = &request.scope
+            && request.inside
+        {
+            crate::inside::expect(&mut session.ebpf, pids)?;
+        }
         // After fork is probed, so that a thread created meanwhile is followed either way.
         for tgid in before {
             match session.track(tgid) {
@@ -245,12 +251,22 @@ impl Session {
         seen
     }
 
+    /// Makes the executions of these functions operations, by uprobes.
+    pub fn attach_functions(&mut self, functions: &[Function]) {
+        let rows = self.uprobes.attach_functions(&mut self.ebpf, functions);
+        self.cover(rows);
+        self.find_programs();
+    }
+
     /// Connects the kernel side to what is probed inside.
     ///
     /// # Errors
     /// The reason; the object then does nothing, and uprobes are to be attached.
     pub fn probe_inside(&mut self, mut inside: Inside) -> Result<(), InsideError> {
         let attached = inside.attach(&mut self.ebpf, &mut self.uprobes);
+        if attached.is_err() {
+            inside.give_up();
+        }
         // Kept either way: the command's environment names its file.
         self.inside = Some(inside);
         self.find_programs();

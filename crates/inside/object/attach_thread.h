@@ -27,27 +27,31 @@ static inline u32 thread_number(void)
 	return number;
 }
 
-/* Handles the first call of a thread. Null: there is no free slot. */
+/* Marks a slot that a thread is about to use: a signal's handler that interrupts it finds no slot of its own yet, and takes another. */
+#define TAKEN 0x80000000U
+
+/* Handles the first call of a thread. Null: there is no free slot, or the thread has no number yet or any more. */
 static __attribute__((noinline)) struct thread *take_place(u32 number)
 {
 	u64 tgid = sealed ? 0 : call0(SYS_getpid);
 	u32 i, owner;
 
-	for (i = 0; i < TRIED; i++) {
+	for (i = 0; i < TRIED && number; i++) {
 		struct place *place = &places[(number + i) & (THREADS - 1)];
 
 		if (__atomic_load_n(&place->owner, __ATOMIC_RELAXED) == number)
 			return &place->thread;
 	}
-	for (i = 0; i < TRIED && !sealed; i++) {
+	for (i = 0; i < TRIED && number && !sealed; i++) {
 		struct place *place = &places[(number + i) & (THREADS - 1)];
 
 		owner = __atomic_load_n(&place->owner, __ATOMIC_RELAXED);
 		/* Slots of threads of the parent of a fork are free too. */
-		if (owner && !has_ended(tgid, owner))
+		if (owner && !has_ended(tgid, owner & ~TAKEN))
 			continue;
-		if (__atomic_compare_exchange_n(&place->owner, &owner, number, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+		if (__atomic_compare_exchange_n(&place->owner, &owner, number | TAKEN, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
 			memset(&place->thread, 0, sizeof(place->thread));
+			__atomic_store_n(&place->owner, number, __ATOMIC_RELEASE);
 			return &place->thread;
 		}
 	}
@@ -65,7 +69,7 @@ static inline struct thread *own_thread(void)
 		return &self;
 	number = thread_number();
 	place = &places[number & (THREADS - 1)];
-	t = likely(place->owner == number) ? &place->thread : take_place(number);
+	t = likely(place->owner == number && number) ? &place->thread : take_place(number);
 	/* An earlier thread with this ID has ended, and another thread took over its ring. */
 	if (t && unlikely(t->ring && t->generation == process->generation && t->ring->owner != (u32)t->tid))
 		t->generation = 0;

@@ -11,6 +11,7 @@
  *   sqlite.h    records SQLite's functions
  *   price.h     measures the cost of recording
  *   named.h     records functions named by --op (unnamed.h: nothing, on aarch64)
+ *   unwind.h    tells the unwinder of a process about the object's code
  *   ask.h       asks the recorder about files that may not be in the plan
  *   environment.h, seal.h  the C library's functions that concern the object
  *   x86_64_code.h, aarch64_code.h  the generated code, and the code that leads to the hooks
@@ -32,6 +33,7 @@
 #if defined(__x86_64__)
 #include "x86_64_code.h"
 #include "named.h"
+#include "unwind.h"
 #else
 #include "aarch64_code.h"
 #include "unnamed.h"

@@ -16,7 +16,7 @@ typedef long s64;
 #define PLAN_MAGIC 0x316e616c50687446UL
 #define ARENA_MAGIC 0x31616e6572416846UL
 
-#define PLAN_LIBRARIES 24
+#define PLAN_LIBRARIES 26
 #define PLAN_FUNCTIONS 12
 #define PLAN_ORIGINAL 32
 #define PLAN_CODE 48
@@ -32,6 +32,8 @@ typedef long s64;
 #define FUNCTION_SYSCALL 7
 /* Named by --op: its executions are operations. */
 #define FUNCTION_NAMED 8
+/* The unwinder's _Unwind_Find_FDE, which finds the description of code. */
+#define FUNCTION_FIND_FDE 9
 
 /* Number of rings of a process, one for each thread that runs statements at the same time. */
 #define RINGS 128
@@ -105,6 +107,10 @@ typedef long s64;
 #define ATTACH_NO_ARENA 5
 #define ATTACH_NO_MEMORY 6
 #define ATTACH_FULL 7
+
+/* Maximum number of call sites of all named functions, each with a stub of this size. Calls from further ones are only counted. */
+#define STUBS 2048
+#define STUB_SIZE 8
 
 /*
  * A displacement within the trampoline that leads out of it: at `at`, relative to `end`, to the function's start plus `target`; or that
@@ -189,7 +195,7 @@ struct arena {
 	u32 library[PLAN_LIBRARIES];
 	u32 step_ns[PRICE_BATCHES]; /* cost of recording the steps of a batch; 0: not measured */
 	u32 statement_ns[PRICE_BATCHES]; /* and of recording whole statements of one step */
-	u8 pad[3920];
+	u8 pad[3912];
 	struct ring_control ring[RINGS];
 };
 
@@ -229,7 +235,7 @@ struct attached {
 _Static_assert(sizeof(struct plan_fixup) == 8, "layout");
 _Static_assert(sizeof(struct plan_function) == 136, "layout");
 _Static_assert(sizeof(struct plan_library) == 32 + 12 * 136, "layout");
-_Static_assert(sizeof(struct plan) == 40 + 24 * 1664, "layout");
+_Static_assert(sizeof(struct plan) == 40 + 26 * 1664, "layout");
 _Static_assert(sizeof(struct question) == 24 + ASK_PATH, "layout");
 _Static_assert(sizeof(struct ring_control) == 64, "layout");
 _Static_assert(sizeof(struct jump) == 64, "layout");

@@ -45,6 +45,11 @@ static int is_libc(const struct plan_library *library)
 	return library->function[0].kind == FUNCTION_EXECVE;
 }
 
+static int is_unwinder(const struct plan_library *library)
+{
+	return library->function[0].kind == FUNCTION_FIND_FDE;
+}
+
 /* The C library's functions are hooked for the object's own use: their calls are not recorded. */
 static void hook_libc(const struct plan_library *library, u64 bias)
 {
@@ -113,6 +118,11 @@ static void look_at(const char *file, u64 bias)
 			continue;
 		if (is_libc(&plan->library[i])) {
 			hook_libc(&plan->library[i], bias);
+			continue;
+		}
+		/* Without it, exceptions end at the object's code, as they do at a uprobe's. */
+		if (is_unwinder(&plan->library[i])) {
+			hook_library(&plan->library[i], bias);
 			continue;
 		}
 		/* A process without an arena cannot record, and must not appear to. */

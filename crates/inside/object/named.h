@@ -10,9 +10,6 @@
 #ifndef FATHOM_INSIDE_NAMED_H
 #define FATHOM_INSIDE_NAMED_H
 
-/* Maximum number of call sites of all named functions. Calls from further ones are not recorded, but counted. */
-#define STUBS 2048
-#define STUB_SIZE 8
 /* Size of the call in it, whose return address identifies the stub. */
 #define STUB_CALL 5
 
@@ -135,9 +132,9 @@ static void enter_function(struct thread *t, const struct plan_function *functio
 __attribute__((used)) hidden void fathom_hook_function(u64 *at)
 {
 	const struct site *site = (const struct site *)(at[0] & ~(SITES_ALIGNED - 1)) + at[1];
-	struct thread *t = &self;
+	struct thread *t = own_thread();
 
-	if (!ready(t))
+	if (!t || !ready(t))
 		return;
 	if (site->function->shared && is_other_task(t)) {
 		fathom_inside_lost();
@@ -156,10 +153,10 @@ __attribute__((used)) hidden u64 fathom_return_function(u64 *at, u64 result)
 {
 	u32 i, stub = (at[0] - STUB_CALL - (u64)fathom_returns) / STUB_SIZE;
 	u64 original = fathom_originals[stub];
-	struct thread *t = &self;
+	struct thread *t = own_thread();
 	struct op *op = 0;
 
-	if (!t->functions || !ready(t))
+	if (!t || !t->functions || !ready(t))
 		return original;
 	for (i = 0; i < OPS; i++) {
 		if (t->ops[i].open && t->ops[i].kind == OP_FUNCTION && t->ops[i].slot == (u64)at && t->ops[i].stub == stub)

@@ -89,6 +89,8 @@ static void *hook_of(u8 kind)
 		return fathom_enter_syscall;
 	if (kind == FUNCTION_NAMED)
 		return fathom_enter_function;
+	if (kind == FUNCTION_FIND_FDE)
+		return fathom_enter_find_fde;
 	return kind == FUNCTION_PREPARE ? fathom_enter_prepare : fathom_enter_reset;
 }
 
@@ -269,6 +271,9 @@ static void unhook_all(void)
 	u32 i, j;
 
 	for (i = 0; i < hooked_count; i++) {
+		/* Exceptions may still pass through the calls in progress. */
+		if (hooked[i].library->function[0].kind == FUNCTION_FIND_FDE)
+			continue;
 		for (j = 0; j < hooked[i].library->functions; j++) {
 			const struct plan_function *f = &hooked[i].library->function[j];
 			u64 at = hooked[i].bias + f->address + f->first;

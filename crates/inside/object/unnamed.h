@@ -24,4 +24,8 @@ static void fathom_enter_function(void)
 {
 }
 
+static void fathom_enter_find_fde(void)
+{
+}
+
 #endif

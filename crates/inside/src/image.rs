@@ -60,6 +60,8 @@ pub struct Attach {
     pub account: u64,
     /// A word that is 0 as long as no code of the object has run.
     pub began: u64,
+    /// The stubs that replace return addresses, and the table of those that they replace.
+    pub stubs: (u64, u64),
 }
 
 impl Image {
@@ -107,11 +109,14 @@ impl Image {
             symbols.iter().find(is_it).map(|s| s.st_value.get(LE))
         };
         (image.start, image.words) = (find(START)?, find(WORDS)?);
-        if let [Some(from), Some(to), Some(begin), Some(account), Some(began)] = ATTACH.map(find) {
+        if let [Some(from), Some(to), Some(begin), Some(account), Some(began), Some(stubs), Some(originals)] =
+            ATTACH.map(find)
+        {
             let holds = |s: &&Segment| s.address <= from && from <= to && to <= s.address + s.file_size;
             let code = image.segments.iter().find(holds)?;
             let at = |address: u64| usize::try_from(address - code.address + code.offset).ok();
-            image.attach = Some(Attach { piece: file.get(at(from)?..at(to)?)?.to_vec(), begin, account, began });
+            let (piece, stubs) = (file.get(at(from)?..at(to)?)?.to_vec(), (stubs, originals));
+            image.attach = Some(Attach { piece, begin, account, began, stubs });
         }
         Some(image)
     }
@@ -144,8 +149,15 @@ impl Image {
 const START: &str = "fathom_start_implanted";
 const WORDS: &str = "fathom_implant";
 /// Symbols of `object/attach.h`.
-const ATTACH: [&str; 5] =
-    ["fathom_piece", "fathom_piece_end", "fathom_begin_attached", "fathom_attached", "fathom_headers"];
+const ATTACH: [&str; 7] = [
+    "fathom_piece",
+    "fathom_piece_end",
+    "fathom_begin_attached",
+    "fathom_attached",
+    "fathom_headers",
+    "fathom_returns",
+    "fathom_originals",
+];
 
 /// How a program's thread-local memory makes room for the object's.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@ pub const PLAN_MAGIC: u64 = 0x316e_616c_5068_7446;
 pub const ARENA_MAGIC: u64 = 0x3161_6e65_7241_6846;
 
 /// Limits: libraries in a plan, functions of a library, and sizes for a function.
-pub const PLAN_LIBRARIES: usize = 24;
+pub const PLAN_LIBRARIES: usize = 26;
 /// See [`PLAN_LIBRARIES`].
 pub const PLAN_FUNCTIONS: usize = 12;
 /// See [`PLAN_LIBRARIES`].
@@ -36,9 +36,9 @@ pub const TGID_AT: usize = 32;
 /// See [`CLOSED_AT`].
 pub const LIBRARY_AT: usize = 40;
 /// See [`CLOSED_AT`].
-pub const STEP_PRICES_AT: usize = 136;
+pub const STEP_PRICES_AT: usize = 144;
 /// See [`CLOSED_AT`].
-pub const STATEMENT_PRICES_AT: usize = 156;
+pub const STATEMENT_PRICES_AT: usize = 164;
 /// See [`CLOSED_AT`].
 pub const CONTROLS_AT: usize = 4096;
 /// Number of batches in which the object measures the cost of recording, and their sizes.
@@ -71,6 +71,11 @@ pub const MAPPINGS: usize = 80;
 pub const JUMP_BYTES: usize = 24;
 /// Size in bytes of a mapping with the code that jumps lead to. No other mapping has this size.
 pub const ROOM: u64 = 8192;
+
+/// Number of stubs of return addresses, and the size of each in bytes.
+pub const STUBS: usize = 2048;
+/// See [`STUBS`].
+pub const STUB_SIZE: u64 = 8;
 
 /// Maximum length of a record's text, in bytes.
 pub const LONGEST_TEXT: u64 = 4095;
@@ -190,6 +195,8 @@ mod tests {
             ("LIBRARY_ACROSS", 6),
             ("ATTACHED_MAGIC", ATTACHED_MAGIC),
             ("ROOM", ROOM),
+            ("STUBS", STUBS as u64),
+            ("STUB_SIZE", STUB_SIZE),
             ("JUMPS", JUMPS as u64),
             ("MAPPINGS", MAPPINGS as u64),
             ("JUMP_BYTES", JUMP_BYTES as u64),

@@ -29,6 +29,8 @@ pub enum Role {
     Prctl,
     /// Its `syscall`, which may do so too.
     Syscall,
+    /// The unwinder's `_Unwind_Find_FDE`, which finds the description of code.
+    FindFde,
     /// A function that `--op` names.
     Named {
         /// Its index in that list.
@@ -46,7 +48,7 @@ impl Role {
             Self::Prepare { stmt, sql, length, .. } => [stmt, sql, length].map(u32::from).to_vec(),
             Self::Execve => vec![0, 1, 2],
             Self::Prctl => vec![0],
-            Self::Syscall => vec![0, 1],
+            Self::Syscall | Self::FindFde => vec![0, 1],
             // The hook preserves all registers.
             Self::Named { .. } => Vec::new(),
         }
@@ -68,6 +70,7 @@ impl Role {
             Self::Prctl => [6, 0, 0, 0, 0],
             Self::Syscall => [7, 0, 0, 0, 0],
             Self::Named { .. } => [8, 0, 0, 0, 0],
+            Self::FindFde => [9, 0, 0, 0, 0],
         }
     }
 }

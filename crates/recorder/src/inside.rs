@@ -8,13 +8,14 @@ use crate::collect::fact;
 use crate::request::{Probes, Request, Target};
 use crate::sqlite_version::Identity;
 use ::inside::layout::Status;
-use capture::inside::error::{NotImplanted, NotPlanned};
+use capture::inside::Whom;
+use capture::inside::error::{InsideError, NotImplanted, NotPlanned};
 use capture::inside::planned::Planned;
 use capture::sqlite::find::{Finder, Found, executed};
 use capture::{Inside, Session, launch};
 use model::event::File;
 use model::table::Coverage;
-use model::{Dev, Fact, Layer};
+use model::{Absence, Dev, Fact, Layer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::env::var_os;
 use std::os::unix::fs::PermissionsExt;
@@ -24,11 +25,32 @@ use std::time::{Duration, Instant};
 /// Maximum time that a process needs from mapping a library to hooking it, while its loader works.
 const LOADING: Duration = Duration::from_secs(2);
 
+/// What is prepared, and the libraries that have uprobes all the same.
+pub type Prepared = Result<(Inside, Vec<(PathBuf, NotPlanned)>), Outside>;
+
+/// Why nothing is probed inside.
+#[derive(Debug)]
+pub struct Outside {
+    pub why: String,
+    /// The file that is the reason, if uprobes replace requested probes inside.
+    instead: Option<PathBuf>,
+}
+
+impl Outside {
+    /// Whether a recording that requested probes inside is made with uprobes nevertheless.
+    pub fn is_tolerated(&self) -> bool {
+        self.instead.is_some()
+    }
+}
+
+impl<T: Into<String>> From<T> for Outside {
+    fn from(why: T) -> Self {
+        Self { why: why.into(), instead: None }
+    }
+}
+
 /// Prepares probing inside, if it is requested and possible; otherwise returns the reason.
-pub fn prepare(
-    request: &Request,
-    functions: &mut [capture::request::Function],
-) -> Result<(Inside, Vec<(PathBuf, NotPlanned)>), String> {
+pub fn prepare(request: &Request, functions: &mut [capture::request::Function]) -> Prepared {
     if request.probes == Probes::Uprobe {
         return Err("uprobes were selected (--probes)".into());
     }
@@ -56,7 +78,8 @@ pub fn prepare(
     let path = var_os("PATH");
     found.extend(finder.command(&program, path.as_deref()).found);
     found.extend(finder.named(words, path.as_deref()).found);
-    let (mut inside, refused) = Inside::prepare(&found, functions, !has_loader).map_err(|why| why.to_string())?;
+    let whom = Whom::Command { follows: !has_loader };
+    let (mut inside, refused) = Inside::prepare(&found, functions, whom).map_err(|why| why.to_string())?;
     if !has_loader {
         inside.implant_into(&first);
     }
@@ -64,21 +87,26 @@ pub fn prepare(
 }
 
 /// Does the same for running processes: they are changed while others rely on them, so only on request.
-fn prepare_for(
-    request: &Request,
-    pids: &[u32],
-    functions: &mut [capture::request::Function],
-) -> Result<(Inside, Vec<(PathBuf, NotPlanned)>), String> {
+fn prepare_for(request: &Request, pids: &[u32], functions: &mut [capture::request::Function]) -> Prepared {
     if request.probes != Probes::Inside {
         return Err("the code of running processes is changed only with --probes inside".into());
-    }
-    if !functions.is_empty() {
-        return Err("functions of --op are probed by uprobes in running processes".into());
     }
     let mut finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
     let mut found: Vec<Found> = finder.system().found;
     found.extend(pids.iter().flat_map(|pid| finder.process(*pid).found));
-    Inside::prepare(&found, functions, false).map_err(|why| why.to_string())
+    Inside::prepare(&found, functions, Whom::Running(pids)).map_err(|why| match &why {
+        InsideError::Refused { path, why: of_file } if !functions.is_empty() => {
+            Outside { why: why.to_string(), instead: Some(path.clone()) }
+        }
+        _ => why.to_string().into(),
+    })
+}
+
+/// Whether a running process may throw an exception, or be unwound otherwise: it has an unwinder. The return probes of functions that were
+/// called with uprobes would end it there.
+pub fn may_unwind(pid: u32) -> bool {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    ["/libgcc_s", "/libunwind", "/libc++"].iter().any(|name| maps.contains(name))
 }
 
 /// Whether the object can be loaded into a program.
@@ -135,6 +163,8 @@ pub struct Watch {
     seen: BTreeSet<(u32, usize)>,
     /// Libraries that have uprobes although others are probed inside.
     rows: Vec<Coverage>,
+    /// What has no uprobes either.
+    unprobed: Vec<Coverage>,
     /// Libraries in processes that have uprobes although the library is probed inside, by reason: the number, and the first of them.
     outside: BTreeMap<(usize, String), (usize, String)>,
     /// Why nothing is probed inside.
@@ -149,8 +179,9 @@ pub struct Watch {
 
 impl Watch {
     /// Creates a `Watch` that probes nothing inside, for this reason.
-    pub fn none(why: &str) -> Self {
-        Self { unused: Some(why.into()), ..Self::default() }
+    pub fn none(why: &Outside) -> Self {
+        let rows = why.instead.iter().map(|path| row(&path.to_string_lossy(), format!("uprobes only: {}", why.why)));
+        Self { unused: Some(why.why.clone()), rows: rows.collect(), ..Self::default() }
     }
 
     /// Records that the object was loaded into a statically linked program, or why that failed.
@@ -206,6 +237,20 @@ impl Watch {
     pub fn refused(&mut self, refused: Vec<(PathBuf, NotPlanned)>) {
         let rows = refused.into_iter().map(|(path, why)| row(&path.to_string_lossy(), format!("uprobes only: {why}")));
         self.rows.extend(rows);
+    }
+
+    /// Whether all processes that were already running are probed inside.
+    pub fn all_attached(&self) -> bool {
+        !self.attached.is_empty() && self.attached.values().all(Option::is_none)
+    }
+
+    /// Records that functions of `--op` have no uprobes, which would end attached processes.
+    pub fn without_uprobes(&mut self, functions: &[capture::request::Function]) {
+        let why = "not probed in programs that the processes of --pid execute: uprobes would end these processes at an exception";
+        self.unprobed.extend(functions.iter().map(|function| {
+            let probe = format!("{}:{}", function.path.to_string_lossy(), function.name);
+            Coverage::absent(Layer::Database, probe, Absence::Failed, why.to_owned())
+        }));
     }
 
     /// Tracks the SQLite in a file, if it is probed inside.
@@ -361,7 +406,7 @@ impl Watch {
             };
             row(&probe, format!("{others}by uprobes, since {why}"))
         });
-        rows.chain(outside).chain(self.rows.iter().cloned()).collect()
+        rows.chain(outside).chain(self.rows.iter().chain(&self.unprobed).cloned()).collect()
     }
 }
 

@@ -42,10 +42,6 @@ impl Libraries {
     pub fn attach(session: &mut Session, request: &Request, inside: Watch) -> Result<Self, LaunchError> {
         let finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
         let mut libraries = Self::new(finder, inside);
-        // Uprobes skip processes that are about to be probed inside.
-        if let Some(inside) = session.inside().filter(|_| libraries.inside.is_possible()) {
-            request.pids().iter().for_each(|pid| inside.expect(*pid));
-        }
         libraries.add(session, Finder::system);
         if request.also_all || matches!(request.target, Target::Comm(_) | Target::All) {
             libraries.add(session, Finder::every_process);
@@ -73,7 +69,7 @@ impl Libraries {
     /// There is no such command.
     pub fn find(request: &Request) -> Result<(Self, Vec<Found>), LaunchError> {
         let finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
-        let inside = Watch::none("the ftrace backend has uprobes only");
+        let inside = Watch::none(&"the ftrace backend has uprobes only".into());
         let mut libraries = Self::new(finder, inside);
         let mut all = vec![libraries.finder.system()];
         if request.also_all || matches!(request.target, Target::Comm(_) | Target::All) {

@@ -1,16 +1,15 @@
 //! Everything needed before a recording begins: the command, held before its first instruction, and the probes.
 
-use crate::inside::{self, Watch};
+use crate::inside::{self, Prepared, Watch};
 use crate::libraries::Libraries;
 use crate::request::{Probes, Request};
 use crate::{Doing, Error, Notice, Notify, Result, functions};
-use capture::inside::error::NotPlanned;
 use capture::launch::{self, Child};
 use capture::marks::Marks;
+use capture::request::Function;
 use capture::{Inside, Session};
 use model::Absence;
 use model::table::Coverage;
-use std::path::PathBuf;
 
 /// Room for marks: 64 bytes each, used as they are written.
 const MARKS: u64 = 1 << 20;
@@ -33,8 +32,11 @@ impl Setup {
             probes.functions.iter_mut().for_each(|function| function.inside = None);
         }
         probes.inside = inside.is_ok();
-        if let (Probes::Inside, Err(why)) = (request.probes, &inside) {
-            return Err(Error::NotInside { why: why.clone() });
+        probes.functions_later = inside.is_ok() && request.pids().iter().any(|pid| inside::may_unwind(*pid));
+        if let (Probes::Inside, Err(outside)) = (request.probes, &inside)
+            && !outside.is_tolerated()
+        {
+            return Err(Error::NotInside { why: outside.why.clone() });
         }
         // Before the probes: their hundred files would enlarge the child's table of open files, which is small in the untraced
         // arm of a comparison.
@@ -46,12 +48,22 @@ impl Setup {
                 let why = functions::why_not(&function.path, &function.name, &row.how);
                 return Err(Error::Function { function: probe, why });
             }
-            if function.inside.is_none() && functions::may_throw(&function.path) {
-                notify(Notice::MayThrow { path: function.path.clone(), function: function.name.clone() });
-            }
         }
         let watch = watch(&mut session, inside);
-        let libraries = Libraries::attach(&mut session, request, watch)?;
+        let mut libraries = Libraries::attach(&mut session, request, watch)?;
+        let all_inside = !request.pids().is_empty() && libraries.inside.all_attached();
+        if probes.functions_later && all_inside {
+            libraries.inside.without_uprobes(&probes.functions);
+        } else if probes.functions_later {
+            session.attach_functions(&probes.functions);
+        }
+        let probed_outside = |function: &&Function| {
+            let outside = function.inside.is_none() || !request.pids().is_empty() && !all_inside;
+            outside && functions::may_throw(&function.path)
+        };
+        for function in probes.functions.iter().filter(probed_outside) {
+            notify(Notice::MayThrow { path: function.path.clone(), function: function.name.clone() });
+        }
         Ok(Self { marks, child, session, libraries })
     }
 }
@@ -75,9 +87,10 @@ pub fn release(child: &mut Child, session: &mut Session, libraries: &mut Librari
 }
 
 /// Connects the session to what is probed inside, if anything is.
-fn watch(session: &mut Session, inside: std::result::Result<(Inside, Vec<(PathBuf, NotPlanned)>), String>) -> Watch {
-    let begun = inside
-        .and_then(|(inside, refused)| session.probe_inside(inside).map(|()| refused).map_err(|why| why.to_string()));
+fn watch(session: &mut Session, inside: Prepared) -> Watch {
+    let begun = inside.and_then(|(inside, refused)| {
+        session.probe_inside(inside).map(|()| refused).map_err(|why| why.to_string().into())
+    });
     match begun {
         Ok(refused) => {
             let mut watch = Watch::default();

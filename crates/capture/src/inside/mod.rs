@@ -18,6 +18,7 @@ mod implant;
 pub(crate) mod pace;
 pub mod planned;
 
+use crate::error::Error;
 use crate::kernel::clock::boot_ns;
 use crate::launch::{Follower, Lingering, Met};
 use crate::multi::ProbePoint;
@@ -43,10 +44,16 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Maximum number of C libraries in a plan; they are at its end.
+/// Maximum number of C libraries in a plan; they and the unwinders are at its end.
 const C_LIBRARIES: usize = 2;
+/// Maximum number of unwinders in a plan.
+const UNWINDERS: usize = 2;
 /// Maximum number of libraries with SQLite in them; after them come the files whose functions `--op` names.
-const MOST: usize = ::inside::layout::PLAN_LIBRARIES - C_LIBRARIES - planned::NAMED_FILES;
+const MOST: usize = ::inside::layout::PLAN_LIBRARIES - UNWINDERS - C_LIBRARIES - planned::NAMED_FILES;
+/// The first place of an unwinder in a plan.
+const FIRST_UNWINDER: usize = MOST + planned::NAMED_FILES + C_LIBRARIES;
+/// The unwinder of C++ exceptions and of cancellation: a part of its path.
+const UNWINDER: &str = "/libgcc_s.so";
 
 /// Time to wait at the end for traced processes to stop. Those that do not are released when this process ends.
 const LET_GO_WITHIN: Duration = Duration::from_secs(1);
@@ -61,6 +68,8 @@ pub struct Inside {
     /// Files whose functions `--op` names.
     named: Vec<Planned>,
     c_libraries: Vec<::inside::plan::Library>,
+    /// For processes whose loader does not know the object.
+    unwinders: Vec<::inside::plan::Library>,
     /// Questions from processes, while they are being answered.
     asks: Option<Asks>,
     /// Traced processes that are to be released.
@@ -76,19 +85,47 @@ pub struct Inside {
     follower: Option<Follower>,
 }
 
+/// Whose statements and functions are to be probed inside.
+#[derive(Debug, Clone, Copy)]
+pub enum Whom<'a> {
+    /// The command's processes. `follows`: the programs that it executes are met by following it.
+    Command {
+        /// See above.
+        follows: bool,
+    },
+    /// These processes, which are running already.
+    Running(&'a [u32]),
+}
+
 /// All bits: a process that is about to be attached to.
 const EXPECTED: u32 = u32::MAX;
+
+/// Makes uprobes skip running processes until it is known whether these are probed inside: nothing of them is recorded twice, or begun by
+/// one and ended by the other. Must be called before they are recorded.
+pub(crate) fn expect(ebpf: &mut Ebpf, pids: &[u32]) -> Result<(), Error> {
+    let refused = |e: String| Error::table("cannot note a process to be probed inside", e);
+    let map = ebpf.map_mut("inside_libraries").ok_or_else(|| refused("there is no such table".into()))?;
+    let mut table: HashMap<_, u32, u32> = HashMap::try_from(map).map_err(|e| refused(crate::error::chain(&e)))?;
+    for pid in pids {
+        table.insert(pid, EXPECTED, 0).map_err(|e| refused(crate::error::chain(&e)))?;
+    }
+    Ok(())
+}
 
 /// Running processes into which the object was loaded. When this is dropped, it is removed from them.
 #[derive(Debug, Default)]
 struct AttachedTo {
     all: Vec<Attached>,
     stuck: Stuck,
-    /// Processes that are about to be attached to.
+    /// Processes that are about to be attached to, which uprobes skip ([`expect`]).
     expected: BTreeSet<u32>,
 }
 
 impl AttachedTo {
+    fn expecting(pids: &[u32]) -> Self {
+        Self { all: Vec::new(), stuck: Stuck::default(), expected: pids.iter().copied().collect() }
+    }
+
     fn take_out(&mut self, children: &[u32]) {
         for attached in self.all.drain(..) {
             // Children first: they may have been forked with the changes that are reverted there.
@@ -121,8 +158,38 @@ fn c_libraries() -> Vec<::inside::plan::Library> {
     all.filter_map(|path| planned::c_library(&path)).collect()
 }
 
+/// Whether this place in a plan is that of an unwinder.
+#[cfg(target_arch = "x86_64")]
+fn is_unwinder(library: u32) -> bool {
+    (FIRST_UNWINDER..::inside::layout::PLAN_LIBRARIES).contains(&(library as usize))
+}
+
+/// Returns the unwinders that running processes have loaded, and the one that they may load.
+fn unwinders(pids: &[u32]) -> Vec<::inside::plan::Library> {
+    let of = |pid: &u32| {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let path =
+            maps.lines().find(|line| line.contains(UNWINDER)).and_then(|line| line.find('/').map(|at| &line[at..]));
+        path.map(PathBuf::from)
+    };
+    let system = sqlite::find::Libraries::system().resolve("libgcc_s.so.1", &[]);
+    let mut all: Vec<::inside::plan::Library> = Vec::new();
+    for path in pids.iter().filter_map(of).chain(system) {
+        if let Some(library) = planned::unwinder(&path)
+            && !all.iter().any(|known| (known.dev, known.ino) == (library.dev, library.ino))
+        {
+            all.push(library);
+        }
+    }
+    all
+}
+
 /// Plans the functions that `--op` names, and stores their places in the plan in them.
-fn named(functions: &mut [request::Function], others: &[::inside::plan::Library]) -> Result<Vec<Planned>, InsideError> {
+fn named(
+    functions: &mut [request::Function],
+    others: &[::inside::plan::Library],
+    leaves: bool,
+) -> Result<Vec<Planned>, InsideError> {
     let mut files: Vec<PathBuf> = Vec::new();
     let place = |files: &mut Vec<PathBuf>, path: &Path| {
         let known = files.iter().position(|file| planned::identity(file) == planned::identity(path));
@@ -137,7 +204,8 @@ fn named(functions: &mut [request::Function], others: &[::inside::plan::Library]
         let mine = (0u16..).zip(&*functions).zip(&places).filter(|(_, place)| **place == n);
         let mine: Vec<_> = mine.map(|(function, _)| function).collect();
         let too_many = NotPlanned::TooManyNamed(planned::NAMED_FILES, ::inside::layout::PLAN_FUNCTIONS);
-        let planned = if n < planned::NAMED_FILES { Planned::named(path, &mine, others.iter()) } else { Err(too_many) };
+        let planned =
+            if n < planned::NAMED_FILES { Planned::named(path, &mine, others.iter(), leaves) } else { Err(too_many) };
         all.push(planned.map_err(|why| InsideError::Refused { path: path.clone(), why })?);
     }
     for (function, place) in functions.iter_mut().zip(places) {
@@ -152,15 +220,14 @@ const PROBES: [(&str, &str); 3] =
 
 impl Inside {
     /// Prepares the folder for these libraries and functions; also returns those that cannot be probed inside, and why. Nested
-    /// functions must be probed the same way: with functions, all or nothing. `follows`: programs executed by the command are met by
-    /// following it.
+    /// functions must be probed the same way: with functions, all or nothing. `whom`: the command's programs or running ones.
     ///
     /// # Errors
     /// Why nothing can be probed inside on this machine.
     pub fn prepare(
         found: &[Found],
         functions: &mut [request::Function],
-        follows: bool,
+        whom: Whom<'_>,
     ) -> Result<(Self, Vec<(PathBuf, NotPlanned)>), InsideError> {
         if ::inside::OBJECT.is_empty() {
             return Err(InsideError::NoObject);
@@ -185,7 +252,11 @@ impl Inside {
         let c_libraries = c_libraries();
         let planned: Vec<_> =
             libraries.iter().map(|l: &Planned| l.library.clone()).chain(c_libraries.clone()).collect();
-        let named = named(functions, &planned)?;
+        let (running, follows) = match whom {
+            Whom::Command { follows } => (None, follows),
+            Whom::Running(pids) => (Some(pids), false),
+        };
+        let named = named(functions, &planned, running.is_some())?;
         if libraries.is_empty() && named.is_empty() || !named.is_empty() && !refused.is_empty() {
             let first = refused.first().cloned();
             if let Some((path, why)) = first {
@@ -202,11 +273,12 @@ impl Inside {
         let (lingering, threads, hooked) = (Vec::new(), None, None);
         let (implants, follower) = (false, None);
         let inside = Self {
-            attached: AttachedTo::default(),
+            attached: AttachedTo::expecting(running.unwrap_or_default()),
             folder,
             libraries,
             named,
             c_libraries,
+            unwinders: running.map(unwinders).unwrap_or_default(),
             asks,
             lingering,
             arenas,
@@ -227,6 +299,8 @@ impl Inside {
         plans.extend(self.named.iter().map(|l| l.library.clone()));
         plans.resize(MOST + planned::NAMED_FILES, ::inside::plan::Library::default());
         plans.extend(self.c_libraries.iter().take(C_LIBRARIES).cloned());
+        plans.resize(FIRST_UNWINDER, ::inside::plan::Library::default());
+        plans.extend(self.unwinders.iter().take(UNWINDERS).cloned());
         self.folder.write_plan(plans)
     }
 
@@ -302,13 +376,12 @@ impl Inside {
         done
     }
 
-    /// Makes uprobes skip a running process until it is known whether it is probed inside: nothing of it is recorded twice, or begun by
-    /// one and ended by the other.
-    pub fn expect(&mut self, pid: u32) {
-        if let Some(table) = &mut self.hooked {
-            // With a full table it would be recorded twice; there is room for 16,384.
-            let _ = table.insert(pid, EXPECTED, 0);
-            self.attached.expected.insert(pid);
+    /// Makes uprobes record the processes that were expected to be probed inside.
+    pub(crate) fn give_up(&mut self) {
+        for pid in std::mem::take(&mut self.attached.expected) {
+            if let Some(table) = &mut self.hooked {
+                let _ = table.remove(&pid);
+            }
         }
     }
 
@@ -331,7 +404,8 @@ impl Inside {
             }
         };
         let bits = |libraries: &[usize]| libraries.iter().fold(0, |all, library| all | 1u32 << (library & 31));
-        match attach::attach(pid, &self.folder.object(), stuck, |libraries| tell(bits(libraries))) {
+        let whole = !self.named.is_empty();
+        match attach::attach(pid, &self.folder.object(), whole, stuck, |libraries| tell(bits(libraries))) {
             Ok(attached) => all.push(attached),
             Err(why) => {
                 tell(0);
@@ -445,14 +519,14 @@ impl Inside {
     }
 
     fn put_probes(&mut self, ebpf: &mut Ebpf, uprobes: &mut Uprobes) -> Result<(), InsideError> {
+        let hooked = ebpf.take_map("inside_libraries").ok_or(InsideError::Build("the table of its libraries"))?;
+        self.hooked = Some(HashMap::try_from(hooked).map_err(|e| InsideError::Attach(crate::error::chain(&e)))?);
         let map = ebpf.take_map("inside_threads").ok_or(InsideError::Build("the table of its threads"))?;
         let threads = match map {
             Map::LruHashMap(data) => HashMap::try_from(Map::LruHashMap(data)),
             other => HashMap::try_from(other),
         };
         self.threads = Some(threads.map_err(|e| InsideError::Attach(crate::error::chain(&e)))?);
-        let hooked = ebpf.take_map("inside_libraries").ok_or(InsideError::Build("the table of its libraries"))?;
-        self.hooked = Some(HashMap::try_from(hooked).map_err(|e| InsideError::Attach(crate::error::chain(&e)))?);
         let object = self.object();
         for (program, function) in PROBES {
             let offset = sqlite::function(&object, function).ok_or(InsideError::Build(function))?;

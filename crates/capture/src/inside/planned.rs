@@ -30,6 +30,10 @@ pub const NAMED_FILES: usize = 8;
 /// Functions that depend on their caller, which a hook hides from them.
 const CALLER_MATTERS: [&str; 4] = ["dlopen", "dlmopen", "dlsym", "dlvsym"];
 
+/// Functions that store where they return to, for use at any time, encrypted in part: the object could not be removed from a process.
+const RETURN_IS_KEPT: [&str; 7] =
+    ["setjmp", "_setjmp", "__sigsetjmp", "sigsetjmp", "getcontext", "swapcontext", "__sigsetjmp_cancel"];
+
 /// Returns a file's device and inode, as stat returns them here and inside the program.
 pub fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
@@ -86,7 +90,7 @@ impl Planned {
     }
 
     /// Creates the plan for functions of one file that `--op` names, each with its number. `others`: the libraries planned
-    /// besides.
+    /// besides. `leaves`: the object is to be removed from the process at the end.
     ///
     /// # Errors
     /// Why not all of them can be hooked.
@@ -94,6 +98,7 @@ impl Planned {
         path: &Path,
         named: &[(u16, &request::Function)],
         others: impl Iterator<Item = &'a Library> + Clone,
+        leaves: bool,
     ) -> Result<Self, NotPlanned> {
         let (dev, ino) = identity(path).ok_or(NotPlanned::NoFile)?;
         let refuse = |function: &str, why| NotPlanned::Named { function: function.to_owned(), why };
@@ -112,6 +117,9 @@ impl Planned {
             }
             if CALLER_MATTERS.contains(&name) {
                 return Err(refuse(name, "it looks at where it is called from"));
+            }
+            if leaves && RETURN_IS_KEPT.contains(&name) {
+                return Err(refuse(name, "it stores where it returns to"));
             }
             if name == "_start" || name.contains(".cold") {
                 return Err(refuse(name, "it is not called, but jumped to"));
@@ -152,6 +160,14 @@ pub fn c_library(path: &Path) -> Option<Library> {
     for (name, role) in all {
         functions.push(hook(path, name, function(path, name)?, role).ok()?);
     }
+    Some(Library { dev, ino, functions, ..Library::default() })
+}
+
+/// Creates the plan for an unwinder: it is told about the object's code. `None` if it cannot be hooked; then exceptions end at that code.
+pub fn unwinder(path: &Path) -> Option<Library> {
+    let (dev, ino) = identity(path)?;
+    let name = "_Unwind_Find_FDE";
+    let functions = vec![hook(path, name, function(path, name)?, Role::FindFde).ok()?];
     Some(Library { dev, ino, functions, ..Library::default() })
 }
 

@@ -39,6 +39,7 @@ impl Memory {
 pub struct Range {
     pub from: u64,
     pub to: u64,
+    pub readable: bool,
     pub writable: bool,
     pub executable: bool,
     pub private: bool,
@@ -59,8 +60,9 @@ impl Range {
         let hex = |text: &str| u64::from_str_radix(text, 16).ok();
         let (offset, _dev, ino) = (hex(words.next()?)?, words.next()?, words.next()?.parse().ok()?);
         let name = words.next().unwrap_or_default().trim_start().to_owned();
-        let [writable, executable, private] = [(1, b'w'), (2, b'x'), (3, b'p')].map(|(i, c)| may.get(i) == Some(&c));
-        Some(Self { from: hex(from)?, to: hex(to)?, writable, executable, private, offset, ino, name })
+        let flags = [(0, b'r'), (1, b'w'), (2, b'x'), (3, b'p')];
+        let [readable, writable, executable, private] = flags.map(|(i, c)| may.get(i) == Some(&c));
+        Some(Self { from: hex(from)?, to: hex(to)?, readable, writable, executable, private, offset, ino, name })
     }
 }
 

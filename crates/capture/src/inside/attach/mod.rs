@@ -7,13 +7,18 @@
 
 mod check;
 mod memory;
+mod returns;
+#[cfg(test)]
+mod rounds;
 mod stopped;
 mod threads;
 
 use super::error::NotImplanted;
-use inside::account::{self, Account};
+use super::is_unwinder;
+use inside::account::{self, Account, Jump};
 use inside::image::{Attach, Image};
 use memory::{Memory, Range, ranges};
+use returns::{Returns, Stubs};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -42,7 +47,7 @@ pub struct Attached {
     object: (u64, u64),
 }
 
-/// Loads the object into a process. `tell` receives the libraries that are probed inside, by their indices in the plan, before the
+/// Loads the object into a process. `whole`: it must hook everything that is planned, or nothing. `tell` receives the libraries that are probed inside, by their indices in the plan, before the
 /// process continues.
 ///
 /// # Errors
@@ -50,12 +55,13 @@ pub struct Attached {
 pub fn attach(
     pid: u32,
     object: &Path,
+    whole: bool,
     stuck: &mut Stuck,
     mut tell: impl FnMut(&[usize]),
 ) -> Result<Attached, NotImplanted> {
     let until = Instant::now() + ATTACH_WITHIN;
     loop {
-        match try_to_attach(pid, object, stuck, &mut tell) {
+        match try_to_attach(pid, object, whole, stuck, &mut tell) {
             Err(NotImplanted::Busy(_)) if Instant::now() < until => {
                 std::thread::sleep(RETRY);
                 stuck.let_go();
@@ -68,6 +74,7 @@ pub fn attach(
 fn try_to_attach(
     pid: u32,
     object: &Path,
+    whole: bool,
     stuck: &mut Stuck,
     tell: &mut dyn FnMut(&[usize]),
 ) -> Result<Attached, NotImplanted> {
@@ -82,7 +89,12 @@ fn try_to_attach(
     check::check_filters(pid)?;
     let mut process = StoppedProcess::new(pid, &memory, threads, places)?;
     let (base, size) = (process.bring(object, &image)?, image.size + STACK);
-    let done = process.begin(base, &image, places).and_then(|account| process.write_jumps(&account));
+    let done = process.begin(base, &image, places).and_then(|account| {
+        if whole {
+            process.check_all(&account)?;
+        }
+        process.write_jumps(&account)
+    });
     match done {
         Ok(libraries) => {
             tell(&libraries);
@@ -140,9 +152,10 @@ fn known_account(memory: &Memory, base: u64, places: &Attach, pid: u32) -> Optio
     account.or_else(|| unbegun().then(|| Account { pid: pid.into(), ..Account::default() }))
 }
 
-/// Removes the jumps.
-fn restore_code(memory: &Memory, account: &Account) {
-    for jump in &account.jumps {
+/// Removes the jumps. `all`: those in unwinders as well, which let exceptions pass through calls that are under way.
+fn restore_code(memory: &Memory, account: &Account, all: bool) {
+    let wanted = |jump: &&Jump| all || !is_unwinder(jump.library);
+    for jump in account.jumps.iter().filter(wanted) {
         // A library may have been unloaded, and another be mapped there.
         let at = jump.at.saturating_add(jump.first as u64);
         if memory.has(at, &jump.now[jump.first..]) {
@@ -200,14 +213,29 @@ impl Attached {
         let at = self.base + places.account;
         let account = known_account(&memory, self.base, places, self.pid)
             .ok_or(NotImplanted::Unsupported("the object's state in it is invalid"))?;
-        restore_code(&memory, &account);
+        restore_code(&memory, &account, false);
+        let stubs = Stubs::of(&memory, self.base, places)?;
+        let is_used = process.is_used(&account, self.base, self.size);
+        if !is_used && !stubs.any() {
+            restore_code(&memory, &account, true);
+        }
         // A child may have further mappings, and these may belong to others by now.
         if account.pid != u64::from(self.pid) || account.untold > 0 {
             return Ok(Left::Kept);
         }
-        if process.is_used(&account, self.base, self.size) {
+        // Removing the object takes system calls.
+        if check::check_filters(self.pid).is_err() {
+            return Ok(Left::Kept);
+        }
+        if is_used {
             return Ok(Left::Used);
         }
+        match process.put_back_returns(&stubs, &account, (self.base, self.size))? {
+            Returns::All => {}
+            Returns::Busy => return Ok(Left::Used),
+            Returns::Unsearched => return Ok(Left::Kept),
+        }
+        restore_code(&memory, &account, true);
         process.unmap_all(self.base, self.size, at);
         Ok(Left::Nothing)
     }

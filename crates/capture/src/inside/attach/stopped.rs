@@ -3,12 +3,16 @@
 
 use super::super::MOST;
 use super::super::error::NotImplanted;
+use super::super::planned::NAMED_FILES;
 use super::memory::{Memory, Range, free_place, ranges, rooms};
+use super::returns::{Returns, Stubs};
 use super::threads::{Threads, block_signals, go_on, mask, set_registers};
 use super::{PAGE, RUN_ON, STACK, read_account, restore_code};
 use inside::account::{self, Account};
 use inside::image::{Attach, Image};
-use inside::layout::{CONTROL_SIZE, CONTROLS_AT, HEADER_SIZE, LIBRARY_AT, ROOM as CODE_ROOM, STATE_AT, STEPS_MASK};
+use inside::layout::{
+    CONTROL_SIZE, CONTROLS_AT, HEADER_SIZE, LIBRARY_AT, PLAN_LIBRARIES, ROOM as CODE_ROOM, STATE_AT, STEPS_MASK, Status,
+};
 use inside::piece::{self, OPENED, State, Task};
 use libc::{pid_t, user_regs_struct};
 use std::ops::Range as Span;
@@ -164,6 +168,27 @@ impl<'a> StoppedProcess<'a> {
         }
     }
 
+    /// Checks that every library that is loaded can be hooked: functions of `--op` and statements are nested, and probed the same way.
+    pub fn check_all(&self, account: &Account) -> Result<(), NotImplanted> {
+        let states = self.memory.read(account.arena + LIBRARY_AT as u64, 4 * PLAN_LIBRARIES)?;
+        let states = states.chunks_exact(4).map(|n| u32::from_le_bytes(*n.first_chunk().unwrap_or(&[0; 4])));
+        match states.map(Status::from_number).find(|status| matches!(status, Status::Refused(_))) {
+            Some(Status::Refused(why)) => Err(NotImplanted::Unsupported(why)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the program its own return addresses back: those that stubs stand for.
+    pub fn put_back_returns(
+        &mut self,
+        stubs: &Stubs,
+        account: &Account,
+        object: (u64, u64),
+    ) -> Result<Returns, NotImplanted> {
+        let own: Vec<(u64, u64)> = account.mappings.iter().copied().chain([object]).collect();
+        stubs.put_back(self.pid, self.memory, &mut self.threads, &self.ranges, &own)
+    }
+
     /// Writes the jumps while no thread is in the overwritten code; returns the libraries' indices in the plan.
     pub fn write_jumps(&mut self, account: &Account) -> Result<Vec<usize>, NotImplanted> {
         let in_middle = |at: u64| account.jumps.iter().any(|jump| jump.middle().contains(&at));
@@ -189,7 +214,7 @@ impl<'a> StoppedProcess<'a> {
             self.memory.write(jump.at, &jump.now)?;
             // Jumps in the C library and the loader do not belong to a probed library.
             let library = jump.library as usize;
-            if library < MOST && !libraries.contains(&library) {
+            if library < MOST + NAMED_FILES && !libraries.contains(&library) {
                 libraries.push(library);
             }
         }
@@ -321,7 +346,7 @@ impl<'a> StoppedProcess<'a> {
     pub fn take_back(&mut self, base: u64, size: u64, places: &Attach) {
         let at = base + places.account;
         let account = read_account(self.memory, at).unwrap_or_default();
-        restore_code(self.memory, &account);
+        restore_code(self.memory, &account, true);
         if self.look().is_ok() && account.untold == 0 && !self.is_used(&account, base, size) {
             self.unmap_all(base, size, at);
         }

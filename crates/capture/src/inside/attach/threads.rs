@@ -20,6 +20,8 @@ const USER_CS: u64 = 0x33;
 const NO_CALL: u64 = u64::MAX;
 const PTRACE_GETSIGMASK: Request = 0x420a;
 const PTRACE_SETSIGMASK: Request = 0x420b;
+/// Vector registers and what else the processor's XSAVE writes.
+const NT_X86_XSTATE: usize = 0x202;
 const PTRACE_GET_RSEQ_CONFIGURATION: Request = 0x420f;
 /// How much of a stack is searched. Threads' stacks are 8 MiB.
 const STACK: u64 = 8 << 20;
@@ -250,6 +252,11 @@ impl<'a> Threads<'a> {
         })
     }
 
+    /// Returns the words on a thread's stack; `None`: it cannot be read.
+    pub fn stack(&self, ranges: &[Range], thread: &Held) -> Option<Vec<u64>> {
+        self.words(ranges, thread.registers.rsp & !7, STACK)
+    }
+
     /// Returns the words of a stack from an address on; `None`: it cannot be read.
     fn words(&self, ranges: &[Range], from: u64, most: u64) -> Option<Vec<u64>> {
         let end = ranges.iter().find(|r| r.holds(from))?.to.min(from + most);
@@ -370,6 +377,21 @@ fn registers(tid: pid_t) -> io::Result<user_regs_struct> {
     let mut all: user_regs_struct = unsafe { std::mem::zeroed() };
     ask(libc::PTRACE_GETREGS, tid, 0, (&raw mut all).cast())?;
     Ok(all)
+}
+
+/// Returns the vector registers of a stopped thread.
+pub fn vectors(tid: pid_t) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0u8; 1 << 14];
+    let mut room = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    ask(libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, (&raw mut room).cast())?;
+    bytes.truncate(room.iov_len);
+    Ok(bytes)
+}
+
+/// Sets the vector registers of a stopped thread to what they were, with changes.
+pub fn set_vectors(tid: pid_t, bytes: &mut [u8]) -> io::Result<()> {
+    let mut all = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    ask(libc::PTRACE_SETREGSET, tid, NT_X86_XSTATE, (&raw mut all).cast())
 }
 
 /// Returns the signals that a stopped thread blocks.
