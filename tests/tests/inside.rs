@@ -90,6 +90,10 @@ fn main() -> ExitCode {
         ("calls_under_way_end_well_without_object", with("c++"), running_named::under_way),
         ("functions_of_busy_process_are_counted_each_time", with("c++"), || running_named::busy(4)),
         ("long::functions_of_busy_process_are_counted_many_times", with("c++"), || running_named::busy(60)),
+        ("forking_process_with_timer_is_attached_to", with("cc").and_then(|()| header()), || running_named::forking(2)),
+        ("long::forking_process_with_timer_is_attached_to_many_times", with("cc").and_then(|()| header()), || {
+            running_named::forking(40)
+        }),
         ("functions_left_to_uprobes_say_why", with("c++"), running_named::reasons),
         ("filter_installed_meanwhile_does_not_kill", with("python3"), running_named::filtered),
         ("long::php_matches_uprobes", with("php").and_then(|()| php_has_sqlite()), known::php),

@@ -173,6 +173,33 @@ pub fn busy(rounds: usize) -> Result<()> {
     Ok(())
 }
 
+/// A timer's signals interrupt threads that fork and start programs, while it is attached to and detached from; statements and a function
+/// are recorded.
+pub fn forking(rounds: usize) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = super::compile("cc", "running_forks.c", folder.path())?;
+    let mut running = start(&program, &["1", "2", "2", "300"])?;
+    let names = operations(&program, &["operation"]);
+    does(&mut running, "spin")?;
+    for round in 0..rounds {
+        let recording = Recording::begin_with(folder.path(), "inside", &[running.pid()], &names)?;
+        // A fixed wait: the program runs while it is recorded.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let archive = recording.archive.clone();
+        let summary = recording.end().with_context(|| format!("round {round}"))?;
+        was_probed(&summary, "inside").with_context(|| format!("round {round}"))?;
+        for name in ["OPERATION", "SELECT 5 + 1"] {
+            ensure!(number(shape(&summary, name)?, "/count")? > 0.0, "{name}: {summary}");
+        }
+        std::fs::remove_dir_all(archive)?;
+        is_as_before(running.pid(), usize::MAX - 2).with_context(|| format!("round {round}"))?;
+    }
+    does(&mut running, "halt")?;
+    let end = running.finish()?;
+    ensure!(end.starts_with("whole"), "{end}");
+    Ok(())
+}
+
 /// Functions that cannot be hooked have uprobes, and so have all others, and the coverage gives the reason.
 pub fn reasons() -> Result<()> {
     let folder = tempfile::tempdir()?;

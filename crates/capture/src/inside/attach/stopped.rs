@@ -307,7 +307,7 @@ impl<'a> StoppedProcess<'a> {
 
     /// Lets a thread run until it has left the piece.
     fn leave(&mut self, tid: pid_t, code: &Span<u64>) -> Result<(), NotImplanted> {
-        let until = Instant::now() + CALL_WITHIN;
+        let (until, mut run) = (Instant::now() + CALL_WITHIN, RUN_ON / 100);
         loop {
             let Some(thread) = self.threads.held.iter().find(|t| t.tid == tid) else { return Ok(()) };
             // A thread is also inside if a signal handler interrupted it there.
@@ -318,7 +318,9 @@ impl<'a> StoppedProcess<'a> {
             if Instant::now() > until {
                 return Err(NotImplanted::NotStopped("its thread did not leave the injected code in time"));
             }
-            self.threads.run_until(tid, Duration::ZERO, || true)?;
+            // Longer each time: on a busy machine a short time may end before the thread has run at all.
+            self.threads.run_until(tid, run, || false)?;
+            run = (2 * run).min(RUN_ON);
         }
     }
 
