@@ -323,6 +323,32 @@ pub fn busy(rounds: usize, threads: &str) -> Result<()> {
     Ok(())
 }
 
+/// A process that is attached to leaves SQLite by exceptions, jumps, signals, forks and cancellation as without Fathom.
+pub fn exits() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = super::compile("c++", "sqlite_exits.cc", folder.path())?;
+    let bare = Command::new(&program).output()?;
+    let mut attached = Running::start(Command::new(&program).arg("wait"))?;
+    ensure!(attached.answer()? == "ready", "it has begun otherwise");
+    let recording = Recording::begin(folder.path(), "inside", &[attached.pid()])?;
+    attached.tell("go\n")?;
+    let mut printed = Vec::new();
+    attached.answers.read_to_end(&mut printed)?;
+    let status = attached.child.wait()?;
+    ensure!(status.code() == Some(7) && printed == bare.stdout, "{status}: {}", printed.escape_ascii());
+    let summary = recording.ended()?;
+    ensure!(
+        summary["environment"]["sqlite.probes"]["value"] == "inside",
+        "{}",
+        summary["environment"]["sqlite.probes"]
+    );
+    near("UPDATEs", number(shape(&summary, "UPDATE")?, "/count")?, 3000.0)?;
+    for (statement, left) in [("SELECT JUMP()", 12.0), ("SELECT TOSS()", 5.0), ("SELECT DIE()", 5.0)] {
+        near(statement, number(shape(&summary, statement)?, "/unfinished")?, left)?;
+    }
+    Ok(())
+}
+
 /// The recorder is killed at a random moment: the program continues, and the next recording removes the leftovers.
 pub fn killed(rounds: u64, threads: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
