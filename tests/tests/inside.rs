@@ -77,11 +77,7 @@ fn main() -> ExitCode {
         ("running_threads_match_uprobes", with("cc").and_then(|()| header()), running::threads),
         ("busy_process_is_attached_to_and_left", with("cc").and_then(|()| header()), || running::busy(3, "1")),
         ("long::busy_process_is_attached_to_many_times", with("cc").and_then(|()| header()), || running::busy(40, "4")),
-        (
-            "statements_of_running_process_are_left_by_exceptions_and_longjmp",
-            with("c++").and_then(|()| header()),
-            running::exits,
-        ),
+        ("running_process_leaves_statements_by_exceptions", with("c++").and_then(|()| header()), running::exits),
         ("recorder_killed_while_attaching_harms_nobody", with("cc").and_then(|()| header()), || {
             running::killed(6, "1")
         }),
