@@ -92,6 +92,8 @@ impl Ssh {
     pub fn kept(&self) -> Result<Vec<PathBuf>> {
         let mut all: Vec<PathBuf> =
             fs::read_dir(self.folder.path().join("cache/fathom"))?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
+        // Besides their hashes.
+        all.retain(|path| !path.ends_with("verified"));
         all.sort();
         Ok(all)
     }

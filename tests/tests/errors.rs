@@ -356,6 +356,7 @@ fn killed_tracer() -> Result<()> {
     // Waits until the part written so far contains an INSERT: the size does not show that, since a busy machine's other
     // events fill chunks too.
     let copy = folder.path().join("copy.fathom");
+    let mut said = String::new();
     until("an INSERT in the log", || {
         if copy.exists() {
             fs::remove_dir_all(&copy)?;
@@ -363,8 +364,11 @@ fn killed_tracer() -> Result<()> {
         if !has_rows(&database, 1) || !Command::new("cp").arg("-r").args([&archive, &copy]).status()?.success() {
             return Ok(false);
         }
-        Ok(show(&copy).is_ok_and(|summary| shape(&summary, "INSERT").is_ok()))
-    })?;
+        let found = show(&copy).and_then(|summary| shape(&summary, "INSERT").map(drop));
+        said = found.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
+        Ok(found.is_ok())
+    })
+    .with_context(|| said.clone())?;
     recording.signal("KILL", false)?;
     recording.ended()?;
     let summary = show(&archive)?;

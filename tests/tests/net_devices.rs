@@ -497,7 +497,9 @@ impl Adb {
 
     fn kept(&self) -> Result<Vec<String>> {
         let all = fs::read_dir(self.folder.path().join("tmp/fathom"))?;
-        all.map(|e| Ok(e?.file_name().to_string_lossy().into_owned())).collect()
+        let all = all.map(|e| Ok(e?.file_name().to_string_lossy().into_owned()));
+        // Besides its hash.
+        all.filter(|name| !name.as_ref().is_ok_and(|name| name == "verified")).collect()
     }
 }
 

@@ -337,11 +337,9 @@ pub fn exits() -> Result<()> {
     let status = attached.child.wait()?;
     ensure!(status.code() == Some(7) && printed == bare.stdout, "{status}: {}", printed.escape_ascii());
     let summary = recording.ended()?;
-    ensure!(
-        summary["environment"]["sqlite.probes"]["value"] == "inside",
-        "{}",
-        summary["environment"]["sqlite.probes"]
-    );
+    // What it executes has uprobes.
+    let fact = summary["environment"]["sqlite.probes"]["value"].as_str().unwrap_or_default();
+    ensure!(fact.starts_with("inside"), "{fact}");
     near("UPDATEs", number(shape(&summary, "UPDATE")?, "/count")?, 3000.0)?;
     for (statement, left) in [("SELECT JUMP()", 12.0), ("SELECT TOSS()", 5.0), ("SELECT DIE()", 5.0)] {
         near(statement, number(shape(&summary, statement)?, "/unfinished")?, left)?;

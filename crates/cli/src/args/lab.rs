@@ -125,7 +125,7 @@ Examples:
   fathom lab run scsi-ext4                                        a built-in scenario
   fathom lab run scsi-ext4 --set disk.data.bus=nvme -o nvme.lab   with another disk
   fathom lab run my.toml                                          your own (docs/guide/lab.md)
-  fathom lab run paper-004,rows=1000                              a series of scenarios, with 1,000 INSERTs each
+  fathom lab run paper-004,rows=1000                              a series, 1,000 INSERTs each
 
 Exit status: 0 if the workload ended as the scenario expects, recorded to its end; 1 otherwise.")]
 pub struct LabRun {
