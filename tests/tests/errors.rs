@@ -362,6 +362,7 @@ fn killed_tracer() -> Result<()> {
             fs::remove_dir_all(&copy)?;
         }
         if !has_rows(&database, 1) || !Command::new("cp").arg("-r").args([&archive, &copy]).status()?.success() {
+            said = "no INSERT was executed, or the archive could not be copied".into();
             return Ok(false);
         }
         let found = show(&copy).and_then(|summary| shape(&summary, "INSERT").map(drop));

@@ -39,17 +39,27 @@ const FUZZ: &str = "fuzz";
 
 /// The lanes that run in parallel, one after the other within each stream. None of them asserts anything that depends on the load of
 /// the machine. The streams take about as long as each other, so that the last does not run alone (docs/results/minutes.md).
-const STREAMS: [&[&str]; 5] = [
-    // Processors: programs that compute, browsers, guests.
-    &[WORKSPACE, "lab", FUZZ],
+const STREAMS: [&[&str]; 4] = [
+    // Processors: programs that compute, browsers, guests, virtual machines for bytecode.
+    &[WORKSPACE, "lab", FUZZ, "jvm", "drawing", "engines"],
     // The recorded kernel.
-    &["inside", "programs", "ground_truth"],
-    // Recordings that wait: for disks, for programs to end.
-    &["errors", "waits", "check", "fix", "ab", "ftrace", "diff", "fleet", "engines"],
-    // Networks and pools, where tests wait for packets and for time to pass.
-    &["net", "net_devices", "net_routed", "congestion", "link", "rate", "pool", "pool_clients", "pool_kill", "json"],
-    // Devices simulated by a program of ours, virtual machines for bytecode, what mostly reads archives.
-    &["phone", "phone_guest", "jvm", "drawing", "android", "archives", "install", "mcp", "sql"],
+    &["inside", "programs", "ground_truth", "check", "fleet"],
+    // Networks and pools, where tests wait for packets and for time to pass; full disks.
+    &[
+        "net",
+        "net_devices",
+        "net_routed",
+        "congestion",
+        "link",
+        "rate",
+        "pool",
+        "pool_clients",
+        "pool_kill",
+        "json",
+        "errors",
+    ],
+    // Devices simulated by a program of ours; recordings of programs that sleep; what mostly reads archives.
+    &["phone", "phone_guest", "waits", "fix", "ab", "ftrace", "diff", "android", "archives", "install", "mcp", "sql"],
 ];
 
 /// Runs the named lanes (all if none is named), or lists them.
@@ -237,7 +247,7 @@ mod tests {
     fn lanes_for_quiet_machine_run_alone() {
         let wanted = ["lab", "privileged", "bench", "errors", "workspace", "net", "limits"];
         let (streams, alone) = streams(&wanted);
-        assert_eq!(streams, [vec!["workspace", "lab"], vec![], vec!["errors"], vec!["net"], vec![]]);
+        assert_eq!(streams, [vec!["workspace", "lab"], vec![], vec!["net", "errors"], vec![]]);
         assert_eq!(alone, ["privileged", "bench", "limits"]);
     }
 }
