@@ -330,9 +330,10 @@ fn lateness_is_stamped() -> Result<()> {
         let told = messages.lines().find_map(|l| l.strip_prefix("TOOK ")).with_context(|| messages.to_string())?;
         let told: Vec<f64> = told.split(' ').map(str::parse).collect::<Result<_, _>>()?;
         let [count, least, sum] = told[..] else { anyhow::bail!("{messages}") };
-        ensure!(count == COUNT && least >= DELAYS_NS, "an echo took {least} ns, and both delays are {DELAYS_NS}");
-        // A clock that is being slewed may run by 500 ppm faster or slower; other packets (of IPv6) are few, and late
-        // too.
+        // The kernel stamps by a clock that is being slewed: an echo over 16 ms was 11 us too short. That is no early packet.
+        let shortest = DELAYS_NS * 0.998;
+        ensure!(count == COUNT && least >= shortest, "an echo took {least} ns, and both delays are {DELAYS_NS}");
+        // In the mean it may run by 500 ppm faster or slower; other packets (of IPv6) are few, and late too.
         let clock = 5e-4 * sum;
         let late = |what: &str| -> Result<(f64, f64)> {
             let mut all = (0.0, 0.0);
