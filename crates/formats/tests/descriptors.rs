@@ -1,8 +1,8 @@
 //! Duplicated descriptors share a file, its position and the flags with which it was opened, as in dd and in a shell's redirections.
 
+mod support;
+
 use formats::ftrace::calls::Machine;
-use formats::ftrace::translate::TraceContext;
-use formats::ftrace::{run, text};
 use model::event::flags;
 use model::{Call, Event, Record};
 
@@ -26,20 +26,7 @@ fn trace(calls: &[(u32, [u64; 3], i64)]) -> String {
 
 /// The writes: flags, whether the position is known, and the position.
 fn writes(calls: &[(u32, [u64; 3], i64)]) -> Vec<(bool, i64)> {
-    let trace = trace(calls);
-    let trace = text::read(trace.as_bytes()).unwrap();
-    assert!(trace.left_out.is_empty(), "{:?}", trace.left_out);
-    let told = TraceContext {
-        machine: Machine::X86_64,
-        names: Vec::new(),
-        tasks: Vec::new(),
-        members: Vec::new(),
-        partitions: Vec::new(),
-        open: Vec::new(),
-        tracer: None,
-    };
-    let mut all: Vec<Event> = Vec::new();
-    run::run_gathered(&trace, &told, &mut |event| all.push(event.clone()));
+    let all = support::events(&trace(calls), Machine::X86_64);
     let write = |event: &Event| match &event.record {
         Record::Syscall(r) if r.call == Call::Write as u16 => Some((r.ctx & flags::SYNC_FILE != 0, r.pos)),
         _ => None,

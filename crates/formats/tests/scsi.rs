@@ -1,10 +1,10 @@
 //! The SCSI error handler's event, as the kernel prints it (include/trace/events/scsi.h).
 
+mod support;
+
 use formats::ftrace::calls::Machine;
-use formats::ftrace::translate::TraceContext;
-use formats::ftrace::{run, text};
 use model::event::scsi_code;
-use model::{Event, Protocol, Record};
+use model::{Protocol, Record};
 
 const TRACE: &str = "\
  kworker/0:1H-44 [000] ..... 313.828183: scsi_dispatch_cmd_timeout: host_no=2 channel=0 id=0 lun=0 data_sgl=1 prot_sgl=0 prot_op=SCSI_PROT_NORMAL driver_tag=5 scheduler_tag=9 cmnd=(READ_10 lba=0 txlen=8 protect=0 raw=28 00 00 00 00 00 00 00 08 00)
@@ -13,19 +13,7 @@ const TRACE: &str = "\
 
 #[test]
 fn error_handler_names_its_host() {
-    let trace = text::read(TRACE.as_bytes()).unwrap();
-    assert!(trace.left_out.is_empty(), "{:?}", trace.left_out);
-    let told = TraceContext {
-        machine: Machine::Generic,
-        names: Vec::new(),
-        tasks: Vec::new(),
-        members: Vec::new(),
-        partitions: Vec::new(),
-        open: Vec::new(),
-        tracer: None,
-    };
-    let mut all: Vec<Event> = Vec::new();
-    run::run_gathered(&trace, &told, &mut |event| all.push(event.clone()));
+    let all = support::events(TRACE, Machine::Generic);
     let woken: Vec<_> = all
         .iter()
         .filter_map(|event| match &event.record {

@@ -3,10 +3,10 @@
 //! The first lines are from a mail by Bean Huo to linux-scsi (7 November 2019, tags of a UFS device), the last two from the sample of a
 //! patch by liuderong; the part before the event (thread, CPU) is ours, since the mails leave it out.
 
+mod support;
+
 use formats::ftrace::calls::Machine;
-use formats::ftrace::translate::TraceContext;
-use formats::ftrace::{run, text};
-use model::{Event, Record};
+use model::Record;
 
 const TRACE: &str = "\
  kworker/0:1H-44 [000] ..... 313.828183: ufshcd_command: send: ff3b0000.ufs: tag: 1, DB: 0x3, size: 8192, IS: 0, LBA: 2880768, opcode: 0x2a
@@ -18,19 +18,7 @@ const TRACE: &str = "\
 
 #[test]
 fn published_ufs_commands_become_scsi_commands() {
-    let trace = text::read(TRACE.as_bytes()).unwrap();
-    assert!(trace.left_out.is_empty(), "{:?}", trace.left_out);
-    let told = TraceContext {
-        machine: Machine::Generic,
-        names: Vec::new(),
-        tasks: Vec::new(),
-        members: Vec::new(),
-        partitions: Vec::new(),
-        open: Vec::new(),
-        tracer: None,
-    };
-    let mut all: Vec<Event> = Vec::new();
-    run::run_gathered(&trace, &told, &mut |event| all.push(event.clone()));
+    let all = support::events(TRACE, Machine::Generic);
     let begins: Vec<(u8, u64, u64, u32)> = all
         .iter()
         .filter_map(|event| match &event.record {

@@ -155,15 +155,7 @@ impl<'a> Foreign<'a> {
 }
 
 fn trace_context(machine: Option<Machine>, names: Vec<(u32, String)>) -> TraceContext {
-    TraceContext {
-        machine: machine.unwrap_or(Machine::X86_64),
-        names,
-        tasks: Vec::new(),
-        members: Vec::new(),
-        partitions: Vec::new(),
-        open: Vec::new(),
-        tracer: None,
-    }
+    TraceContext { names, ..TraceContext::of(machine.unwrap_or(Machine::X86_64)) }
 }
 
 /// blktrace's and Perfetto's files have unique beginnings; text may begin with anything.

@@ -8,15 +8,8 @@ use std::fs;
 
 /// Returns the context with every task of `/proc`, by thread; `me` is the recorder.
 pub fn context(me: u32) -> TraceContext {
-    let mut context = TraceContext {
-        machine: if cfg!(target_arch = "x86_64") { Machine::X86_64 } else { Machine::Generic },
-        names: Vec::new(),
-        tasks: Vec::new(),
-        members: Vec::new(),
-        partitions: Vec::new(),
-        open: Vec::new(),
-        tracer: Some(me),
-    };
+    let machine = if cfg!(target_arch = "x86_64") { Machine::X86_64 } else { Machine::Generic };
+    let mut context = TraceContext { tracer: Some(me), ..TraceContext::of(machine) };
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     for pid in processes.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok()) {
         let tgid = if tasks::is_of_the_kernel(pid) { 0 } else { pid };

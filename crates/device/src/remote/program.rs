@@ -39,9 +39,8 @@ struct Binary {
 const MACHINES: &[(u16, &str)] =
     &[(62, "x86_64"), (183, "aarch64"), (243, "riscv64"), (40, "armv7l"), (3, "i686"), (22, "s390x"), (21, "ppc64le")];
 
-/// A shell's commands that print the hashes of the programs in the folder `$d`. They are kept with the boot and each file's inode, size
-/// and time of change: any write changes the last, and after a power cut a file may lack what was written.
-const HASHES: &str = r#"k=$({ cat /proc/sys/kernel/random/boot_id && stat -c '%n %i %s %z' "$d"/fathom-*; } 2>/dev/null) || k=; k=$(echo $k); v=; { read -r v <"$d"/verified; } 2>/dev/null; if [ "$k" ] && [ "$k" = "$v" ]; then tail -n +2 "$d"/verified; else s=$(sha256sum "$d"/fathom-* 2>/dev/null); echo "$s"; [ "$k" ] && [ "$s" ] && ( umask 077; { echo "$k"; echo "$s"; } >"$d"/verified-$$ && mv -f "$d"/verified-$$ "$d"/verified || rm -f "$d"/verified-$$ ) 2>/dev/null; fi; true"#;
+/// A shell's commands that print the hashes of the programs in the folder `$d`.
+const HASHES: &str = include_str!("hashes.sh");
 
 /// Why there is no program for a device.
 #[derive(Debug, thiserror::Error)]
@@ -141,7 +140,7 @@ pub fn put(
     let mut all = all.map_err(|e| fail(e.to_string()))?;
     let home = folder(place);
     // A failing tool's message replaces its line.
-    let look = format!("echo fathom-look; s=$(uname -sm 2>&1); echo $s; d={home}; echo \"$d\"; {HASHES}");
+    let look = format!("echo fathom-look; s=$(uname -sm 2>&1); echo $s; d={home}; echo \"$d\"\n{HASHES}");
     let seen = transport::run(place, &look, None)?;
     let seen = String::from_utf8_lossy(&seen).replace('\r', "");
     // A login shell may have printed a greeting first.

@@ -159,15 +159,7 @@ fn events_behind_cut_are_told_as_lost() {
     let lost = |bytes: &[u8]| {
         let trace = TraceDat::parse(bytes).unwrap();
         let (parts, mut told) = (run::parts(&trace).unwrap(), Vec::new());
-        let context = TraceContext {
-            machine: crate::ftrace::calls::Machine::X86_64,
-            names: Vec::new(),
-            tasks: Vec::new(),
-            members: Vec::new(),
-            partitions: Vec::new(),
-            open: Vec::new(),
-            tracer: None,
-        };
+        let context = TraceContext::of(crate::ftrace::calls::Machine::X86_64);
         let summary = run::run(&parts, &context, &[], &mut |event| {
             if let Record::Loss(loss) = &event.record {
                 told.push((loss.source, loss.events, loss.bound));

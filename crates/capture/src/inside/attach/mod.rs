@@ -6,10 +6,11 @@
 //! which this one may be killed.
 
 mod check;
+#[cfg(test)]
+#[path = "rounds.rs"]
+mod long;
 mod memory;
 mod returns;
-#[cfg(test)]
-mod rounds;
 mod stopped;
 mod threads;
 
@@ -47,8 +48,8 @@ pub struct Attached {
     object: (u64, u64),
 }
 
-/// Loads the object into a process. `whole`: it must hook everything that is planned, or nothing. `tell` receives the libraries that are probed inside, by their indices in the plan, before the
-/// process continues.
+/// Loads the object into a process. `whole`: it must hook everything that is planned, or nothing. `tell` receives the libraries that are
+/// probed inside, by their indices in the plan, before the process continues.
 ///
 /// # Errors
 /// The reason; the process is unchanged.

@@ -1,4 +1,4 @@
-//! Attaches to a program and detaches from it as often as is asked for, without recording: a stress of what both do to the program.
+//! Attaches to a program and detaches from it many times, without recording: a stress of what both do to the program.
 
 use super::super::{Inside, Whom};
 use crate::request::Function;
@@ -12,16 +12,23 @@ macro_rules! say {
     ($($what:tt)*) => { writeln!(std::io::stdout(), $($what)*).unwrap() };
 }
 
-/// The program (its words are in `FATHOM_PROGRAM`, the functions in `FATHOM_FUNCTIONS`) answers lines: `spin`, and at the end `halt`. Then
-/// it must print `whole`.
+/// The program answers lines: `spin`, and at the end `halt`. Then it must print `whole`. Another than running.c, functions, and a number of
+/// rounds are given by `FATHOM_PROGRAM` (its words), `FATHOM_FUNCTIONS` and `FATHOM_ROUNDS`.
 #[test]
-#[ignore = "long: for a program and a number of rounds that the environment names"]
+#[ignore = "attaches to a program for a minute"]
 fn program_is_whole_after_rounds() {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
-    let (words, rounds) = (variable("FATHOM_PROGRAM"), variable("FATHOM_ROUNDS").parse::<u32>().unwrap_or(10));
+    let (mut words, rounds) = (variable("FATHOM_PROGRAM"), variable("FATHOM_ROUNDS").parse::<u32>().unwrap_or(200));
+    let folder = tempfile::tempdir().unwrap();
     if words.is_empty() {
-        say!("SKIP program_is_whole_after_rounds: FATHOM_PROGRAM is not set");
-        return;
+        let program = folder.path().join("running");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs/running.c");
+        let compiled = Command::new("cc").args(["-w", source, "-lsqlite3", "-lpthread", "-o"]).arg(&program).status();
+        if !lab::privilege::full().is_ok() || !compiled.is_ok_and(|status| status.success()) {
+            say!("SKIP program_is_whole_after_rounds: it needs root, cc and SQLite's header");
+            return;
+        }
+        words = format!("{} 4 0 4 2", program.display());
     }
     let mut words = words.split_whitespace();
     let mut command = Command::new(words.next().unwrap());

@@ -60,6 +60,21 @@ pub struct TraceContext {
     pub tracer: Option<u32>,
 }
 
+impl TraceContext {
+    /// Of a trace of which nothing else is known.
+    pub fn of(machine: Machine) -> Self {
+        Self {
+            machine,
+            names: Vec::new(),
+            tasks: Vec::new(),
+            members: Vec::new(),
+            partitions: Vec::new(),
+            open: Vec::new(),
+            tracer: None,
+        }
+    }
+}
+
 /// A descriptor that was seen open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Open {
