@@ -15,7 +15,7 @@ macro_rules! say {
 /// The program answers lines: `spin`, and at the end `halt`. Then it must print `whole`. Another than running.c, functions, and a number of
 /// rounds are given by `FATHOM_PROGRAM` (its words), `FATHOM_FUNCTIONS` and `FATHOM_ROUNDS`.
 #[test]
-#[ignore = "attaches to a program for a minute"]
+#[ignore = "long: attaches to a program 200 times"]
 fn program_is_whole_after_rounds() {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let (mut words, rounds) = (variable("FATHOM_PROGRAM"), variable("FATHOM_ROUNDS").parse::<u32>().unwrap_or(200));
@@ -24,11 +24,11 @@ fn program_is_whole_after_rounds() {
         let program = folder.path().join("running");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs/running.c");
         let compiled = Command::new("cc").args(["-w", source, "-lsqlite3", "-lpthread", "-o"]).arg(&program).status();
-        if !lab::privilege::full().is_ok() || !compiled.is_ok_and(|status| status.success()) {
+        if lab::privilege::full().is_err() || !compiled.is_ok_and(|status| status.success()) {
             say!("SKIP program_is_whole_after_rounds: it needs root, cc and SQLite's header");
             return;
         }
-        words = format!("{} 4 0 4 2", program.display());
+        words = format!("{} 4 0 4 2", program.to_string_lossy());
     }
     let mut words = words.split_whitespace();
     let mut command = Command::new(words.next().unwrap());
