@@ -1,12 +1,12 @@
-//! Silent connections, as many as one process may open.
+//! Silent connections, more than a listener keeps.
 
 use anyhow::{Context as _, Result};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-/// More than any listener can hold.
-pub const MANY: usize = 2000;
+/// More than twice as many as any listener keeps unauthenticated (256).
+pub const MANY: usize = 600;
 
 /// Opens that many silent connections. They stay open until dropped or closed by the peer.
 ///

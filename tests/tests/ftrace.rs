@@ -358,7 +358,7 @@ fn after_a_kill() -> Result<()> {
 }
 
 /// Other files that trace-cmd writes besides events (switches of the function tracer) may be refused; events need none
-/// of them.
+/// of them. It reads the kernel's symbols twice, and fails if their size changed, as it does when another recording loads its programs.
 const TRACE_CMD: &str = r#"
 set -e
 I=/sys/kernel/tracing/instances/$1; shift
@@ -369,6 +369,8 @@ for f in set_ftrace_filter set_ftrace_notrace set_ftrace_pid set_ftrace_notrace_
         if [ -e $d/$f ]; then mount --bind none $d/$f; fi
     done
 done
+cat /proc/kallsyms > symbols
+mount --bind symbols /proc/kallsyms
 exec trace-cmd "$@"
 "#;
 

@@ -75,6 +75,8 @@ pub struct Count {
     /// Long tests that were left out; the command that runs them counts them.
     long: BTreeSet<String>,
     failures: Vec<Failure>,
+    /// Tests that failed beside others and passed alone: counted as passed, and named with their messages.
+    flaky: Vec<Failure>,
     /// The times of tests or of whole programs.
     times: Vec<(Duration, String)>,
 }
@@ -190,6 +192,7 @@ impl Tally {
             skipped: self.ignored.saturating_sub(self.following + self.long.len() as u64) + mistaken,
             long: self.long,
             failures: self.failures,
+            flaky: Vec::new(),
             times: self.times,
             reasons: reasons.into_iter().map(line).collect(),
         }
@@ -211,7 +214,8 @@ impl Count {
             _ => format!("{label}: {test}"),
         };
         let failure = |failure: Failure| Failure { test: labelled(failure.test), ..failure };
-        self.failures.extend(other.failures.into_iter().map(failure));
+        self.failures.extend(other.failures.into_iter().map(&failure));
+        self.flaky.extend(other.flaky.into_iter().map(&failure));
         self.times.extend(other.times.into_iter().map(|(time, test)| (time, labelled(test))));
         self.passed += other.passed;
         self.failed += other.failed;
@@ -220,24 +224,39 @@ impl Count {
         self.long.extend(other.long);
     }
 
+    /// The tests that failed.
+    pub fn failed_tests(&self) -> Vec<String> {
+        self.failures.iter().map(|failure| failure.test.clone()).collect()
+    }
+
+    /// Counts a failed test as passed: it failed beside others and passed alone.
+    pub fn passed_alone(&mut self, test: &str) {
+        if let Some(at) = self.failures.iter().position(|failure| failure.test == test) {
+            self.flaky.push(self.failures.remove(at));
+            self.failed -= 1;
+            self.passed += 1;
+        }
+    }
+
     /// Adds a test that did not run, and the reason.
     pub fn skip(&mut self, test: String, reason: &str) {
         self.skipped += 1;
         self.reasons.insert(format!("{test}: {reason}"));
     }
 
-    /// Each failed test's message; nothing if none failed.
+    /// The messages of tests that failed, and of those that are flaky; nothing if there are none.
     fn why(&self) -> String {
         let mut why = String::new();
-        if !self.failures.is_empty() {
-            why.push_str("\n==== failed ====\n");
-        }
-        for Failure { test, message } in &self.failures {
-            why.push_str(&format!("---- {test} ----\n"));
-            let text = message.iter().fold(String::new(), |text, line| text + line + "\n");
-            let text = text.trim_end();
-            why.push_str(if text.is_empty() { "(no output)" } else { text });
-            why.push('\n');
+        let parts = [("failed", &self.failures), ("flaky: failed beside others, passed alone", &self.flaky)];
+        for (title, failures) in parts.iter().filter(|(_, failures)| !failures.is_empty()) {
+            why.push_str(&format!("\n==== {title} ====\n"));
+            for Failure { test, message } in *failures {
+                why.push_str(&format!("---- {test} ----\n"));
+                let text = message.iter().fold(String::new(), |text, line| text + line + "\n");
+                let text = text.trim_end();
+                why.push_str(if text.is_empty() { "(no output)" } else { text });
+                why.push('\n');
+            }
         }
         why
     }
@@ -289,6 +308,22 @@ mod tests {
         let mut tally = Tally::of("", root_follows);
         text.lines().for_each(|line| tally.read(line));
         tally.count(None)
+    }
+
+    #[test]
+    fn flaky_test_counts_as_passed_and_keeps_message() {
+        let text = "failures:\n\n---- slow ----\ntoo late\n\n\nfailures:\n    slow\n    broken\n\n\
+                    test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured\n";
+        let mut found = count(false, text);
+        assert_eq!(found.failed_tests(), ["slow", "broken"]);
+        found.passed_alone("slow");
+        found.passed_alone("unknown");
+        assert_eq!((found.passed, found.failed, found.failed_tests()), (4, 1, vec!["broken".to_string()]));
+        let mut total = Count::default();
+        total.add("waits", found);
+        let why = total.why();
+        let (failed, flaky) = why.split_once("==== flaky").unwrap();
+        assert!(failed.contains("waits: broken") && flaky.contains("waits: slow ----\ntoo late"), "{why}");
     }
 
     /// Both harnesses: libtest prints the stream's name, and no message for a test that printed nothing.

@@ -11,6 +11,9 @@
 //! `ignored, reason`. Both are counted as skipped, never as passed. A crate's own test that needs root is marked `#[ignore = "root: …"]`:
 //! the lane `privileged` runs those, one at a time, with the full capabilities of root. Long tests are left to `cargo xtask long`, and
 //! named.
+//!
+//! A test that failed in a stream runs once more, alone. If it passes, it is flaky: it, or what it tests, depends on load. It is counted as
+//! passed, and its message is printed with its name at the end.
 
 use crate::follow::follow;
 use crate::metadata::packages;
@@ -43,8 +46,8 @@ const STREAMS: [&[&str]; 4] = [
     // Processors: programs that compute, browsers, guests, virtual machines for bytecode.
     &[WORKSPACE, "lab", FUZZ, "jvm", "drawing", "engines"],
     // The recorded kernel.
-    &["inside", "programs", "ground_truth", "check", "fleet"],
-    // Networks and pools, where tests wait for packets and for time to pass; full disks.
+    &["inside", "programs", "ground_truth", "check", "fleet", "bench_use"],
+    // Networks and pools, where tests wait for packets and for time to pass; full disks; benchmarks of sleeping programs.
     &[
         "net",
         "net_devices",
@@ -57,10 +60,14 @@ const STREAMS: [&[&str]; 4] = [
         "pool_kill",
         "json",
         "errors",
+        "bench",
     ],
     // Devices simulated by a program of ours; recordings of programs that sleep; what mostly reads archives.
     &["phone", "phone_guest", "waits", "fix", "ab", "ftrace", "diff", "android", "archives", "install", "mcp", "sql"],
 ];
+
+/// Most failed tests that run again. If more fail, load is not the reason.
+const MOST_AGAIN: u64 = 3;
 
 /// Runs the named lanes (all if none is named), or lists them.
 pub fn run(root: &Path, words: &[String]) -> Result<()> {
@@ -96,9 +103,11 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
     });
     ground.stream(&alone);
 
+    let mut ran = std::mem::take(ground.ran.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner));
+    ground.again(&mut ran);
     let mut lines = Vec::new();
     let mut total = Count::default();
-    for ran in std::mem::take(ground.ran.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)) {
+    for ran in ran {
         lines.push(ran.line());
         total.add(&ran.lane, ran.count);
     }
@@ -112,8 +121,11 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
 /// The streams that run in parallel, and the lanes that run alone after them.
 fn streams<'a>(wanted: &[&'a str]) -> ([Vec<&'a str>; STREAMS.len()], Vec<&'a str>) {
     let of = |lanes: &[&str]| lanes.iter().filter_map(|lane| wanted.iter().find(|w| *w == lane).copied()).collect();
-    let alone = |lane: &&str| STREAMS.iter().all(|lanes| !lanes.contains(lane));
-    (STREAMS.map(of), wanted.iter().copied().filter(alone).collect())
+    (STREAMS.map(of), wanted.iter().copied().filter(|lane| !is_in_stream(lane)).collect())
+}
+
+fn is_in_stream(lane: &str) -> bool {
+    STREAMS.iter().any(|lanes| lanes.contains(&lane))
 }
 
 /// A lane that has run.
@@ -196,6 +208,38 @@ impl Lanes {
         total
     }
 
+    /// Runs the tests that failed in a stream once more, alone.
+    fn again(&self, ran: &mut [Ran]) {
+        let in_streams = || ran.iter().filter(|ran| is_in_stream(&ran.lane));
+        if in_streams().map(|ran| ran.count.failed).sum::<u64>() > MOST_AGAIN {
+            return;
+        }
+        for ran in ran.iter_mut().filter(|ran| is_in_stream(&ran.lane)) {
+            for failed in ran.count.failed_tests() {
+                println!("{}: {failed} runs again, alone", ran.lane);
+                if self.passes_alone(&ran.lane, &failed) {
+                    ran.count.passed_alone(&failed);
+                }
+            }
+        }
+    }
+
+    /// Whether a test passes alone; `failed` is its name, after that of its program if the lane has several.
+    fn passes_alone(&self, lane: &str, failed: &str) -> bool {
+        self.commands(lane).into_iter().any(|(program, mut command)| {
+            let test = match program.as_str() {
+                "" => Some(failed),
+                program => failed.strip_prefix(program).and_then(|rest| rest.strip_prefix(": ")),
+            };
+            let Some(test) = test else { return false };
+            let (mut tally, mut output) = (Tally::default(), Vec::new());
+            let command = command.args(["--exact", test]).env("FATHOM", &self.binary);
+            let success = follow(command, &mut tally, &mut output, &self.stop).unwrap_or(false);
+            println!("{}", String::from_utf8_lossy(&output).trim_end());
+            success && tally.count(None).passed == 1
+        })
+    }
+
     /// The programs of a lane: the name of each, and its command.
     fn commands(&self, lane: &str) -> Vec<(String, Command)> {
         let mut commands = Vec::new();
@@ -245,9 +289,9 @@ mod tests {
 
     #[test]
     fn lanes_for_quiet_machine_run_alone() {
-        let wanted = ["lab", "privileged", "bench", "errors", "workspace", "net", "limits"];
+        let wanted = ["lab", "privileged", "bench_end", "errors", "workspace", "net", "limits"];
         let (streams, alone) = streams(&wanted);
         assert_eq!(streams, [vec!["workspace", "lab"], vec![], vec!["net", "errors"], vec![]]);
-        assert_eq!(alone, ["privileged", "bench", "limits"]);
+        assert_eq!(alone, ["privileged", "bench_end", "limits"]);
     }
 }

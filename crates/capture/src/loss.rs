@@ -15,6 +15,10 @@ pub struct CpuState {
     pub lost: u64,
     /// Number of times a table was full.
     pub table_full: u64,
+    /// Threads that ran although no switch to them was seen.
+    pub switches_unseen: u64,
+    /// Sleeps that ended although no wake-up was seen.
+    pub wakings_unseen: u64,
 }
 
 /// Compares the counters with their previous values.
@@ -46,13 +50,17 @@ impl LossWatch {
         self.last.resize(values.len(), CpuState::default());
         let mut all = Vec::new();
         for (cpu, (new, old)) in values.iter().zip(&mut self.last).enumerate() {
-            for (count, source) in
-                [(new.lost - old.lost, LossSource::Ring), (new.table_full - old.table_full, LossSource::TableFull)]
-            {
-                if count > 0 {
-                    self.lost += count;
-                    all.push(loss(start, now, cpu as u16, count, source, ""));
-                }
+            let cpu = cpu as u16;
+            let found = [
+                (new.lost - old.lost, cpu, LossSource::Ring, ""),
+                (new.table_full - old.table_full, cpu, LossSource::TableFull, ""),
+                // Where they were missed is not known.
+                (new.switches_unseen - old.switches_unseen, NO_CPU, LossSource::NotRun, "sched_switch"),
+                (new.wakings_unseen - old.wakings_unseen, NO_CPU, LossSource::NotRun, "sched_waking"),
+            ];
+            for (count, cpu, source, program) in found.into_iter().filter(|(count, ..)| *count > 0) {
+                self.lost += count;
+                all.push(loss(start, now, cpu, count, source, program));
             }
             *old = *new;
         }
@@ -104,6 +112,29 @@ fn loss(start_ns: u64, now: u64, cpu: u16, events: u64, source: LossSource, prog
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn growing_counters_are_losses_of_their_source() {
+        let mut watch = LossWatch::new();
+        let state = CpuState { lost: 2, table_full: 1, switches_unseen: 4, wakings_unseen: 3 };
+        let told = watch.look(&[CpuState::default(), state]);
+        let rows = |told: &[Event]| -> Vec<(u16, u64, u16, String)> {
+            let row = |event: &Event| match &event.record {
+                Record::Loss(loss) => (event.header.cpu, loss.events, loss.source, loss.text.clone()),
+                other => panic!("{other:?}"),
+            };
+            told.iter().map(row).collect()
+        };
+        let not_run = LossSource::NotRun.number();
+        let expected = [
+            (1, 2, LossSource::Ring.number(), String::new()),
+            (1, 1, LossSource::TableFull.number(), String::new()),
+            (NO_CPU, 4, not_run, "sched_switch".into()),
+            (NO_CPU, 3, not_run, "sched_waking".into()),
+        ];
+        assert_eq!((rows(&told), watch.lost()), (expected.to_vec(), 10));
+        assert!(watch.look(&[CpuState::default(), state]).is_empty());
+    }
 
     #[test]
     fn rings_that_could_not_be_read_are_losses_of_unknown_number() {

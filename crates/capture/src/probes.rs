@@ -72,8 +72,9 @@ const PROBES: &[Probe] = &[
     probe("ext4_unlink", Name, "ext4_unlink_enter", Layer::FileSystem),
     probe("page_dirtied", Type, "writeback_dirty_folio", Layer::FileSystem),
     probe("page_cache_add", Type, "mm_filemap_add_to_page_cache", Layer::FileSystem),
-    probe("sched_switch", Type, "sched_switch", Layer::RunQueue),
+    // First: a sleep that was seen to begin then never lacks its wake-up because the probe came late.
     probe("sched_waking", Type, "sched_waking", Layer::RunQueue),
+    probe("sched_switch", Type, "sched_switch", Layer::RunQueue),
     probe("posix_lock", Type, "posix_lock_inode", Layer::Syscall),
     probe("flock_lock", Type, "flock_lock_inode", Layer::Syscall),
     probe("uring_complete", Type, "io_uring_complete", Layer::Syscall),

@@ -37,7 +37,9 @@ struct Control {
     table_full: AtomicU64,
     late_ns: AtomicU64,
     reset_wanted: AtomicU64,
-    pad: [u64; 3],
+    switches_unseen: AtomicU64,
+    wakings_unseen: AtomicU64,
+    pad: u64,
     tail: AtomicU64,
     pad_tail: [u64; 7],
 }
@@ -115,6 +117,8 @@ impl Rings {
         let state = |control: &Control| CpuState {
             lost: control.lost.load(Ordering::Relaxed),
             table_full: control.table_full.load(Ordering::Relaxed),
+            switches_unseen: control.switches_unseen.load(Ordering::Relaxed),
+            wakings_unseen: control.wakings_unseen.load(Ordering::Relaxed),
         };
         self.maps.each_cpu().map(state).collect()
     }

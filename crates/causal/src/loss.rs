@@ -53,14 +53,19 @@ impl Losses {
     pub(crate) fn add(&mut self, header: &Header, loss: &Loss, sink: &mut dyn Sink) {
         self.count += 1;
         let start_ns = loss.start_ns.min(header.time_ns);
-        self.known.push_back(Known { id: self.count, cpu: header.cpu, start_ns, end_ns: header.time_ns });
-        self.latest_ns = self.latest_ns.max(header.time_ns);
+        let source = LossSource::from_number(loss.source);
+        let one_probe = matches!(source, LossSource::NotRun | LossSource::Recursion);
+        // No link is based on the scheduler's events.
+        if !(one_probe && loss.text.starts_with("sched_")) {
+            self.known.push_back(Known { id: self.count, cpu: header.cpu, start_ns, end_ns: header.time_ns });
+            self.latest_ns = self.latest_ns.max(header.time_ns);
+        }
         if self.known.len() > REMEMBERED {
             self.known.pop_front();
         }
         sink.loss(LossRow {
             id: self.count,
-            source: LossSource::from_number(loss.source),
+            source,
             cpu: (header.cpu != UNKNOWN_CPU).then_some(header.cpu.into()),
             start_ns,
             end_ns: header.time_ns,

@@ -148,7 +148,7 @@ records! {
     8 off_cpu OffCpu {
         /// When it left the CPU.
         start_ns: u64,
-        /// When it was woken (0: it was never asleep, only preempted).
+        /// When it was woken (0: it was never asleep, only preempted; or, with another state than 0, the wake-up was not seen).
         wake_ns: u64,
         /// Thread that woke it.
         waker: u32,

@@ -179,6 +179,24 @@ static __always_inline void count_table_full(void)
 		__sync_fetch_and_add(&control->table_full, 1);
 }
 
+/* Counts a thread that runs although no switch to it was seen. Since when it runs is not known. */
+seldom void count_switch_unseen(void)
+{
+	struct ring_control *control = ring_control_here();
+
+	if (control)
+		__sync_fetch_and_add(&control->switches_unseen, 1);
+}
+
+/* Counts a thread that no longer sleeps although no wake-up was seen. */
+seldom void count_waking_unseen(void)
+{
+	struct ring_control *control = ring_control_here();
+
+	if (control)
+		__sync_fetch_and_add(&control->wakings_unseen, 1);
+}
+
 static __always_inline bool call_syncs(u16 call)
 {
 	return (call >= FATHOM_CALL_FSYNC && call <= FATHOM_CALL_SYNC_FILE_RANGE) || call == FATHOM_CALL_MSYNC ||

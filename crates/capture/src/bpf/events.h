@@ -208,7 +208,7 @@ struct fathom_file {
 /* A thread of an operation was off the CPU; stamped when it ran again. */
 struct fathom_off_cpu {
 	__u64 start_ns; /* When it left the CPU. */
-	__u64 wake_ns; /* When it was woken (0: it was never asleep, only preempted). */
+	__u64 wake_ns; /* When it was woken (0: it was never asleep, only preempted; or, with another state than 0, the wake-up was not seen). */
 	__u32 waker; /* Thread that woke it. */
 	__u16 state; /* Its state when it left: 0 runnable, 1 interruptible, 2 uninterruptible, 3 other. */
 	__u16 ctx; /* Bit set of [`flags`]. */

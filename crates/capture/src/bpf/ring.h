@@ -58,7 +58,10 @@ struct ring_control {
 	u64 table_full;
 	u64 late_ns; /* total time by which the recorded ends of reset statements may be too late */
 	u64 reset_wanted; /* that time is too long: user space should probe resets */
-	u64 pad[3];
+	/* Proved by a later event: the kernel did not run the program (docs/reference/limits.md). */
+	u64 switches_unseen;
+	u64 wakings_unseen;
+	u64 pad;
 	u64 tail; /* bytes that user space has read; in a separate cache line, since another CPU writes it */
 	u64 pad_tail[7];
 };

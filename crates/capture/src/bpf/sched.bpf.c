@@ -4,6 +4,30 @@
  * One record when it runs again.
  */
 
+/* A thread can be woken while it leaves the CPU, before the switch is seen: this much earlier at most, in ns. */
+#define LEAVING 100000
+
+/*
+ * When a thread that runs again was woken; 0: it was never asleep. If the wake-up was not seen, it counts as asleep until now: that it
+ * slept is certain, that it waited for a CPU is not.
+ */
+static __always_inline u64 woken_at(struct slot *slot, u64 now)
+{
+	/* Read once, as the record's length depends on it. */
+	u64 woken = *(volatile u64 *)&slot->wake_ns;
+
+	if (!slot->out_state)
+		return 0;
+	if (likely(woken >= slot->out_ns))
+		return woken;
+	if (slot->out_ns - woken < LEAVING)
+		return slot->out_ns;
+	count_waking_unseen();
+	slot->waker = 0;
+	slot->waker_tgid = 0;
+	return now;
+}
+
 SEC("tp_btf/sched_switch")
 int PROBE(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
@@ -19,9 +43,8 @@ int PROBE(sched_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (unlikely(between_rows(out)))
 		settle_statements(out, now);
 	if (out && (in_operation(out) || out->call)) {
-		out->wake_ns = 0;
-		out->waker = 0;
-		out->waker_tgid = 0;
+		if (unlikely(out->out_ns))
+			count_switch_unseen();
 		/* TASK_RUNNING is 0, TASK_INTERRUPTIBLE 1, TASK_UNINTERRUPTIBLE 2; higher bits refine. */
 		if (preempt || !prev_state)
 			out->out_state = 0;
@@ -34,15 +57,14 @@ int PROBE(sched_switch, bool preempt, struct task_struct *prev, struct task_stru
 		out->out_ns = now;
 	}
 	if (in && in->out_ns) {
-		if (in->wake_ns - in->out_ns >= LONG_SLEEP && in->wake_ns && in->out_state &&
+		woken = woken_at(in, now);
+		if (woken && woken - in->out_ns >= LONG_SLEEP &&
 		    (!in->sleeps_for || in->sleeps_for == FATHOM_WAIT_PAGE_FAULT))
 			look_at_stack(next, in);
 		who = who_is(next);
 		throttled = quota_used_up(next, &queue) - in->throttled_ns;
 		if (likely(!throttled || queue != in->cpu_queue))
 			throttled = 0;
-		/* Read once, as the record's length depends on it. */
-		woken = *(volatile u64 *)&in->wake_ns;
 		words = unlikely(throttled) ? 5 : woken ? 3 : 1;
 		if (woken && in->sleeps_for && words < 4)
 			words = 4;
@@ -59,7 +81,7 @@ int PROBE(sched_switch, bool preempt, struct task_struct *prev, struct task_stru
 				r[4] = throttled;
 			submit(r);
 		}
-		if (stacks_a_window && woken && in->out_state && stack_is_wanted(woken - in->out_ns, now))
+		if (stacks_a_window && woken && stack_is_wanted(woken - in->out_ns, now))
 			take_kernel_stack(next, in, now);
 		in->out_ns = 0;
 	}
@@ -72,9 +94,12 @@ int PROBE(sched_waking, struct task_struct *task)
 	struct slot *slot = slot_of_thread(task);
 	u64 by;
 
-	if (!slot || !slot->out_ns || slot->wake_ns)
+	/* Only the first one ends a sleep. */
+	if (!slot || (slot->out_ns && slot->wake_ns >= slot->out_ns))
 		return 0;
 	slot->wake_ns = bpf_ktime_get_boot_ns();
+	slot->waker = 0;
+	slot->waker_tgid = 0;
 	/* A timer's interrupt hits an arbitrary thread; a thread that wakes a futex is in that call. */
 	if (slot->sleeps_for == FATHOM_WAIT_FUTEX && !in_call_of((void *)bpf_get_current_task_btf(), FATHOM_WAIT_FUTEX))
 		return 0;

@@ -142,9 +142,12 @@ SEC("tp_btf/sched_process_exit")
 int PROBE(task_exit, struct task_struct *task)
 {
 	u32 tid = task->pid;
+	struct slot *slot = slot_of(tid);
 
-	if (!slot_of(tid))
+	if (!slot)
 		return 0;
+	if (unlikely(slot->out_ns))
+		count_switch_unseen();
 	emit_task(task, 2, bpf_ktime_get_boot_ns());
 	forget_slot(tid);
 	return 0;

@@ -240,8 +240,12 @@ impl Thread {
         if self.frames.is_empty() || end_ns <= start_ns {
             return;
         }
-        let slept = state != 0 && wake_ns != 0;
-        let wake_ns = if slept { wake_ns.clamp(start_ns, end_ns) } else { start_ns };
+        let wake_ns = match (state, wake_ns) {
+            (0, _) => start_ns,
+            // That it slept is certain, that it waited for a CPU is not.
+            (_, 0) => end_ns,
+            (_, seen) => seen.clamp(start_ns, end_ns),
+        };
         let at = self.aways.partition_point(|a| a.start_ns <= start_ns);
         self.aways.insert(
             at,

@@ -108,6 +108,8 @@ struct Thread {
     clone: Option<(u32, u64, u64, u32, u64)>,
     /// Off the CPU: since when, in which state, when and by which thread it was woken.
     away: Option<(u64, u16, u64, u32)>,
+    /// When it was last woken while it was not known to be off the CPU.
+    woken_ns: Option<u64>,
 }
 
 /// Translates one trace to events.

@@ -12,6 +12,8 @@ use model::event::{
 
 /// Longer writes are reported piece by piece, as its pages may reach the disk before the call returns; as in `syscalls.bpf.c`.
 const LONG_WRITE: u64 = 64 << 10;
+/// A thread can be woken while it leaves the CPU, before the switch: this much earlier at most; as in `sched.bpf.c`.
+const LEAVING_NS: u64 = 100_000;
 /// Dirty pages of a file that are remembered.
 const MOST: usize = 1 << 16;
 
@@ -287,8 +289,10 @@ impl Translator {
     pub(super) fn on_schedule(&mut self, s: &DecodedEvent) {
         let tid = s.number(0).unwrap_or(0) as u32;
         if s.kind == Kind::Waking {
-            if let Some(away) = self.threads.get_mut(&tid).and_then(|t| t.away.as_mut()).filter(|a| a.2 == 0) {
-                (away.2, away.3) = (s.time_ns, s.tid);
+            match self.threads.get_mut(&tid).map(|t| (&mut t.away, &mut t.woken_ns)) {
+                Some((Some(away), _)) if away.2 == 0 => (away.2, away.3) = (s.time_ns, s.tid),
+                Some((None, woken_ns)) => *woken_ns = Some(s.time_ns),
+                _ => {}
             }
             return;
         }
@@ -307,7 +311,12 @@ impl Translator {
             thread.away = Some((s.time_ns, state, 0, 0));
         }
         let next = s.number(2).unwrap_or(0) as u32;
-        if let Some((start_ns, state, wake_ns, waker)) = self.threads.get_mut(&next).and_then(|t| t.away.take()) {
+        let Some(thread) = self.threads.get_mut(&next) else { return };
+        if let Some((start_ns, state, mut wake_ns, waker)) = thread.away.take() {
+            let woken_while_leaving = thread.woken_ns.is_some_and(|woken| start_ns.saturating_sub(woken) < LEAVING_NS);
+            if state != 0 && wake_ns == 0 && woken_while_leaving {
+                wake_ns = start_ns;
+            }
             let record = OffCpu { start_ns, wake_ns, waker, state, ctx: self.context(next) };
             self.put(self.header_of(s, next), record);
         }
