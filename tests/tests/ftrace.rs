@@ -611,6 +611,11 @@ fn refused() -> Result<()> {
         ("empty", b"", "an empty file"),
         ("perf", b"PERFILE2\x68\0\0\0", "perf script -i"),
         ("text", b"# tracer: nop\n", "without an event"),
+        (
+            "other",
+            b" cc-7 [000] ..... 1.000000: sched_wakeup: comm=cc pid=8 prio=120 target_cpu=000\n",
+            "none of its 1 event is used (sched_wakeup)",
+        ),
         ("packet", b"\x0a\x02\x40\x05", "without ftrace events"),
         ("blktrace", b"\x07\x74\x61\x65", "without a record"),
         ("gzip", b"\x1f\x8b\x08\x00", "gzip"),
@@ -625,6 +630,14 @@ fn refused() -> Result<()> {
         ensure!(output.status.code() == Some(1) && messages.contains(why), "{name}: {messages}");
         ensure!(!folder.path().join("t.fathom").exists(), "{name}: an archive was made");
     }
+    let (kept, other) = (folder.path().join("t.fathom"), folder.path().join("other"));
+    let used = b" cc-7 [000] ..... 1.000000: sched_waking: comm=cc pid=8 prio=120 target_cpu=000\n";
+    fs::write(folder.path().join("used"), used)?;
+    run(Command::new(fathom()).arg("import").arg(folder.path().join("used")).arg("-o").arg(&kept))?;
+    let before = fs::read(kept.join("meta.json"))?;
+    let output = Command::new(fathom()).arg("import").arg(&other).arg("-o").arg(&kept).output()?;
+    ensure!(output.status.code() == Some(1) && fs::read(kept.join("meta.json"))? == before, "the archive is gone");
+    ensure!(!folder.path().join("t.fathom.old").exists(), "it was moved");
     let output = Command::new(fathom()).arg("import").arg(folder.path()).output()?;
     let messages = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1) && messages.contains("a folder"), "{messages}");

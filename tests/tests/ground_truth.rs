@@ -451,7 +451,10 @@ fn xfs() -> Result<()> {
     let written = log_writes()? - before;
     let insert = number(shape(&summary, "INSERT")?, "/per_operation/journal_commits")? * 20.0;
     let create = number(shape(&summary, "CREATE")?, "/per_operation/journal_commits")?;
-    near("checkpoints of the log that statements waited for", insert + create, written)
+    // Nobody waits for the checkpoint of the file system's own log worker, which runs every 30 s.
+    let unwaited = (written - insert - create).round();
+    ensure!((0.0..=1.0).contains(&unwaited), "statements waited for {insert} + {create} checkpoints of {written}");
+    Ok(())
 }
 
 fn btrfs() -> Result<()> {

@@ -7,15 +7,20 @@ mod ends;
 mod foreign;
 #[path = "inside/known.rs"]
 mod known;
+#[path = "inside/linked.rs"]
+mod linked;
 #[path = "inside/running.rs"]
 mod running;
 #[path = "inside/running_named.rs"]
 mod running_named;
+#[path = "inside/started.rs"]
+mod started;
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::{
     Case, ext4, fathom, installed, lane, near, number, record, records_lost, root, rows, run, shape, show, until,
 };
+use linked::{LINKED, link};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -48,21 +53,33 @@ fn main() -> ExitCode {
         ("programs_started_by_tools_end_as_without_fathom", with("sqlite3"), foreign::starters),
         ("functions_of_reopened_libraries_are_counted", with("cc"), foreign::reopened),
         ("program_does_not_see_object_in_its_environment", with("python3"), environment),
-        ("static_program_matches_uprobes", with("cc").and_then(|()| archive()), || static_programs(&LINKED[1..2])),
+        ("static_program_matches_uprobes", with("cc").and_then(|()| archive()), || linked::programs(&LINKED[1..2])),
         ("long::programs_linked_otherwise_match_uprobes", with("cc").and_then(|()| archive()), || {
-            static_programs(&[LINKED[0], LINKED[2]])
+            linked::programs(&[LINKED[0], LINKED[2]])
         }),
-        ("started_programs_are_probed_before_first_statement", with("python3").and_then(|()| archive()), || started(1)),
-        ("long::started_programs_are_probed_each_time", with("python3").and_then(|()| archive()), || started(15)),
-        ("programs_of_static_shell_are_probed_inside", with("busybox").and_then(|()| archive()), of_static_shell),
-        ("library_unknown_before_is_probed_when_loaded", with("python3").and_then(|()| archive()), loaded),
-        ("program_that_cannot_be_executed_fails_as_without", with("python3").and_then(|()| archive()), not_executed),
-        ("static_musl_program_matches_uprobes", with("cc"), musl_program),
+        ("started_programs_are_probed_before_first_statement", with("python3").and_then(|()| archive()), || {
+            started::each_way(1)
+        }),
+        ("long::started_programs_are_probed_each_time", with("python3").and_then(|()| archive()), || {
+            started::each_way(15)
+        }),
+        (
+            "programs_of_static_shell_are_probed_inside",
+            with("busybox").and_then(|()| archive()),
+            started::of_static_shell,
+        ),
+        ("library_unknown_before_is_probed_when_loaded", with("python3").and_then(|()| archive()), started::loaded),
+        (
+            "program_that_cannot_be_executed_fails_as_without",
+            with("python3").and_then(|()| archive()),
+            started::not_executed,
+        ),
+        ("static_musl_program_matches_uprobes", with("cc"), linked::to_musl),
         ("children_of_static_program_are_counted_either_way", with("cc").and_then(|()| archive()), || {
-            static_endings(&LINKED[1..2])
+            linked::endings(&LINKED[1..2])
         }),
         ("long::children_of_static_pie_are_counted_either_way", with("cc").and_then(|()| archive()), || {
-            static_endings(&LINKED[2..])
+            linked::endings(&LINKED[2..])
         }),
         ("filtered_and_reloading_programs_survive", with("cc").and_then(|()| archive()), safety),
         ("program_in_other_root_is_probed_by_uprobes", with("cc").and_then(|()| header()), other_root),
@@ -305,33 +322,6 @@ fn compile(compiler: &str, source: &str, folder: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// A way to link SQLite into a program: its name, and options of the linker.
-type Linked = (&'static str, &'static [&'static str]);
-
-const LINKED: [Linked; 3] = [
-    ("pie", &["-Wl,-Bstatic", "-lsqlite3", "-Wl,-Bdynamic", "-lm"]),
-    ("static", &["-static", "-lsqlite3", "-lm"]),
-    ("static-pie", &["-static-pie", "-lsqlite3", "-lm"]),
-];
-
-fn link(source: &str, options: &[&str], program: &Path) -> Result<()> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(source);
-    run(Command::new("cc").args(["-O1", "-w", "-DLINKED"]).arg(source).arg("-o").arg(program).args(options))?;
-    Ok(())
-}
-
-fn static_programs(ways: &[Linked]) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    for (name, options) in ways {
-        let program = folder.path().join(name);
-        link("sqlite_threads.c", options, &program)?;
-        let summary = same_operations(&[&program.to_string_lossy(), "40"], 5).context(*name)?;
-        near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)?;
-        hooked(&summary, &program)?;
-    }
-    Ok(())
-}
-
 /// Checks that the coverage names a library as probed inside, in any process.
 fn hooked(summary: &Value, library: &Path) -> Result<()> {
     hooked_in(summary, library, "process")
@@ -356,180 +346,6 @@ fn hooked_by_name(summary: &Value, part: &str, processes: &str) -> Result<()> {
     let how =
         rows.iter().find(is_it).with_context(|| format!("{part}: {rows:#?}"))?["how"].as_str().unwrap_or_default();
     ensure!(how.starts_with(&format!("{processes}, by jumps in")), "{part}: {how}");
-    Ok(())
-}
-
-/// For each statement, its number of executions, and its rows.
-fn counts(summary: &Value) -> Result<BTreeMap<String, [f64; 3]>> {
-    let all = summary["operations"].as_array().context("operations[]")?;
-    let count = |o: &Value| {
-        let statement = o["statement"].as_str().context("a statement")?.to_owned();
-        let numbers = ["/count", "/unfinished", "/rows"].map(|name| number(o, name));
-        let [count, unfinished, rows] = numbers;
-        Ok((statement, [count?, unfinished?, rows?]))
-    };
-    all.iter().map(count).collect()
-}
-
-/// A program that a command starts, and that Fathom did not know before, has its probes from its beginning: whatever starts it,
-/// and with whichever call. The oracle is the program as the command itself, with uprobes.
-fn started(rounds: usize) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let programs: Vec<PathBuf> = LINKED.iter().map(|(name, _)| folder.path().join(name)).collect();
-    for (program, (_, options)) in programs.iter().zip(&LINKED) {
-        link("sqlite_threads.c", options, program)?;
-    }
-    let words = programs.iter().map(|p| format!("{} 3", p.display())).collect::<Vec<_>>().join("; ");
-    // A relative path, by posix_spawn; and, in a process of its own, by a fork in a program with threads.
-    let spawns = "import os, subprocess, sys, threading
-os.chdir(sys.argv[1])
-for name in ('pie', 'static', 'static-pie'):
-    os.posix_spawn('./' + name, [name, '3'], os.environ); os.wait()
-    t = threading.Thread(target=lambda: subprocess.check_call([name, '3'], executable=sys.argv[1] + '/' + name))
-    t.start(); t.join()";
-    let own = folder.path().to_string_lossy().into_owned();
-    let expected = counts(&show(&record(
-        folder.path(),
-        &["--probes", "uprobe", "--keep-sql"],
-        &[&programs[0].to_string_lossy(), "3"],
-    )?)?)?;
-    ensure!(expected.len() >= 3, "{expected:?}");
-    let expected: BTreeMap<_, _> =
-        expected.into_iter().map(|(name, numbers)| (name, numbers.map(|n| n * 2.0 * 3.0))).collect();
-    let twice = format!("{words}; {words}");
-    let ways = [&["sh", "-c", &twice][..], &["python3", "-c", spawns, &own]];
-    for argv in ways.iter().cycle().take(rounds * ways.len()) {
-        let summary = show(&record(folder.path(), &["--probes", "inside", "--keep-sql"], argv)?)?;
-        let found = counts(&summary)?;
-        for (statement, numbers) in &expected {
-            ensure!(
-                found.get(statement) == Some(numbers),
-                "{statement}: {:?} is not {numbers:?}",
-                found.get(statement)
-            );
-        }
-        for program in &programs {
-            hooked_in(&summary, program, "2 processes")?;
-        }
-    }
-    Ok(())
-}
-
-/// A statically linked shell, as in the lab's guests, can neither load the object nor announce programs: Fathom finds what it executes
-/// by following it. With a script that names the programs, and one that does not.
-fn of_static_shell() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let programs: Vec<PathBuf> = LINKED.iter().map(|(name, _)| folder.path().join(name)).collect();
-    for (program, (_, options)) in programs.iter().zip(&LINKED) {
-        link("sqlite_threads.c", options, program)?;
-    }
-    let busybox = String::from_utf8(run(Command::new("which").arg("busybox"))?.stdout)?.trim().to_owned();
-    let own = folder.path().to_string_lossy().into_owned();
-    let options = ["--probes", "uprobe", "--keep-sql"];
-    let expected = counts(&show(&record(folder.path(), &options, &[&programs[0].to_string_lossy(), "3"])?)?)?;
-    ensure!(expected.len() >= 3, "{expected:?}");
-    let script = folder.path().join("script");
-    let words = programs.iter().map(|p| format!("{} 3\n", p.display())).collect::<String>();
-    fs::write(&script, format!("#!{busybox} sh\ncd /\n{words}{words}exit 7\n"))?;
-    run(Command::new("chmod").arg("755").arg(&script))?;
-    let lists = "cd \"$1\"; for p in *pie; do ./$p 3; ./$p 3 & wait; done; (./static 3) | \"$0\" cat; \"$0\" sh -c './static 3'; exit 7";
-    for argv in [&[&*script.to_string_lossy()][..], &[&busybox, "sh", "-c", lists, &busybox, &own]] {
-        let archive = folder.path().join("b.fathom");
-        let _ = fs::remove_dir_all(&archive);
-        let mut command = Command::new(fathom());
-        command.args(["record", "--quiet", "--probes", "inside", "--keep-sql", "-o"]).arg(&archive);
-        let recorded = command.arg("--").args(argv).output()?;
-        ensure!(recorded.status.code() == Some(7), "{recorded:?}");
-        let summary = show(&archive)?;
-        let found = counts(&summary)?;
-        for (statement, numbers) in &expected {
-            let numbers = numbers.map(|n| n * 6.0);
-            let found = found.get(statement);
-            ensure!(found == Some(&numbers), "{argv:?}: {statement}: {found:?} is not {numbers:?}");
-        }
-        let probes = &summary["environment"]["sqlite.probes"]["value"];
-        ensure!(probes == "inside", "{argv:?}: {probes}, {:#?}", summary["coverage"]);
-        for program in &programs {
-            hooked_in(&summary, program, "2 processes")?;
-        }
-    }
-    Ok(())
-}
-
-/// A library that cannot be known in advance: a copy under another name, opened while the program runs.
-fn loaded() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let library = folder.path().join("libother.so");
-    fs::copy(fs::canonicalize("/usr/lib/x86_64-linux-gnu/libsqlite3.so.0")?, &library)?;
-    let script = "import ctypes, sys
-lib, db = ctypes.CDLL(sys.argv[1]), ctypes.c_void_p()
-lib.sqlite3_open(b':memory:', ctypes.byref(db))
-for sql in [b'create table t (a)'] + [b'insert into t values (1)'] * 30 + [b'select * from t']:
-    assert lib.sqlite3_exec(db, sql, None, None, None) == 0";
-    let path = library.to_string_lossy();
-    let summary =
-        show(&record(folder.path(), &["--probes", "inside", "--keep-sql"], &["python3", "-c", script, &path])?)?;
-    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 30.0)?;
-    near("CREATEs", number(shape(&summary, "CREATE")?, "/count")?, 1.0)?;
-    near("rows", number(shape(&summary, "SELECT * FROM T")?, "/rows")?, 30.0)?;
-    hooked_in(&summary, &library, "1 process")
-}
-
-/// Fathom is notified of a program that is then not executed: its caller must get the same error, and continue.
-fn not_executed() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = folder.path().join("program");
-    link("sqlite_threads.c", LINKED[1].1, &program)?;
-    // A file that is open for writing is announced, and then not executed (ETXTBSY): by the same process, which then starts it in a
-    // child of vfork, during which it cannot be stopped.
-    let script = "import os, sys
-program, copy = sys.argv[1], sys.argv[2]
-for mode in (0o755, 0o644, 0o755):
-    os.chmod(program, mode)
-    with open(program, 'r+b'):
-        try: os.execve(program, ['p'], {})
-        except OSError as e: print(e.errno)
-    if mode == 0o755:
-        os.posix_spawn(program, ['p', '2'], {}); print(os.waitstatus_to_exitcode(os.wait()[1]))
-with open(copy, 'wb') as f: f.write(open(program, 'rb').read(64))
-os.chmod(copy, 0o755)
-for path in (copy, sys.argv[3], 'nothing', ''):
-    try: os.execve(path, ['p'], {})
-    except OSError as e: print(e.errno)
-print('whole', flush=True)
-with open(program, 'r+b'):
-    try: os.execve(program, ['p'], {})
-    except OSError as e: sys.exit(e.errno)";
-    let (own, copy) =
-        (program.to_string_lossy().into_owned(), folder.path().join("cut").to_string_lossy().into_owned());
-    let words = ["-c", script, &own, &copy, &folder.path().to_string_lossy()].map(str::to_owned);
-    let bare = Command::new("python3").args(&words).output()?;
-    let archive = folder.path().join("n.fathom");
-    let mut command = Command::new(fathom());
-    command.args(["record", "--quiet", "--keep-sql", "--probes", "inside", "-o"]).arg(&archive).args(["--", "python3"]);
-    let traced = command.args(&words).output()?;
-    ensure!(bare.stdout.ends_with(b"whole\n"), "{bare:?}");
-    ensure!(traced.stdout == bare.stdout && traced.status == bare.status, "{traced:?} is not {bare:?}");
-    near("INSERTs", number(shape(&show(&archive)?, "INSERT")?, "/count")?, 66.0 * 4.0)
-}
-
-/// Fathom is such a program itself: linked statically to musl, with SQLite in it.
-fn musl_program() -> Result<()> {
-    let (disk, binary) = (ext4()?, fathom());
-    let (binary, folder) = (binary.to_string_lossy(), disk.path().to_string_lossy());
-    let words = ["workload", "sqlite", "--op=demo", "--rows=200", "--scans=3", "--samples=none", "--dir", &folder];
-    let summary = same_operations(&[&[&*binary], &words[..]].concat(), 4)?;
-    hooked(&summary, Path::new(&*binary))?;
-    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 200.0)
-}
-
-fn static_endings(ways: &[Linked]) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    for (name, options) in ways {
-        let program = folder.path().join(name);
-        link("sqlite_endings.c", options, &program)?;
-        ends::ended_as_counted(&program, &[("9", "inside")]).with_context(|| name.to_string())?;
-    }
     Ok(())
 }
 

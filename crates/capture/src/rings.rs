@@ -28,6 +28,10 @@ const STRETCH_NS: u64 = 10_000_000;
 const CLOCKS_DIFFER_NS: u64 = 3_600_000_000_000;
 /// Number of bytes after which room is released meanwhile.
 const GIVE_BACK: u64 = 256 << 10;
+/// How often a record that is not complete is looked at again.
+const PATIENCE: u32 = 20;
+/// How full a ring may become while it waits for another one.
+const ENOUGH: f64 = 0.5;
 
 /// A CPU's counters and a ring's positions; `tail` is written by us. As in `ring.h`.
 #[repr(C)]
@@ -93,6 +97,8 @@ pub struct Rings {
     began_ns: u64,
     /// The record being passed on.
     whole: Vec<u64>,
+    /// The time of each ring's last record.
+    last_ns: Vec<u64>,
 }
 
 impl Rings {
@@ -104,7 +110,8 @@ impl Rings {
             memory: Mapping::new(memory, shape.memory())?,
         };
         let began_ns = boot_ns().saturating_sub(CLOCKS_DIFFER_NS);
-        Ok(Self { maps, numbers: Numbers::new(shape.cpus), began_ns, whole: Vec::new() })
+        let last_ns = vec![boot_ns(); shape.rings as usize];
+        Ok(Self { maps, numbers: Numbers::new(shape.cpus), began_ns, whole: Vec::new(), last_ns })
     }
 
     /// Whether so many statements were left between their rows that their resets matter.
@@ -128,12 +135,11 @@ impl Rings {
         self.maps.fill()
     }
 
-    /// Passes on the available records, for no longer than `at_most`; returns their number. They are complete: a header and a body
-    /// as in `model::event`.
-    pub fn drain(&mut self, at_most: Duration, sink: &mut dyn FnMut(&[u8])) -> usize {
-        let Self { maps, numbers, began_ns, whole } = self;
+    /// Passes on the available records, for no longer than `at_most`. They are complete: a header and a body as in `model::event`.
+    pub fn drain(&mut self, at_most: Duration, order: Order, sink: &mut dyn FnMut(&[u8])) -> Drained {
+        let Self { maps, numbers, began_ns, whole, last_ns } = self;
         let mut count = 0;
-        maps.drain(at_most, *began_ns, &mut |ring, record| {
+        let until_ns = maps.drain(at_most, order, *began_ns, last_ns, &mut |ring, record| {
             let (cpu, time_ns) = (record.cpu().unwrap_or(ring), record.time_ns(*began_ns));
             if record.unpack(time_ns, cpu, numbers.next(cpu), whole) {
                 sink(bytes_of(whole));
@@ -146,7 +152,7 @@ impl Rings {
             }
         });
         numbers.pass(maps.each_cpu().map(|control| control.lost.load(Ordering::Relaxed)));
-        count
+        Drained { count, until_ns }
     }
 
     /// Returns how far each ring has been reserved: what is made from now on lies beyond.
@@ -223,19 +229,61 @@ impl Maps {
         (0..self.shape.rings).map(used).max().unwrap_or(0) as f64 / self.shape.ring_bytes() as f64
     }
 
-    /// Passes on the available records, each with its ring, for no longer than `at_most`.
-    fn drain(&self, at_most: Duration, began_ns: u64, sink: &mut dyn FnMut(u32, Raw<'_>)) {
-        let began = Instant::now();
+    /// Passes on the available records, each with its ring, for no longer than `at_most`. `last_ns` has the time of each ring's last
+    /// one. Returns the time up to which no ring has more, if any has.
+    fn drain(
+        &self,
+        at_most: Duration,
+        order: Order,
+        began_ns: u64,
+        last_ns: &mut [u64],
+        sink: &mut dyn FnMut(u32, Raw<'_>),
+    ) -> Option<u64> {
+        let (began, mut patience) = (Instant::now(), PATIENCE);
         let mut readers: Vec<Reader<'_>> =
-            (0..self.shape.rings).map(|ring| Reader::new(self, ring, began_ns)).collect();
+            (0..).zip(last_ns.iter()).map(|(ring, last)| Reader::new(self, ring, began_ns, *last)).collect();
         // If records arrive faster than they are taken (an emulated machine), a drain would never end.
         while began.elapsed() < at_most {
-            let Some(oldest) = readers.iter().filter_map(Reader::time).min() else { break };
-            for reader in &mut readers {
-                reader.take(oldest.saturating_add(STRETCH_NS), sink);
+            let held_up_ns = readers.iter().filter(|r| r.is_held_up()).map(|r| r.last_ns).min();
+            let limit = held_up_ns.filter(|_| order == Order::Kept && self.fill() < ENOUGH).unwrap_or(u64::MAX);
+            let oldest = readers.iter().filter_map(Reader::time).min().filter(|oldest| *oldest <= limit);
+            match oldest {
+                Some(oldest) => {
+                    readers.iter_mut().for_each(|r| r.take(oldest.saturating_add(STRETCH_NS).min(limit), sink));
+                }
+                // Another CPU may be writing the record at this moment.
+                None if limit < u64::MAX && patience > 0 => {
+                    patience -= 1;
+                    std::thread::yield_now();
+                }
+                None => break,
             }
         }
+        for (last, reader) in last_ns.iter_mut().zip(&readers) {
+            *last = reader.last_ns;
+        }
+        let next = |reader: &Reader<'_>| reader.time().or_else(|| reader.is_held_up().then_some(reader.last_ns));
+        readers.iter().filter_map(next).min()
     }
+}
+
+/// Whether rings wait for one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// A task that was preempted while it wrote a record holds up its ring. What the other rings have from then on waits for it, unless
+    /// they fill up: the linker sorts by time only within its horizon.
+    Kept,
+    /// Everything that is complete is passed on.
+    GivenUp,
+}
+
+/// The result of a drain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drained {
+    /// Number of records.
+    pub count: usize,
+    /// The time up to which no ring has more; `None` if all were empty.
+    pub until_ns: Option<u64>,
 }
 
 /// A ring that is being read.
@@ -248,13 +296,21 @@ struct Reader<'a> {
     given_back: u64,
     /// The head when reading began.
     head: u64,
+    /// The time of the last record.
+    last_ns: u64,
 }
 
 impl<'a> Reader<'a> {
-    fn new(maps: &'a Maps, ring: u32, began_ns: u64) -> Self {
+    fn new(maps: &'a Maps, ring: u32, began_ns: u64, last_ns: u64) -> Self {
         let control = maps.control(ring);
         let at = control.tail.load(Ordering::Relaxed);
-        Self { maps, control, ring, began_ns, at, given_back: at, head: control.head.load(Ordering::Acquire) }
+        let head = control.head.load(Ordering::Acquire);
+        Self { maps, control, ring, began_ns, at, given_back: at, head, last_ns }
+    }
+
+    /// Whether the record at the current place is not complete.
+    fn is_held_up(&self) -> bool {
+        self.at < self.head && self.record().is_none()
     }
 
     /// Returns the record at the current place, if there is one and it is complete.
@@ -283,9 +339,11 @@ impl<'a> Reader<'a> {
     /// Passes on the records up to a time.
     fn take(&mut self, until_ns: u64, sink: &mut dyn FnMut(u32, Raw<'_>)) {
         while let Some(record) = self.record() {
-            if record.time_ns(self.began_ns) > until_ns {
+            let time_ns = record.time_ns(self.began_ns);
+            if time_ns > until_ns {
                 break;
             }
+            self.last_ns = self.last_ns.max(time_ns);
             sink(self.ring, record);
             self.at += 8 * record.words() as u64;
             if self.at - self.given_back >= GIVE_BACK {
@@ -409,15 +467,20 @@ mod tests {
 
         /// Returns the times and lengths of the available records.
         fn drain(&self) -> Vec<(u64, u64)> {
+            self.drain_in(Order::GivenUp, &mut [0; 2]).0
+        }
+
+        /// The same, and until when nothing is left.
+        fn drain_in(&self, order: Order, last_ns: &mut [u64]) -> (Vec<(u64, u64)>, Option<u64>) {
             let mut all = Vec::new();
-            self.rings.maps.drain(Duration::from_secs(60), 0, &mut |_, record| {
+            let until = self.rings.maps.drain(Duration::from_secs(60), order, 0, last_ns, &mut |_, record| {
                 let time = record.time_ns(0);
                 for (nth, word) in record.all().iter().enumerate().skip(HEAD as usize) {
                     assert_eq!(*word, time ^ nth as u64);
                 }
                 all.push((time, record.words() as u64));
             });
-            all
+            (all, until)
         }
     }
 
@@ -458,13 +521,38 @@ mod tests {
     }
 
     #[test]
+    fn rings_wait_for_incomplete_record_unless_they_fill_up() {
+        // Times that one stretch keeps apart.
+        let at = |nth: u64| nth * 2 * STRETCH_NS;
+        let (mut kernel, mut last_ns) = (Kernel::new(), [0; 2]);
+        assert!(kernel.put(0, 3, at(1)));
+        let open = kernel.take(0, 4).unwrap();
+        assert!(kernel.put(1, 3, at(1)) && kernel.put(1, 3, at(4)));
+        assert_eq!(kernel.drain_in(Order::Kept, &mut last_ns), (vec![(at(1), 3), (at(1), 3)], Some(at(1))));
+        assert_eq!(kernel.drain_in(Order::Kept, &mut last_ns), (vec![], Some(at(1))));
+        kernel.fill(0, open, 4, at(2));
+        assert_eq!(kernel.drain_in(Order::Kept, &mut last_ns), (vec![(at(2), 4), (at(4), 3)], None));
+        let open = kernel.take(0, 4).unwrap();
+        let half = SHAPE.ring_bytes() / 2 / 24;
+        assert!((0..half - 1).all(|nth| kernel.put(1, 3, at(5 + nth))));
+        assert_eq!(kernel.drain_in(Order::Kept, &mut last_ns), (vec![], Some(at(2))));
+        assert!(kernel.put(1, 3, at(5 + half)) && kernel.put(1, 3, at(6 + half)));
+        let (passed, until) = kernel.drain_in(Order::Kept, &mut last_ns);
+        assert!(!passed.is_empty() && until == Some(at(2)), "{} of {half}", passed.len());
+        kernel.fill(0, open, 4, at(3));
+        let (rest, until) = kernel.drain_in(Order::Kept, &mut last_ns);
+        assert_eq!((rest[0], (passed.len() + rest.len()) as u64, until), ((at(3), 4), half + 2, None));
+    }
+
+    #[test]
     fn records_behind_incomplete_one_are_unread() {
         let mut kernel = Kernel::new();
         assert!(kernel.put(0, 24, 1) && kernel.put(1, 24, 2));
         let open = kernel.take(0, 4).unwrap();
         assert!(kernel.put(0, 3, 4));
         let heads = kernel.rings.heads();
-        assert_eq!(kernel.rings.drain(Duration::ZERO, &mut |_| ()), 0);
+        let drained = kernel.rings.drain(Duration::ZERO, Order::Kept, &mut |_| ());
+        assert_eq!(drained, Drained { count: 0, until_ns: Some(1) });
         assert_eq!(kernel.rings.unread(&heads), [8 * 31, 8 * 24]);
         kernel.drain();
         assert_eq!(kernel.rings.unread(&heads), [8 * 7, 0]);
@@ -532,11 +620,11 @@ mod tests {
         };
         let numbers = |kernel: &mut Kernel| {
             let mut all = Vec::new();
-            let drained = kernel.rings.drain(Duration::from_secs(60), &mut |bytes| {
+            let drained = kernel.rings.drain(Duration::from_secs(60), Order::Kept, &mut |bytes| {
                 let event = model::Event::decode(bytes).unwrap();
                 all.push((event.header.cpu, event.header.seq, event.header.time_ns));
             });
-            assert_eq!(drained, all.len());
+            assert_eq!(drained.count, all.len());
             all
         };
         put(&mut kernel, 0, 10);

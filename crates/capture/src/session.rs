@@ -13,7 +13,7 @@ use crate::loss::LossWatch;
 use crate::multi::Multi;
 use crate::price::{self, PriceSampler, ProgramInfo, program_info};
 use crate::request::{Function, Request, Scope};
-use crate::rings::{Rings, Shape};
+use crate::rings::{Order, Rings, Shape};
 use crate::sqlite::SqliteSymbols;
 use crate::stacks::{self, Stacks};
 use crate::trap::{self, Begin};
@@ -359,11 +359,16 @@ impl Session {
     /// Passes on every available record, oldest first within a CPU; returns how many. The bytes are a header and a body as
     /// in `model::event`, valid until the sink returns.
     pub fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> usize {
+        self.drain_in(Order::Kept, sink)
+    }
+
+    fn drain_in(&mut self, order: Order, sink: &mut dyn FnMut(&[u8])) -> usize {
         while self.wakeups.next().is_some() {}
         if !self.uprobes.watches_resets() && self.rings.reset_wanted() {
             self.watch_resets();
         }
         self.taken = Instant::now();
+        let began_ns = boot_ns();
         // The names of a process's open files, among others, must be known before its calls: a drain that comes late, as on a busy
         // machine, has more of them than the linker sorts.
         let mut ours = std::mem::take(&mut self.pending);
@@ -371,12 +376,16 @@ impl Session {
         ours.sort_by_key(|event| event.header.time_ns);
         let mut ours = Merged::new(ours);
         self.inside_pace.emptied();
-        let mut count = self.rings.drain(LONGEST_DRAIN, &mut |record| {
+        let drained = self.rings.drain(LONGEST_DRAIN, order, &mut |record| {
             ours.hand_on(until(record), sink);
             sink(record);
         });
-        ours.hand_on(u64::MAX, sink);
-        count += ours.count;
+        // What is newer waits for the records before it, which are still in a ring: for the linker, an event means that those
+        // older by its horizon have arrived.
+        let until_ns = drained.until_ns.map_or(began_ns, |until_ns| until_ns.min(began_ns));
+        ours.hand_on(until_ns, sink);
+        let mut count = drained.count + ours.count;
+        self.pending.extend(ours.events);
         self.pending.extend(self.loss.look(&self.rings.counters()));
         self.pending.extend(self.stacks.iter_mut().flat_map(Stacks::collect));
         if self.programs_asked.elapsed() >= PROGRAM_PERIOD {
@@ -385,21 +394,22 @@ impl Session {
             // Mounts in other mount namespaces are not announced.
             self.look_for_file_systems();
         }
-        count += self.hand_on_pending(sink);
+        count += self.hand_on_pending(until_ns, sink);
         self.price.tick();
         self.drained += count as u64;
         count
     }
 
-    fn hand_on_pending(&mut self, sink: &mut dyn FnMut(&[u8])) -> usize {
+    /// Passes on those of our own events up to a time.
+    fn hand_on_pending(&mut self, until_ns: u64, sink: &mut dyn FnMut(&[u8])) -> usize {
         let mut bytes = Vec::new();
-        let count = self.pending.len();
-        for event in self.pending.drain(..) {
+        let due = self.pending.extract_if(.., |event| event.header.time_ns <= until_ns);
+        due.map(|event| {
             bytes.clear();
             event.encode(&mut bytes);
             sink(&bytes);
-        }
-        count
+        })
+        .count()
     }
 
     /// Returns what could be seen so far. [`Session::finish`] adds the costs.
@@ -440,7 +450,7 @@ impl Session {
         let stacks = self.stacks.take().map(|mut stacks| stacks.finish());
         let (rest, stacks) = stacks.map_or((Vec::new(), None), |(rest, budget)| (rest, Some(budget)));
         self.pending.extend(rest);
-        self.drained += self.hand_on_pending(sink) as u64;
+        self.drained += self.hand_on_pending(u64::MAX, sink) as u64;
         let lost_inside = self.inside.as_ref().map_or(0, Inside::lost);
         if let Some(inside) = self.inside.as_mut().filter(|inside| inside.is_used() && !self.traps.is_empty()) {
             costs.extend(inside.costs());
@@ -471,15 +481,18 @@ impl Session {
     fn drain_recorded(&mut self, end_ns: u64, sink: &mut dyn FnMut(&[u8])) {
         let heads = self.rings.heads();
         let (mut unread, mut progressed) = (self.rings.unread(&heads), Instant::now());
+        let mut order = Order::Kept;
         loop {
-            self.drain(sink);
+            self.drain_in(order, sink);
             let left = self.rings.unread(&heads);
             if left.iter().all(|bytes| *bytes == 0) {
                 return;
             }
             if left != unread {
                 (unread, progressed) = (left, Instant::now());
-            } else if progressed.elapsed() > PREEMPTED {
+            } else if order == Order::Kept && progressed.elapsed() > PREEMPTED {
+                order = Order::GivenUp;
+            } else if order == Order::GivenUp {
                 self.pending.extend(self.loss.left(&left, (self.started_ns, end_ns)));
                 return;
             } else {

@@ -8,6 +8,7 @@
 //! late; the linker knows such calls beforehand by the identity that bios carry and by `sync_begin`.
 
 use crate::patience::PatienceQueue;
+use model::event::ANY_CPU;
 use model::{Event, Record};
 
 /// An event's sort key: when it began; when it was recorded, since a call may end on another CPU than the one that recorded its
@@ -38,8 +39,10 @@ impl Reorder {
 
     /// Adds an event.
     pub(crate) fn push(&mut self, event: Event) {
-        // Marks are read from the program's memory and losses from counters, separately from the log, and may all be pushed first.
-        if !matches!(event.record, Record::Mark(_) | Record::Loss(_)) {
+        // Marks are read from the program's memory and losses from counters, separately from the log, and may all be pushed first. What
+        // the recorder adds (names, stacks) may come before older records of the kernel's rings.
+        let separate = matches!(event.record, Record::Mark(_) | Record::Loss(_)) || event.header.cpu == ANY_CPU;
+        if !separate {
             self.newest_ns = self.newest_ns.max(event.header.time_ns);
         }
         let cpu_seq = u64::from(event.header.cpu) << 32 | u64::from(event.header.seq);
@@ -93,6 +96,19 @@ mod tests {
         order.push(at("@40 7 file ino=1 text=/d", 1));
         assert!(order.pop(true).is_some_and(|e| matches!(e.record, Record::File(_))));
         assert!(order.pop(true).is_some_and(|e| matches!(e.record, Record::Syscall(_))));
+    }
+
+    #[test]
+    fn events_of_recorder_release_none_of_kernel() {
+        let mut order = Reorder::new(100);
+        let mut stack = event("@900 7 stack start_ns=800");
+        stack.header.cpu = ANY_CPU;
+        order.push(event("@50 7 bio_done bio=1"));
+        order.push(stack);
+        assert_eq!(order.pop(false), None, "one that is older may come");
+        order.push(event("@40 7 bio_done bio=2"));
+        order.push(event("@150 7 bio_done bio=3"));
+        assert_eq!(order.pop(false).map(|e| moment(&e)), Some(40));
     }
 
     #[test]

@@ -7,14 +7,14 @@ use crate::collect::fact;
 use crate::event_log::EventLog;
 use crate::foreign::{self, Foreign};
 use crate::output;
-use crate::{Metadata, Notice, Notify, Result, link};
+use crate::{Error, Metadata, Notice, Notify, Result, link};
 use archive::{Archive, Lock, Meta};
 use formats::ftrace::calls::Machine;
 use formats::ftrace::decoder::Kind;
 use formats::ftrace::run::Summary;
 use model::table::{Coverage, Disk};
-use model::{Absence, Context, Dev, Environment, Event, Layer, Record};
-use std::collections::BTreeSet;
+use model::{Absence, Context, Dev, Environment, Event, Layer, Record, counted};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// What is to be imported.
@@ -66,13 +66,19 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
     let first = request.files.first().map(PathBuf::as_path).unwrap_or(Path::new(""));
     let trace = Foreign::open(&files, first, request.machine)?;
     let mut meta = Meta::new(archive::ArchiveKind::Trace, archive::unix_now_ns(), Vec::new());
-    if let Some(kept) = output::keep_old(&request.output)? {
-        notify(Notice::KeptOld(kept));
-    }
+    let kept = output::keep_old(&request.output)?;
     Archive::create(&request.output, &meta, true)?;
-    let _lock = Lock::take(&request.output)?;
+    let lock = Lock::take(&request.output)?;
     let mut store = Store::new(&request.output, request.keep_sql)?;
     let summary = trace.run(&mut |event| store.put(event));
+    if summary.taken.is_empty() {
+        drop((store, lock));
+        output::put_back(&request.output, kept.as_ref());
+        return Err(Error::Foreign { file: first.to_path_buf(), why: nothing_used(&summary.left_out) });
+    }
+    if let Some(kept) = kept {
+        notify(Notice::KeptOld(kept));
+    }
     let format = trace.format.clone();
     let mut metadata = store.finish(&summary)?;
     metadata.environment.extend(request.facts.clone());
@@ -103,6 +109,17 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
         operations: linked.operations,
         blind: blind(&metadata.coverage),
     })
+}
+
+/// Why a trace is not imported of which no event is used.
+fn nothing_used(left_out: &BTreeMap<String, u64>) -> String {
+    const NAMED: usize = 5;
+    let mut names: Vec<&str> = left_out.keys().take(NAMED).map(String::as_str).collect();
+    if left_out.len() > NAMED {
+        names.push("…");
+    }
+    let events = counted(left_out.values().sum::<u64>() as usize, "event");
+    format!("none of its {events} is used ({}); docs/guide/import.md has the events to record", names.join(", "))
 }
 
 /// The log of an archive whose events come out of ftrace.

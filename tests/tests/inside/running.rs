@@ -426,7 +426,7 @@ pub fn reasons() -> Result<()> {
     let words = ["1", "5", "0", "0"];
     let program = compile(folder.path())?;
     let linked = folder.path().join("static");
-    super::link("running.c", &["-static", "-lsqlite3", "-lm"], &linked)?;
+    super::linked::link("running.c", &["-static", "-lsqlite3", "-lm"], &linked)?;
     says(Command::new(&linked).args(words), "it is linked statically")?;
     let python = |preparation: &str| {
         let script = format!(

@@ -1,0 +1,55 @@
+//! Programs that SQLite is linked into.
+
+use super::ends;
+use super::{hooked, near, number, run, same_operations, shape};
+use anyhow::{Context as _, Result};
+use fathom_tests::{ext4, fathom};
+use std::path::Path;
+use std::process::Command;
+
+/// A way to link SQLite into a program: its name, and options of the linker.
+pub type Linked = (&'static str, &'static [&'static str]);
+
+pub const LINKED: [Linked; 3] = [
+    ("pie", &["-Wl,-Bstatic", "-lsqlite3", "-Wl,-Bdynamic", "-lm"]),
+    ("static", &["-static", "-lsqlite3", "-lm"]),
+    ("static-pie", &["-static-pie", "-lsqlite3", "-lm"]),
+];
+
+pub fn link(source: &str, options: &[&str], program: &Path) -> Result<()> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(source);
+    run(Command::new("cc").args(["-O1", "-w", "-DLINKED"]).arg(source).arg("-o").arg(program).args(options))?;
+    Ok(())
+}
+
+pub fn programs(ways: &[Linked]) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for (name, options) in ways {
+        let program = folder.path().join(name);
+        link("sqlite_threads.c", options, &program)?;
+        let summary = same_operations(&[&program.to_string_lossy(), "40"], 5).context(*name)?;
+        near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)?;
+        hooked(&summary, &program)?;
+    }
+    Ok(())
+}
+
+/// Fathom is such a program itself: linked statically to musl, with SQLite in it.
+pub fn to_musl() -> Result<()> {
+    let (disk, binary) = (ext4()?, fathom());
+    let (binary, folder) = (binary.to_string_lossy(), disk.path().to_string_lossy());
+    let words = ["workload", "sqlite", "--op=demo", "--rows=200", "--scans=3", "--samples=none", "--dir", &folder];
+    let summary = same_operations(&[&[&*binary], &words[..]].concat(), 4)?;
+    hooked(&summary, Path::new(&*binary))?;
+    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 200.0)
+}
+
+pub fn endings(ways: &[Linked]) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for (name, options) in ways {
+        let program = folder.path().join(name);
+        link("sqlite_endings.c", options, &program)?;
+        ends::ended_as_counted(&program, &[("9", "inside")]).with_context(|| name.to_string())?;
+    }
+    Ok(())
+}
