@@ -77,10 +77,10 @@ macro_rules! integer_field {
             const C_TYPE: &'static str = $c;
             const COUNT: usize = 1;
             const SIZE: usize = size_of::<$t>();
+            #[inline]
             fn get(bytes: &[u8]) -> Self {
-                let mut raw = [0; size_of::<$t>()];
-                raw.copy_from_slice(&bytes[..size_of::<$t>()]);
-                <$t>::from_le_bytes(raw)
+                // Not `copy_from_slice`: without link-time optimisation, that is a call of memcpy for each field of each record.
+                bytes.first_chunk().map_or(0, |raw| <$t>::from_le_bytes(*raw))
             }
             fn put(self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_le_bytes());
@@ -108,6 +108,7 @@ where
     const C_TYPE: &'static str = T::C_TYPE;
     const COUNT: usize = N;
     const SIZE: usize = T::SIZE * N;
+    #[inline]
     fn get(bytes: &[u8]) -> Self {
         std::array::from_fn(|i| T::get(&bytes[i * T::SIZE..]))
     }
