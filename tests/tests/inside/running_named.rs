@@ -1,7 +1,7 @@
 //! Functions of `--op` in processes that run already: each call is counted, however it ends, and the process is as before afterwards,
 //! whatever was under way.
 
-use super::running::{Recording, Running, is_as_before, maps};
+use super::running::{Recording, Running, is_as_before, mappings, maps};
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{near, number, records_lost, run, shape};
 use serde_json::Value;
@@ -67,7 +67,7 @@ pub fn functions() -> Result<()> {
     let program = compile(folder.path())?;
     let mut running = start(&program, &["3", "0"])?;
     does(&mut running, "calm 3")?;
-    let before = maps(running.pid())?.lines().count();
+    let before = mappings(running.pid())?;
     for way in ["inside", "uprobe"] {
         let recording = Recording::begin_with(folder.path(), way, &[running.pid()], &operations(&program, &CALM))?;
         ensure!(maps(running.pid())?.contains("fathom-inside.so") == (way == "inside"), "{way}");
@@ -91,7 +91,7 @@ pub fn left() -> Result<()> {
     let program = compile(folder.path())?;
     let mut running = start(&program, &["3", "0"])?;
     does(&mut running, "wild 60")?;
-    let before = maps(running.pid())?.lines().count();
+    let before = mappings(running.pid())?;
     let names = operations(&program, &[&WILD[..], &CALM[..]].concat());
     let recording = Recording::begin_with(folder.path(), "inside", &[running.pid()], &names)?;
     does(&mut running, "wild 200")?;
@@ -120,7 +120,7 @@ pub fn under_way() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = compile(folder.path())?;
     let mut running = start(&program, &["1", "0"])?;
-    let before = maps(running.pid())?.lines().count();
+    let before = mappings(running.pid())?;
     let names = operations(&program, &["held", "holds", "suspended", "plain"]);
     does(&mut running, "hold")?;
     let recording = Recording::begin_with(folder.path(), "inside", &[running.pid()], &names)?;

@@ -245,6 +245,7 @@ struct uprobe_task {
 };
 
 struct task_struct {
+	unsigned int __state;
 	unsigned int flags;
 	s32 pid;
 	s32 tgid;
@@ -257,6 +258,11 @@ struct task_struct {
 	struct files_struct *files;
 	struct sched_entity se;
 	struct uprobe_task *utask;
+};
+
+/* Before "sched: Change task_struct::state". */
+struct task_struct___long_state {
+	long state;
 };
 
 struct linux_binprm {

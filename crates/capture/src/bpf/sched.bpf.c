@@ -28,6 +28,19 @@ static __always_inline u64 woken_at(struct slot *slot, u64 now)
 	return now;
 }
 
+/*
+ * Whether a task that was about to sleep does not: a signal was pending (before Linux 6.14 the tracepoint still has its state from
+ * before), or it was woken meanwhile.
+ */
+static __always_inline bool is_runnable(struct task_struct *task)
+{
+	struct task_struct___long_state *old = (void *)task;
+
+	if (bpf_core_field_exists(task->__state))
+		return !*(volatile unsigned int *)&task->__state;
+	return !BPF_CORE_READ(old, state);
+}
+
 SEC("tp_btf/sched_switch")
 int PROBE(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
@@ -46,7 +59,7 @@ int PROBE(sched_switch, bool preempt, struct task_struct *prev, struct task_stru
 		if (unlikely(out->out_ns))
 			count_switch_unseen();
 		/* TASK_RUNNING is 0, TASK_INTERRUPTIBLE 1, TASK_UNINTERRUPTIBLE 2; higher bits refine. */
-		if (preempt || !prev_state)
+		if (preempt || !prev_state || is_runnable(prev))
 			out->out_state = 0;
 		else if (prev_state & 3)
 			out->out_state = prev_state & 1 ? 1 : 2;
