@@ -101,6 +101,11 @@ impl Tally {
         self.failed
     }
 
+    /// Whether one test ran, this one, and passed. Other cases of a lane may have printed SKIP before any ran.
+    pub fn passed_only(&self, test: &str) -> bool {
+        self.passed == 1 && self.failed == 0 && !self.said.contains_key(test)
+    }
+
     /// Reads one line of a test program's output.
     pub fn read(&mut self, line: &str) {
         keep(&mut self.last, line);
@@ -324,6 +329,15 @@ mod tests {
         let why = total.why();
         let (failed, flaky) = why.split_once("==== flaky").unwrap();
         assert!(failed.contains("waits: broken") && flaky.contains("waits: slow ----\ntoo late"), "{why}");
+    }
+
+    #[test]
+    fn test_that_ran_alone_passed_unless_it_skipped() {
+        let text = "SKIP other: no db_bench\nrunning 1 test\ntest one ... ok\n\
+                    test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 20 filtered out\n";
+        assert!(tally(text).passed_only("one") && !tally(text).passed_only("other"));
+        let none = "running 0 tests\ntest result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 21 filtered out\n";
+        assert!(!tally(none).passed_only("one"));
     }
 
     /// Both harnesses: libtest prints the stream's name, and no message for a test that printed nothing.

@@ -172,7 +172,7 @@ fn trial_takes_nodes_over_from_nobody() {
     local(async {
         let world = World::new();
         let addresses: Vec<SocketAddr> = (0..NODES).map(address).collect();
-        let (duration, threads) = (Duration::from_millis(40), 2);
+        let (duration, threads) = (Duration::from_millis(200), 2);
         let load = Load { block_bytes: 512, threads, duration, write: false, checked: true, seed: 1 };
         let (said, measured) = (Rc::new(RefCell::new(Vec::new())), Cell::new(0));
         let report = said.clone();

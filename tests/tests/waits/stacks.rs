@@ -269,9 +269,15 @@ pub fn of_odd_places() -> Result<()> {
     let row = lodger.slept(&[], "thread")?;
     ensure!(holds(&row, &IN_LIBRARY[..5]) && row.ended.is_none(), "{row:#?}");
     if cfg!(target_arch = "x86_64") {
-        let row = lodger.slept(&[], "made")?;
+        // Code that is made executable is not announced: it is looked for when a stack leads to it, and a process that has ended by then
+        // has none. The chain is cut there, and says so.
+        let (mut row, mut left) = (lodger.slept(&[], "made")?, 3);
+        while row.ended.is_some() && left > 0 {
+            (row, left) = (lodger.slept(&[], "made")?, left - 1);
+        }
         let all: Vec<&str> = row.functions.lines().collect();
-        let made = all.iter().position(|name| name.starts_with("[code made by process ")).context("made code")?;
+        let made = all.iter().position(|name| name.starts_with("[code made by process "));
+        let made = made.with_context(|| format!("no made code: {row:#?}"))?;
         ensure!(
             all[made - 1] == "sleep_here" && all[made + 1..].starts_with(&["call_made", "run", "main"]),
             "{row:#?}"
