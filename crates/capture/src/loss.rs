@@ -59,7 +59,10 @@ impl LossWatch {
                 (new.wakings_unseen - old.wakings_unseen, NO_CPU, LossSource::NotRun, "sched_waking"),
             ];
             for (count, cpu, source, program) in found.into_iter().filter(|(count, ..)| *count > 0) {
-                self.lost += count;
+                // A program that was not run made no record.
+                if source != LossSource::NotRun {
+                    self.lost += count;
+                }
                 all.push(loss(start, now, cpu, count, source, program));
             }
             *old = *new;
@@ -132,7 +135,7 @@ mod tests {
             (NO_CPU, 4, not_run, "sched_switch".into()),
             (NO_CPU, 3, not_run, "sched_waking".into()),
         ];
-        assert_eq!((rows(&told), watch.lost()), (expected.to_vec(), 10));
+        assert_eq!((rows(&told), watch.lost()), (expected.to_vec(), 3));
         assert!(watch.look(&[CpuState::default(), state]).is_empty());
     }
 

@@ -78,7 +78,7 @@ fn sqlite3_shell_insert_is_traced_to_file() {
     assert!(recorder.session.attach_sqlite(&library, &symbols), "a second time is no harm");
     recorder.release(child);
     let (events, finished) = recorder.finish();
-    assert_eq!(common::dropped(&events, &finished), 0);
+    assert_eq!(finished.lost, 0);
 
     let all = executions(&events);
     let outer: Vec<&Execution> = all.iter().filter(|e| e.depth == 1 && e.text.contains(" t")).collect();
@@ -158,7 +158,7 @@ fn work_between_rows_is_distinguished() {
     assert!(recorder.session.attach_sqlite(&program, &symbols));
     recorder.release(child);
     let (events, finished) = recorder.finish();
-    assert_eq!(common::dropped(&events, &finished), 0);
+    assert_eq!(finished.lost, 0);
 
     let all = executions(&events);
     let select = all.iter().find(|e| e.text.starts_with("select a from t order")).expect("the scan");
@@ -203,7 +203,7 @@ fn reset_is_probed_after_late_ends_of_abandoned_statements() {
         assert!(recorder.session.attach_sqlite(&library, &symbols));
         recorder.release(child);
         let (events, finished) = recorder.finish();
-        assert_eq!(common::dropped(&events, &finished), 0);
+        assert_eq!(finished.lost, 0);
         let reset = finished.coverage.iter().filter(|c| c.probe.ends_with(":sqlite3_reset"));
         let [reset] = reset.collect::<Vec<_>>()[..] else { panic!("one row for it") };
         assert!(reset.attached, "{reset:?}");

@@ -6,7 +6,7 @@
 
 use capture::{Finished, Request, Session};
 use lab::loopdisk::{Backing, FileSystem, Options};
-use model::{Event, LossSource, Record};
+use model::{Event, Record};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -26,16 +26,6 @@ macro_rules! needs_live_kernel {
             return common::skip(&why.to_string());
         }
     };
-}
-
-/// Number of records that were made and did not arrive. Programs that the kernel skipped (docs/reference/limits.md, "A probe that is not
-/// run") made none.
-pub fn dropped(events: &[Event], finished: &Finished) -> u64 {
-    let skipped = |event: &Event| match &event.record {
-        Record::Loss(loss) if loss.source == LossSource::NotRun.number() => loss.events,
-        _ => 0,
-    };
-    finished.lost - events.iter().map(skipped).sum::<u64>()
 }
 
 /// Whether a program that creates such a file system is installed, and the kernel supports it without loading a module.
