@@ -561,9 +561,10 @@ fn namespaced_marks() -> Result<()> {
     near("INSERTs, and marks without one", seen + alone, 3000.0)
 }
 
-/// Two writers of `each` single bytes, on as many CPUs, each call a record: returns how many of their calls are missing in the recording,
-/// and how many events it counts as lost.
-fn two_writers(each: u32, writer: &str) -> Result<(f64, f64)> {
+/// Two writers of 500,000 single bytes each, on as many CPUs, each call a record: returns how many of their calls are missing in the
+/// recording, and how many events it counts as lost.
+fn two_writers(writer: &str) -> Result<(f64, f64)> {
+    const EACH: u32 = 500_000;
     let (disk, folder) = (ext4()?, tempfile::tempdir()?);
     let at = disk.path().display();
     let script = format!("for i in 1 2; do {writer} {at}/$i & done; wait");
@@ -571,7 +572,7 @@ fn two_writers(each: u32, writer: &str) -> Result<(f64, f64)> {
     let lost = records_lost(&show(&archive)?)?;
     let text = String::from_utf8(run(Command::new(fathom()).args(["export", "--events"]).arg(archive))?.stdout)?;
     let calls = text.lines().filter(|l| l.contains(" syscall ") && l.contains(" bytes=1 result=1 ")).count();
-    Ok((f64::from(2 * each) - calls as f64, lost))
+    Ok((f64::from(2 * EACH) - calls as f64, lost))
 }
 
 /// At 400,000 calls a second, a third more than is guaranteed. The guarantee assumes that the recorder gets a CPU: if three runs in a row
@@ -582,7 +583,7 @@ fn nothing_is_lost() -> Result<()> {
         time.sleep(max(0, began + (i + 1) / 200 - time.monotonic()))\n";
     let mut lost = Vec::new();
     for _ in 0..3 {
-        let (missing, unseen) = two_writers(500_000, &format!("/usr/bin/python3 -c \"{paced}\""))?;
+        let (missing, unseen) = two_writers(&format!("/usr/bin/python3 -c \"{paced}\""))?;
         // Missing calls were counted, however busy the machine.
         ensure!((0.0..=unseen).contains(&missing), "{missing} calls are missing, {unseen} events are counted as lost");
         if unseen == 0.0 {
@@ -595,8 +596,7 @@ fn nothing_is_lost() -> Result<()> {
 
 /// As fast as possible, which on a fast machine is more than the rings hold.
 fn losses_are_reported() -> Result<()> {
-    let (missing, lost) =
-        two_writers(300_000, "dd_to() { dd if=/dev/zero bs=1 count=300000 status=none of=$1; }; dd_to")?;
+    let (missing, lost) = two_writers("dd_to() { dd if=/dev/zero bs=1 count=500000 status=none of=$1; }; dd_to")?;
     ensure!((0.0..=lost).contains(&missing), "{missing} calls are missing, {lost} events are counted as lost");
     Ok(())
 }

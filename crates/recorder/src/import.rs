@@ -114,6 +114,9 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
 /// Why a trace is not imported of which no event is used.
 fn nothing_used(left_out: &BTreeMap<String, u64>) -> String {
     const NAMED: usize = 5;
+    if left_out.is_empty() {
+        return "it has no event".into();
+    }
     let mut names: Vec<&str> = left_out.keys().take(NAMED).map(String::as_str).collect();
     if left_out.len() > NAMED {
         names.push("…");

@@ -16,7 +16,7 @@ const STRIPES: Arrangement = Arrangement::Striped { stripe_bytes: STRIPE_BYTES }
 
 /// The seeds of each scenario.
 fn seeds() -> std::ops::Range<u64> {
-    0..std::env::var("FATHOM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(2)
+    0..std::env::var("FATHOM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(3)
 }
 
 fn text(failure: Failure) -> String {
