@@ -49,8 +49,8 @@ demo: build
 
 # Clippy compiles the tests, so that one build both lints and compiles them.
 .PHONY: test
-test: setup-test
-	@scripts/build
+test:
+	@scripts/setup-and-build
 	@cargo xtask lint --no-clippy
 	@cargo xtask test --linted
 

@@ -53,11 +53,11 @@ fn tables_for_python() -> String {
     };
     let columns = |columns: &[ColumnInfo]| columns.iter().map(column).collect::<Vec<_>>().join(",\n      ");
     let table = |table: &TableInfo| format!("    \"{}\": [\n      {}\n    ]", table.name, columns(table.columns));
-    let tables: Vec<String> = fleet::tables().map(table).collect();
+    let tables: Vec<String> = model::fleet::tables().map(table).collect();
     format!(
         "{{\n  \"notice\": \"Generated from crates/model by `cargo xtask gen`. Do not edit.\",\n  \"version\": {TABLE_VERSION},\n  \
          \"leading\": [\n      {}\n  ],\n  \"tables\": {{\n{}\n  }}\n}}\n",
-        columns(&fleet::LEADING),
+        columns(&model::fleet::LEADING),
         tables.join(",\n")
     )
 }

@@ -29,7 +29,7 @@ fn steps() -> [(&'static str, Step); 10] {
     ]
 }
 
-/// The argument that leaves clippy to the build of the tests ([`crate::programs::Compiler::Clippy`]).
+/// The argument that leaves clippy to the build of the tests ([`crate::programs::Compiler::Whole`]).
 const NO_CLIPPY: &str = "--no-clippy";
 
 /// Runs every step; fails if one did.

@@ -170,7 +170,7 @@ mod tests {
             let archive = made_at(unix_ns, &folder.path().join(format!("{at}.fathom")), "1\n");
             let identity = Identity::of(&archive, None).unwrap();
             assert_eq!(identity.date(), date);
-            let row = crate::columns::archives_row(archive.meta(), &identity);
+            let row = crate::row::archives_row(archive.meta(), &identity);
             assert!(row.contains(&model::table::Cell::I64(unix_ns.min(i64::MAX as u64).cast_signed())), "{row:?}");
         }
     }

@@ -1,18 +1,18 @@
-//! What a fleet of archives is, apart from its store and its SQL engine: the identity of a recording ([`identity`]), the columns that
-//! distinguish rows of different recordings ([`columns`]), which texts are private ([`privacy`]), which files belong to the fleet
-//! ([`commits`], [`plan`]), archives on devices ([`devices`]), and the command line ([`args`]).
+//! What a fleet of archives is, apart from its store and its SQL engine: the identity of a recording ([`identity`]), its row in the table
+//! of archives ([`row`]), which texts are private ([`privacy`]), which files belong to the fleet ([`commits`], [`plan`]), archives on
+//! devices ([`devices`]), and the command line ([`args`]).
 //!
 //! A room of its own because it needs neither a store nor an engine: `sql`, which has both, is compiled only on request, and this is
 //! always tested.
 
 pub mod args;
-pub mod columns;
 pub mod commits;
 pub mod devices;
 pub mod identity;
 pub mod plan;
 pub mod privacy;
 pub mod questions;
+pub mod row;
 
-pub use columns::{ARCHIVES, DATE, LEADING, tables};
 pub use identity::Identity;
+pub use model::fleet::{ARCHIVES, DATE, LEADING, tables};

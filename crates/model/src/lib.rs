@@ -1,6 +1,6 @@
 //! The vocabulary of Fathom, declared once: what a probe records ([`event`]), what a program records about itself
-//! ([`marks`]), what the linker derives from both ([`table`]), and the handful of common values ([`words`]). No I/O, no
-//! clock, and no dependency except serde, so that every other crate can depend on it.
+//! ([`marks`]), what the linker derives from both ([`table`]), what a fleet adds to it ([`fleet`]), and the handful of
+//! common values ([`words`]). No I/O, no clock, and no dependency except serde, so that every other crate can depend on it.
 //!
 //! Everything needed by another language is generated from here by `cargo xtask gen`: the C header of the BPF programs
 //! ([`record::c_header`]) and the reference pages of the manual.
@@ -8,6 +8,7 @@
 pub mod context;
 mod count;
 pub mod event;
+pub mod fleet;
 mod lines;
 pub mod marks;
 pub mod program;

@@ -217,7 +217,7 @@ impl Engine {
 /// A row for each archive.
 fn archives_table(archives: &Archives) -> Result<RecordBatch> {
     let rows: Vec<Vec<Cell>> =
-        archives.all().iter().map(|one| fleet::columns::archives_row(one.archive.meta(), &one.identity)).collect();
+        archives.all().iter().map(|one| fleet::row::archives_row(one.archive.meta(), &one.identity)).collect();
     let identities = || archives.all().iter().map(|one| &one.identity);
     let mut columns: Vec<ArrayRef> = vec![
         Arc::new(StringViewArray::from_iter_values(identities().map(|one| &one.device))),

@@ -219,7 +219,7 @@ fn read(
         }
     }
     let keeper = Keeper::new(fleet, &ARCHIVES);
-    let cells = fleet::columns::archives_row(archive.meta(), &one.identity);
+    let cells = fleet::row::archives_row(archive.meta(), &one.identity);
     take(&ARCHIVES, keeper.row(&one.identity, cells)).map_err(Stopped::Store)?;
     Ok(rows + 1)
 }
