@@ -30,10 +30,10 @@ pub fn java(root: &Path) -> Result<()> {
 pub fn web(root: &Path) -> Result<()> {
     let web = root.join("web");
     if !web.join("node_modules").exists() {
-        println!("SKIP lint web: web/node_modules is not there (npm ci --prefix web)");
+        println!("SKIP lint web: web/node_modules is not there (scripts/npm ci --prefix web)");
         return Ok(());
     }
-    run(Command::new("npm").args(["run", "--silent", "check"]).current_dir(web))
+    run(Command::new(root.join("scripts/npm")).args(["run", "--silent", "check"]).current_dir(web))
 }
 
 fn is_shell(file: &File) -> bool {

@@ -138,7 +138,12 @@ pub fn line(wait: &SlowWait) -> String {
 
 /// The program's functions without those of the C library around `main` and around a thread's function, and without the call itself.
 fn program(wait: &SlowWait) -> Vec<&str> {
+    // Without its debugging symbols, the C library's own part of a program's start has no name.
+    let unnamed = |name: &str| wait.program_ended.is_none() && name.starts_with("libc.so.") && name.contains('+');
     let around = |name: &&&str| {
+        if unnamed(name) {
+            return true;
+        }
         let name = name.trim_start_matches('_');
         ["start", "libc_start_main", "libc_start_call_main", "start_thread", "clone", "clone3"]
             .iter()
@@ -194,6 +199,17 @@ mod tests {
             program_ended: None,
             kernel: owned(kernel),
         }
+    }
+
+    #[test]
+    fn unnamed_functions_of_c_library_around_main_are_left_out() {
+        let stripped =
+            ["compare", "libc.so.6+0x3f1a0", "main", "libc.so.6+0x2724a", "__libc_start_main@@GLIBC_2.34", "_start"];
+        let mut one = wait(&stripped, &[], None);
+        assert_eq!(line(&one), "42.0 ms: compare <- libc.so.6+0x3f1a0 <- main");
+        one.program.truncate(2);
+        one.program_ended = Some("nothing tells who called it".into());
+        assert_eq!(line(&one), "42.0 ms: compare <- libc.so.6+0x3f1a0 <- ?");
     }
 
     #[test]

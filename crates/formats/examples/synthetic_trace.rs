@@ -6,6 +6,6 @@ mod synthetic;
 
 fn main() -> std::io::Result<()> {
     let path = std::env::args_os().nth(1).ok_or_else(|| std::io::Error::other("usage: synthetic_trace FILE"))?;
-    let out = std::io::BufWriter::new(std::fs::File::create(path)?);
-    formats::perfetto::export(&synthetic::everything().tables(), out).map(drop)
+    let mut out = std::io::BufWriter::new(std::fs::File::create(path)?);
+    formats::perfetto::export(&synthetic::everything().tables(), &mut out).map(drop)
 }

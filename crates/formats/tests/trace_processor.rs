@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 
 fn write(made: &Made) -> Result<(tempfile::NamedTempFile, Summary), Failed> {
     let file = tempfile::NamedTempFile::new()?;
-    let summary = export(&made.tables(), std::io::BufWriter::new(file.reopen()?))?;
+    let summary = export(&made.tables(), &mut std::io::BufWriter::new(file.reopen()?))?;
     Ok((file, summary))
 }
 

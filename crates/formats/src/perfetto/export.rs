@@ -65,7 +65,7 @@ pub struct Summary {
 ///
 /// # Errors
 /// Those of `out`.
-pub fn export<W: Write>(rows: &Tables<'_>, out: W) -> io::Result<Summary> {
+pub fn export(rows: &Tables<'_>, out: &mut dyn Write) -> io::Result<Summary> {
     let mut exporter = Exporter {
         known: Lookup::of(rows),
         writer: Writer::new(out)?,
