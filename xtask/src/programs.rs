@@ -54,8 +54,8 @@ impl Program {
 pub enum Compiler {
     /// As `cargo test` does, so that both share the build.
     Shared,
-    /// For a run of everything: without what only the next build of the same crate would read, which takes a fifth of a first build's time
-    /// and half of its disk space.
+    /// For a run of everything: without what only the next build of the same crate would read, which takes time and almost half of a first
+    /// build's disk space.
     Whole {
         /// With clippy's driver, which compiles as rustc does and lints at the same time: a warning is an error. `cargo clippy` checks
         /// every external crate once more without compiling it, and compiles none of ours; this is one build instead of two.
