@@ -63,8 +63,17 @@ fn component(root: &Path, name: &str, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A build script that writes a file it also watches, or watches a missing one, makes every build a new one.
+/// A build script that writes a file it also watches, or watches a missing one, makes every build a new one. Two builds are needed to see
+/// that: the first may follow a change of the machine, such as a JDK that was installed after the tree was built.
 fn second_build_is_idle(root: &Path) -> Result<()> {
+    build(root)?;
+    let stale = rebuilt(&build(root)?);
+    ensure!(stale.is_empty(), "built again though nothing had changed: {}", stale.join(", "));
+    Ok(())
+}
+
+/// Builds the static program, and returns cargo's JSON messages.
+fn build(root: &Path) -> Result<String> {
     let mut build = Command::new(root.join("scripts/build"));
     build.current_dir(root).args(["--message-format", "json", "--quiet"]);
     // Variables that cargo sets for a program that it runs, and no shell has; build scripts of some crates (ring) watch
@@ -74,9 +83,7 @@ fn second_build_is_idle(root: &Path) -> Result<()> {
             build.env_remove(name);
         }
     }
-    let stale = rebuilt(&output(&mut build)?);
-    ensure!(stale.is_empty(), "built again though nothing had changed: {}", stale.join(", "));
-    Ok(())
+    output(&mut build)
 }
 
 /// The targets that cargo's JSON messages report as not fresh.
