@@ -1,6 +1,7 @@
-//! The files generated from `crates/model`: an event or a table is changed there, and C, and the manual, follow. They
-//! are committed, so that a reader of the repository sees them; lint fails when one is stale.
+//! The files generated from `crates/model`: an event or a table is changed there, and C, and the manual, follow; and the page of the
+//! papers' claims, from the results. They are committed, so that a reader of the repository sees them; lint fails when one is stale.
 
+use crate::claims;
 use anyhow::{Context, Result, ensure};
 use model::event::{EVENT_VERSION, Header, Record, c_constants};
 use model::record::{FieldInfo, c_header};
@@ -9,19 +10,20 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// Path within the repository, and content.
-fn files() -> Vec<(&'static str, String)> {
-    vec![
+fn files(root: &Path) -> Result<Vec<(&'static str, String)>> {
+    Ok(vec![
         ("crates/capture/src/bpf/events.h", c_header(&c_constants(), Record::KINDS)),
         ("docs/reference/events.md", events()),
         ("docs/reference/tables.md", tables()),
         ("python/fathom/tables.json", tables_for_python()),
-    ]
+        (claims::PAGE, claims::page(root)?),
+    ])
 }
 
 /// Writes stale files, or with `check` fails if any is stale.
 pub fn run(root: &Path, check: bool) -> Result<()> {
     let mut stale = Vec::new();
-    for (path, content) in files() {
+    for (path, content) in files(root)? {
         let file = root.join(path);
         if std::fs::read_to_string(&file).is_ok_and(|old| old == content) {
             continue;
@@ -193,6 +195,8 @@ mod tests {
     #[test]
     fn check_names_stale_files() -> Result<()> {
         let folder = tempfile::tempdir()?;
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask is in the repository")?;
+        claims::copy_sources(repository, folder.path())?;
         assert!(run(folder.path(), true).is_err());
         run(folder.path(), false)?;
         run(folder.path(), true)?;

@@ -1,5 +1,6 @@
 //! Maintenance commands of the repository, written in the language that everyone here reads: `cargo xtask CHORE`.
 
+mod claims;
 mod cli_page;
 mod dist;
 mod follow;

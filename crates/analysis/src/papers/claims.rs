@@ -449,6 +449,19 @@ fn range(pairs: &[&Pair]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Both are made of the papers' texts; the page of all claims is made of that table.
+    #[test]
+    fn claims_are_those_of_papers_page() {
+        let table = include_str!("../../../../experiments/papers/claims.toml");
+        for (figure, claim, _) in CLAIMS {
+            let is_of = |entry: &str| entry.starts_with(&format!("figure = \"{figure}\"\nsays = \"{claim}\"\n"));
+            assert!(
+                table.split("[[claim]]\n").any(is_of),
+                "{figure}: {claim} is not in experiments/papers/claims.toml"
+            );
+        }
+    }
     use crate::bench::made::bench;
     use crate::bench::results::Bench;
     use crate::{case, papers, summarise};
