@@ -88,10 +88,14 @@ impl Ssh {
         command.env("PATH", format!("{}:{path}", self.folder.path().join("bin").display()));
     }
 
+    /// Fathom's folder there.
+    pub fn cache(&self) -> PathBuf {
+        self.folder.path().join("cache/fathom")
+    }
+
     /// The programs that were copied there.
     pub fn kept(&self) -> Result<Vec<PathBuf>> {
-        let mut all: Vec<PathBuf> =
-            fs::read_dir(self.folder.path().join("cache/fathom"))?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
+        let mut all: Vec<PathBuf> = fs::read_dir(self.cache())?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
         // Besides their hashes.
         all.retain(|path| !path.ends_with("verified"));
         all.sort();

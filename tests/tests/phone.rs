@@ -35,6 +35,7 @@ fn main() -> ExitCode {
     let ssh = fathom_tests::sshd::possible;
     let cases: Vec<Case> = vec![
         ("device_without_adb_server_is_reported", Ok(()), known::no_server),
+        ("mute_device_is_given_up_by_first_ctrl_c", Ok(()), known::mute),
         ("real_adb_authenticates_and_lists_device", adb(), known::listed),
         ("unauthorized_device_is_reported", adb(), known::unauthorized),
         ("facts_and_abilities_come_over_real_adb", adb(), known::facts),

@@ -206,7 +206,7 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
         let deploying = |remark: Remark| said.borrow_mut()(Note::Said(remark.to_string()));
         let deployment = program::put(address, &ours, job.binaries, context, &deploying)?;
         let sender = sender.clone();
-        let link = AgentLink::open(&deployment, move |event| drop(sender.send((end, event))))?;
+        let link = AgentLink::open(&deployment, context, move |event| drop(sender.send((end, event))))?;
         if let Some(key) = key {
             link.put(KEY, key.to_text().as_bytes())?;
         }

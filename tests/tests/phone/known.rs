@@ -25,6 +25,94 @@ pub fn no_server() -> Result<()> {
     Ok(())
 }
 
+/// A phone that accepts every request and answers none: all that there is of it is adb's server, which says so much.
+pub fn mute() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for silent_from in [Silent::List, Silent::Shell] {
+        for words in [
+            &["device", "info", "adb:R58", "--json"][..],
+            &["bench", "run", "http", "--quick", "--no-wait", "--device", "adb:R58", "-o", "b.fathom"],
+            &["record", "--device", "adb:R58", "-o", "r.fathom", "--", "true"],
+            &["device", "stop", "adb:R58"],
+            &["device", "fetch", "adb:R58", "bench-1"],
+        ] {
+            let server = MuteServer::start(silent_from)?;
+            let mut command = Command::new(fathom());
+            command.args(words).env("ANDROID_ADB_SERVER_PORT", &server.port).current_dir(folder.path());
+            let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+            server.reached.recv()?;
+            run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+            let ended = until("its end", || Ok(child.try_wait()?.is_some()));
+            if ended.is_err() {
+                child.kill()?;
+            }
+            let output = child.wait_with_output()?;
+            ended.with_context(|| format!("{words:?} survives Ctrl-C: {}", told(&output)))?;
+            // Before its handlers are installed, a signal kills it like any program.
+            let code = output.status.code();
+            ensure!(matches!(code, None | Some(130 | 1)), "{words:?}: {code:?} {}", told(&output));
+            ensure!(!told(&output).contains("panicked"), "{}", told(&output));
+        }
+    }
+    Ok(())
+}
+
+/// From where on the server says nothing.
+#[derive(Clone, Copy, PartialEq)]
+enum Silent {
+    List,
+    Shell,
+}
+
+/// The words of adb's server up to there.
+struct MuteServer {
+    port: String,
+    /// A message when it has become silent.
+    reached: std::sync::mpsc::Receiver<()>,
+}
+
+impl MuteServer {
+    fn start(silent: Silent) -> Result<Self> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let port = listener.local_addr()?.port().to_string();
+        let (sender, reached) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut open = Vec::new();
+            for stream in listener.incoming().map_while(Result::ok) {
+                let _ = answer(&stream, silent).map(|()| sender.send(()));
+                open.push(stream);
+            }
+        });
+        Ok(Self { port, reached })
+    }
+}
+
+/// Answers requests until it falls silent; a connection that ends before is an error.
+fn answer(mut stream: &std::net::TcpStream, silent: Silent) -> std::io::Result<()> {
+    use std::io::{Read as _, Write as _};
+    loop {
+        let mut length = [0; 4];
+        stream.read_exact(&mut length)?;
+        let length = std::str::from_utf8(&length).ok().and_then(|hex| usize::from_str_radix(hex, 16).ok());
+        let mut request = vec![0; length.unwrap_or_default()];
+        stream.read_exact(&mut request)?;
+        let block = |text: &str| format!("OKAY{:04x}{text}", text.len());
+        let answer = match request.as_slice() {
+            _ if silent == Silent::List => return Ok(()),
+            b"host:devices-l" => block("R58 device usb:1-1\n"),
+            r if r.starts_with(b"host-serial:") => block("shell_v2"),
+            r if r.starts_with(b"host:transport") => "OKAY".into(),
+            // The shell is open; its command never answers.
+            r if r.starts_with(b"shell") => {
+                stream.write_all(b"OKAY")?;
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        stream.write_all(answer.as_bytes())?;
+    }
+}
+
 pub fn listed() -> Result<()> {
     let phone = phone()?;
     let value = json(&phone.fathom().args(["device", "list", "--json"]).output()?)?;

@@ -162,7 +162,11 @@ pub fn over_ssh() -> Result<()> {
     for address in [&node, &server] {
         ensure!(std::net::TcpStream::connect(address).is_err(), "{address} still listens");
     }
+    // Other files of the cache stay, and do not count as the program.
+    let other = ssh.cache().join("kernels");
+    std::fs::create_dir_all(&other)?;
     let value = json(&there(&["device", "stop", &device, "--remove-program", "--json"])?)?;
+    ensure!(ssh.kept()? == [other], "{:?}", ssh.kept()?);
     ensure!(value["program_removed"] == true && value["left"].as_array().is_some_and(Vec::is_empty), "{value}");
     Ok(())
 }

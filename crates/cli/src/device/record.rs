@@ -9,7 +9,7 @@ use crate::{Usage, link, progress};
 use analysis::host_clock::HostClock;
 use anyhow::{Context as _, Result};
 use archive::Archive;
-use device::remote::{DeviceAddress, Ended, Turns, new_name};
+use device::remote::{DeviceAddress, Ended, PROGRAM, Turns, new_name};
 use model::text::ShownPath as _;
 use model::{Context, counted};
 use recorder::incoming::{Incoming, THERE};
@@ -81,6 +81,11 @@ fn one(
     let detached = result::detached(place, &name, &args.devices);
     let incoming = Incoming { place, binaries: &args.devices.binary, files: &[], words, output, detached };
     let telling = Telling { quiet: args.quiet, prints: true, prefix };
+    if args.command.first().is_some_and(|program| program == "fathom") && !args.quiet {
+        eprintln!(
+            "fathom: {place} looks up `fathom` in its PATH; `{PROGRAM}` is the program that this one copies there"
+        );
+    }
     let (done, kept) = result::bring(&incoming, telling, context)?;
     let lost = result::lost(&done, kept, output);
     if kept {

@@ -3,6 +3,7 @@
 
 use super::adb::AdbServer;
 use super::{DeviceAddress, NotADevice, adb, transport, usable};
+use model::Context;
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
@@ -125,9 +126,10 @@ fn once(all: Vec<DeviceAddress>, identity: impl Fn(&DeviceAddress) -> Option<Str
 /// the same boot id.
 fn identity(place: &DeviceAddress) -> Option<String> {
     let DeviceAddress::Adb(_) = place else { return None };
-    let place = transport::there(place).ok()?;
+    let context = Context::silent();
+    let place = transport::there(place, &context).ok()?;
     let line = "echo fathom-who; getprop ro.serialno; cat /proc/sys/kernel/random/boot_id";
-    let answer = transport::run(&place, line, None).ok()?;
+    let answer = transport::run(&place, line, None, &context, "identify itself").ok()?;
     let answer = String::from_utf8_lossy(&answer).replace('\r', "");
     let (serial, boot) = answer.split_once("fathom-who\n")?.1.trim_end().split_once('\n')?;
     (!serial.is_empty() && !boot.is_empty()).then(|| format!("{serial} {boot}"))

@@ -71,7 +71,7 @@ impl Held {
         let ours = std::env::current_exe().map_err(failed)?;
         let deployment = program::put(place, &ours, binaries, context, tell)?;
         let (sender, events) = channel();
-        let link = AgentLink::open(&deployment, move |event| drop(sender.send(event)))?;
+        let link = AgentLink::open(&deployment, context, move |event| drop(sender.send(event)))?;
         let argv: Vec<String> = std::iter::once(&deployment.program).chain(words).cloned().collect();
         link.start(&argv).map_err(failed)?;
         let ready = first_line(&deployment.place, &events, context)?;

@@ -174,7 +174,7 @@ enum NotTaken {
 pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> Result<Done, Unreachable> {
     let fail = |why: Stopped| Unreachable::new(job.place, why.to_string());
     let deployment = deployed(job.place, job.binaries, context, tell)?;
-    let (link, mut events) = linked(&deployment)?;
+    let (link, mut events) = linked(&deployment, context)?;
     let skew = link.skew();
     if context.cancelled() {
         return Err(Unreachable::new(job.place, "interrupted"));
@@ -250,9 +250,9 @@ fn deployed(
     program::put(place, &ours, binaries, context, &|remark| said.borrow_mut()(Note::Said(remark)))
 }
 
-fn linked(deployment: &Deployment) -> Result<(AgentLink, Receiver<Event>), Unreachable> {
+fn linked(deployment: &Deployment, context: &Context) -> Result<(AgentLink, Receiver<Event>), Unreachable> {
     let (sender, events) = channel();
-    Ok((AgentLink::open(deployment, move |event| drop(sender.send(event)))?, events))
+    Ok((AgentLink::open(deployment, context, move |event| drop(sender.send(event)))?, events))
 }
 
 fn start(link: &AgentLink, job: &Job<'_>, deployment: &Deployment) -> io::Result<()> {
@@ -354,7 +354,7 @@ fn reconnected(
         // The program is checked again, since the device may have been reset.
         let quiet: &mut dyn FnMut(Note<'_>) = &mut |_| {};
         let opened = deployed(place, job.binaries, context, quiet).and_then(|deployment| {
-            let (link, events) = linked(&deployment)?;
+            let (link, events) = linked(&deployment, context)?;
             Ok((deployment, link, events))
         });
         let (deployment, link, events) = match opened {
@@ -393,6 +393,10 @@ fn follow(
             asked = true;
             // If it cannot be sent, the next event contains the reason.
             let _ = link.signal(libc::SIGINT as u8);
+        }
+        if asked && link.is_silent() {
+            let place = &link.deployment().place;
+            return Ok(Ended::Lost(Unreachable::new(place, "interrupted, and it does not answer")));
         }
         match events.recv_timeout(LOOK) {
             Ok(Event::Out(bytes)) => {
@@ -456,7 +460,7 @@ pub struct Started {
 pub fn serve(service: &Service<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> Result<Started, Unreachable> {
     let fail = |why: Stopped| Unreachable::new(service.place, why.to_string());
     let deployment = deployed(service.place, service.binaries, context, tell)?;
-    let (link, events) = linked(&deployment)?;
+    let (link, events) = linked(&deployment, context)?;
     link.ask(&["attach", service.name, "0"]).map_err(|e| fail(e.into()))?;
     let argv: Vec<String> = std::iter::once(&deployment.program).chain(service.words).cloned().collect();
     let files = || service.files.iter().try_for_each(|(name, bytes)| link.put(name, bytes));

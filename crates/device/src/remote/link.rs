@@ -2,21 +2,18 @@
 
 use super::agent::now_ns;
 use super::frame::{BEAT, Frame, GREETING, MOST};
+use super::patience::{Moved, SILENCE_MAX, received};
 use super::pipe::{Broke, Ending, Life, Pipe};
 use super::program::Deployment;
 use super::{Unreachable, transport};
 use crate::Reader;
-use model::Dev;
+use model::{Context, Dev};
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long an agent may take to send its greeting.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// The same for an agent in a machine that is booting, after its kernel was downloaded.
-const BOOT: Duration = Duration::from_secs(900);
 /// How long it may take to clean up and exit: a little longer than it gives its command.
 const FAREWELL: Duration = Duration::from_secs(6);
 /// How long to wait for the last error output after the end of the pipe; a surviving process keeps it open.
@@ -76,8 +73,11 @@ pub struct AgentLink {
     /// Responses to requests of the host.
     answers: Mutex<Receiver<Frame>>,
     closing: Arc<AtomicBool>,
+    /// Beats without a response.
+    unanswered: Arc<AtomicU32>,
     /// Dropping it ends the beat.
     beating: Option<Sender<()>>,
+    context: Context,
 }
 
 /// The sending end of the pipe; `None` when closed.
@@ -91,15 +91,20 @@ impl std::fmt::Debug for AgentLink {
 }
 
 impl AgentLink {
-    /// Starts an agent. All its unsolicited frames are passed to `on_event`, from another thread.
+    /// Starts an agent. All its unsolicited frames are passed to `on_event`, from another thread. When `context` is cancelled, nothing more
+    /// is waited for that the agent was asked.
     ///
     /// # Errors
-    /// It does not start; the message contains the output of ssh, adb or the device.
-    pub fn open(deployment: &Deployment, on_event: impl Fn(Event) + Send + 'static) -> Result<Self, Unreachable> {
+    /// It does not start, and the message contains the output of ssh, adb or the device; or `context` was cancelled.
+    pub fn open(
+        deployment: &Deployment,
+        context: &Context,
+        on_event: impl Fn(Event) + Send + 'static,
+    ) -> Result<Self, Unreachable> {
         let place = &deployment.place;
         let line =
             format!("exec {} agent {}", transport::quoted(&deployment.program), transport::quoted(&deployment.folder));
-        let Pipe { to, from, complaints, life } = transport::open(place, &line)?;
+        let Pipe { to, from, complaints, life } = transport::open(place, &line, context)?;
         let said = Arc::new(Mutex::new(String::new()));
         // Nothing is sent: the channel closes when all error output was read.
         let (overhearing, overheard) = channel();
@@ -126,9 +131,18 @@ impl AgentLink {
         std::thread::spawn(move || reader.listen(from, &greet, &overheard, &on_event));
         let (beating, stop) = channel();
         let beating = Some(beating);
-        let link = Self { deployment: deployment.clone(), life, to, answers: Mutex::new(answers), closing, beating };
-        let patience = if matches!(place, super::DeviceAddress::Lab(_)) { BOOT } else { PATIENCE };
-        match greeted.recv_timeout(patience) {
+        let link = Self {
+            deployment: deployment.clone(),
+            life,
+            to,
+            answers: Mutex::new(answers),
+            closing,
+            unanswered: unanswered.clone(),
+            beating,
+            context: context.clone(),
+        };
+        let what = format!("{place} to start Fathom");
+        match received(&greeted, transport::silence_max(place), &Moved::default(), context, &what) {
             Ok(Ok(())) => {
                 // Not earlier: a booting machine does not respond.
                 let (to, life) = (link.to.clone(), link.life.clone());
@@ -136,7 +150,13 @@ impl AgentLink {
                 Ok(link)
             }
             Ok(Err(why)) => Err(why),
-            Err(_) => Err(Unreachable::new(place, format!("no answer within {} s", patience.as_secs()))),
+            Err(why) => {
+                // It has started nothing that it could end.
+                if let Ok(mut life) = link.life.lock() {
+                    life.kill();
+                }
+                Err(why.of(place, &what))
+            }
         }
     }
 
@@ -190,7 +210,14 @@ impl AgentLink {
         let answers = self.answers.lock().ok()?;
         while answers.try_recv().is_ok() {}
         self.say(ask).ok()?;
-        answers.recv_timeout(PATIENCE).ok()
+        received(
+            &answers,
+            SILENCE_MAX,
+            &Moved::default(),
+            &self.context,
+            &format!("{} to answer", self.deployment.place),
+        )
+        .ok()
     }
 
     /// The clock offset, from the fastest of several exchanges; `None` if the device does not respond.
@@ -202,7 +229,13 @@ impl AgentLink {
                 _ => None,
             }
         };
-        (0..EXCHANGES).filter_map(one).min_by_key(|s| s.error_ns)
+        // A device that leaves one unanswered is not asked again.
+        (0..EXCHANGES).map_while(one).min_by_key(|s| s.error_ns)
+    }
+
+    /// Whether it has answered nothing for some seconds, not even a beat.
+    pub(super) fn is_silent(&self) -> bool {
+        self.unanswered.load(Ordering::Relaxed) > MISSED
     }
 
     /// Ends all processes started there and waits until the agent has cleaned up; returns whether it has.

@@ -24,6 +24,7 @@ pub mod in_guest;
 mod job;
 mod link;
 pub mod output;
+mod patience;
 pub mod perfetto;
 mod pipe;
 pub mod program;

@@ -1,9 +1,12 @@
 //! The output of a shell command on a device, as a stream: for fetching existing data, where no program of ours has to run.
 //! It only needs sh, and the commands it calls.
 
+use super::patience::{Moved, NoAnswer, received};
 use super::pipe::{Broke, Ending, Life, Pipe};
 use super::{DeviceAddress, Unreachable, transport};
+use model::Context;
 use std::io::{self, Read};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -12,10 +15,17 @@ const END: Duration = Duration::from_secs(10);
 /// The maximum error output that is kept, bytes.
 const COMPLAINTS: u64 = 1 << 16;
 
+/// The maximum number of pieces that are read ahead, and their size, bytes.
+const PIECES_MAX: usize = 4;
+const PIECE_BYTES: usize = 1 << 16;
+/// How long the command may be silent while its output is waited for: it may have to read much before it prints anything.
+const SILENCE_MAX: Duration = Duration::from_secs(300);
+
 /// A shell command running on a device.
 pub struct Output {
     place: DeviceAddress,
-    from: Box<dyn Read + Send>,
+    pieces: Option<Receiver<io::Result<Vec<u8>>>>,
+    piece: io::Cursor<Vec<u8>>,
     complaints: Option<JoinHandle<Vec<u8>>>,
     life: Box<dyn Life>,
 }
@@ -25,7 +35,7 @@ pub struct Output {
 /// # Errors
 /// It is not available, or may not be used.
 pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
-    transport::there(place)
+    transport::there(place, &Context::silent())
 }
 
 /// Starts a shell command there, without input.
@@ -33,7 +43,7 @@ pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
 /// # Errors
 /// It cannot be started.
 pub fn stream(place: &DeviceAddress, line: &str) -> Result<Output, Unreachable> {
-    let Pipe { to, from, mut complaints, life } = transport::open(place, line)?;
+    let Pipe { to, mut from, mut complaints, life } = transport::open(place, line, &Context::silent())?;
     drop(to);
     let reader = std::thread::spawn(move || {
         let mut messages = Vec::new();
@@ -42,7 +52,28 @@ pub fn stream(place: &DeviceAddress, line: &str) -> Result<Output, Unreachable> 
         let _ = io::copy(&mut complaints, &mut io::sink());
         messages
     });
-    Ok(Output { place: place.clone(), from, complaints: Some(reader), life })
+    // Read in another thread, so that a command that prints nothing can be given up.
+    let (sender, pieces) = sync_channel(PIECES_MAX);
+    std::thread::spawn(move || {
+        loop {
+            let mut piece = vec![0; PIECE_BYTES];
+            let got = from.read(&mut piece).map(|got| {
+                piece.truncate(got);
+                piece
+            });
+            let is_end = got.as_ref().map_or(true, Vec::is_empty);
+            if sender.send(got).is_err() || is_end {
+                return;
+            }
+        }
+    });
+    Ok(Output {
+        place: place.clone(),
+        pieces: Some(pieces),
+        piece: io::Cursor::default(),
+        complaints: Some(reader),
+        life,
+    })
 }
 
 /// Quotes a word for the device's shell.
@@ -52,7 +83,16 @@ pub fn quoted(word: &str) -> String {
 
 impl Read for Output {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.from.read(bytes)
+        let got = self.piece.read(bytes)?;
+        let Some(pieces) = self.pieces.as_ref().filter(|_| got == 0 && !bytes.is_empty()) else { return Ok(got) };
+        let what = format!("{} to send its output", self.place);
+        match received(pieces, SILENCE_MAX, &Moved::default(), &Context::silent(), &what) {
+            Ok(piece) => self.piece = io::Cursor::new(piece?),
+            // The reading thread ended with the output.
+            Err(NoAnswer::Gone) => return Ok(0),
+            Err(why) => return Err(io::Error::new(io::ErrorKind::TimedOut, why.of(&self.place, &what))),
+        }
+        self.piece.read(bytes)
     }
 }
 
@@ -63,7 +103,7 @@ impl Output {
     /// It failed, or the connection to it broke.
     pub fn finish(mut self) -> Result<(), Unreachable> {
         // A process that still writes finds the pipe closed.
-        self.from = Box::new(io::empty());
+        self.pieces = None;
         let ending = self.life.wait(END).unwrap_or_else(|| {
             self.life.kill();
             Ending::Lost(Broke::Other("it does not end".into()))

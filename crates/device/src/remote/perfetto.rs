@@ -8,6 +8,7 @@
 use super::adb::{AdbServer, AdbSync};
 use super::agent::now_ns;
 use super::link::{Skew, skew};
+use super::patience::{SILENCE_MAX, answered};
 use super::pipe::{Broke, Ending, Pipe};
 use super::transport;
 use super::{DeviceAddress, Unreachable};
@@ -110,21 +111,21 @@ pub fn record(
     context: &Context,
     told: &mut dyn FnMut(String),
 ) -> Result<Trace, Unreachable> {
-    let place = &transport::there(place)?;
+    let place = &transport::there(place, context)?;
     let fail = |why: String| Unreachable::new(place, why);
     let DeviceAddress::Adb(Some(serial)) = place else { return Err(fail("it is not an Android device".into())) };
-    transport::run(place, ASK, None)?;
+    transport::run(place, ASK, None, context, "tell whether its perfetto can record")?;
     let there = format!("{FOLDER}/fathom-{}.pftrace", config.name);
     // Reported before anything is recorded.
     let part = file.with_extension("pftrace.part");
     let out = File::create(&part).map_err(|e| fail(format!("cannot write {}: {e}", file.shown())))?;
-    let first = clock(place);
+    let first = clock(place, context);
     told(format!("{place}: recording by its perfetto for {} s", config.duration.as_secs_f64()));
     let recorded = trace(place, config, &there, context).map_err(|why| (why, false));
     if recorded.is_err() {
         let _ = std::fs::remove_file(&part);
     }
-    let last = clock(place);
+    let last = clock(place, context);
     let pulled = recorded.and_then(|()| pull(place, serial, &there, out, [&part, file]).map_err(|why| (why, true)));
     match pulled {
         // A recorded trace is not discarded if it cannot be stored here.
@@ -134,7 +135,13 @@ pub fn record(
         }
         done => {
             // If the device is still reachable.
-            if let Err(error) = transport::run(place, &format!("rm -f {}", transport::quoted(&there)), None) {
+            if let Err(error) = transport::run(
+                place,
+                &format!("rm -f {}", transport::quoted(&there)),
+                None,
+                &Context::silent(),
+                "remove the trace",
+            ) {
                 told(format!("{there} could not be removed from the device: {error}"));
             }
             done.map(|bytes| Trace { bytes, clocks: [first, last] }).map_err(|(why, _)| why)
@@ -143,14 +150,15 @@ pub fn record(
 }
 
 /// Its clock offset, from its /proc/uptime, which is CLOCK_BOOTTIME: no program of ours is there to respond with a higher precision.
-fn clock(place: &DeviceAddress) -> Option<Skew> {
+fn clock(place: &DeviceAddress, context: &Context) -> Option<Skew> {
     let one = |_| {
         let asked = now_ns();
-        let said = transport::run(place, "cat /proc/uptime", None).ok()?;
+        let said = transport::run(place, "cat /proc/uptime", None, context, "tell its time").ok()?;
         let exchange = skew(asked, uptime(&said)?, now_ns());
         Some(Skew { error_ns: exchange.error_ns + HUNDREDTH_NS / 2, ..exchange })
     };
-    (0..EXCHANGES).filter_map(one).min_by_key(|exchange| exchange.error_ns)
+    // A device that leaves one unanswered is not asked again.
+    (0..EXCHANGES).map_while(one).min_by_key(|exchange| exchange.error_ns)
 }
 
 /// The middle of the hundredth of a second shown by /proc/uptime, ns.
@@ -179,11 +187,14 @@ fn pull(
 }
 
 fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context) -> Result<(), Unreachable> {
-    let Pipe { to, from, complaints, mut life } = transport::open(place, &line(config, there))?;
+    let Pipe { to, from, complaints, mut life } = transport::open(place, &line(config, there), context)?;
     let broken = |e: std::io::Error| Unreachable::new(place, Broke::by(&e).to_string());
-    let mut from = BufReader::new(from);
-    let mut number = String::new();
-    (&mut from).take(100).read_line(&mut number).map_err(broken)?;
+    let first = move || {
+        let (mut from, mut number) = (BufReader::new(from), String::new());
+        (&mut from).take(100).read_line(&mut number).map(|_| (from, number))
+    };
+    let started = answered(place, SILENCE_MAX, context, &format!("{place} to start its perfetto"), first);
+    let (from, number) = started.inspect_err(|_| life.kill())?.map_err(broken)?;
     let number: Option<u32> = number.trim().parse().ok();
     // Both are read concurrently: neither fills the memory, nor can a full pipe block it.
     let (out, err) = (heard(from), heard(complaints));
@@ -197,7 +208,8 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
         if context.cancelled() && asked.is_none() {
             asked = Some(Instant::now());
             if let Some(number) = number {
-                transport::run(place, &format!("kill -TERM {number}"), None)?;
+                // It is interrupted already; this is what ends it.
+                transport::run(place, &format!("kill -TERM {number}"), None, &Context::silent(), "stop its perfetto")?;
             }
         }
         if asked.is_some_and(|since| since.elapsed() > BEYOND) || begun.elapsed() > config.duration + BEYOND {

@@ -3,6 +3,7 @@
 //! removed. A phone hashes it for a second, so the hash of a file that did not change since is taken from the last time.
 
 use super::adb::{AdbServer, AdbSync};
+use super::patience::answered;
 use super::transport::{self, quoted};
 use super::{DeviceAddress, Remark, Unreachable};
 use model::Context;
@@ -12,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The deployed program on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +124,7 @@ pub fn put(
     context: &Context,
     notify: &dyn Fn(Remark),
 ) -> Result<Deployment, Unreachable> {
-    let place = &transport::there(place)?;
+    let place = &transport::there(place, context)?;
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
         let program = ours.to_string_lossy().into_owned();
         // The measurement uses this folder's storage, as without a device: /tmp is in memory on many systems.
@@ -141,7 +143,7 @@ pub fn put(
     let home = folder(place);
     // A failing tool's message replaces its line.
     let look = format!("echo fathom-look; s=$(uname -sm 2>&1); echo $s; d={home}; echo \"$d\"\n{HASHES}");
-    let seen = transport::run(place, &look, None)?;
+    let seen = transport::run(place, &look, None, context, "tell its system and its folder")?;
     let seen = String::from_utf8_lossy(&seen).replace('\r', "");
     // A login shell may have printed a greeting first.
     let mut lines = seen.split_once("fathom-look\n").map_or("", |(_, answer)| answer).lines();
@@ -178,17 +180,20 @@ fn writable(folder: &Path) -> bool {
 ///
 /// # Errors
 /// The device is unreachable.
-pub fn remove(place: &DeviceAddress) -> Result<bool, Unreachable> {
-    let place = &transport::there(place)?;
+pub fn remove(place: &DeviceAddress, context: &Context) -> Result<bool, Unreachable> {
+    let place = &transport::there(place, context)?;
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
         return Ok(true);
     }
-    // A non-empty folder is kept.
+    // A folder with other files is kept: it is the user's cache, where the lab also has its kernels.
     let line = format!(
-        "d={}; ls -d \"$d\"/detached-*/* \"$d\"/fathom-run-* >/dev/null 2>&1 && exit 0; rm -f \"$d\"/fathom-?* \"$d\"/part-?* \"$d\"/verified*; rmdir \"$d\" 2>/dev/null; [ -d \"$d\" ] || echo gone",
+        "d={}; ls -d \"$d\"/detached-*/* \"$d\"/fathom-run-* >/dev/null 2>&1 && exit 0; rm -f \"$d\"/fathom-?* \"$d\"/part-?* \"$d\"/verified*; rmdir \"$d\" 2>/dev/null; \
+         ls -d \"$d\"/fathom-?* >/dev/null 2>&1 || echo gone",
         folder(place)
     );
-    Ok(String::from_utf8_lossy(&transport::run(place, &line, None)?).lines().any(|l| l.trim() == "gone"))
+    Ok(String::from_utf8_lossy(&transport::run(place, &line, None, context, "remove the program")?)
+        .lines()
+        .any(|l| l.trim() == "gone"))
 }
 
 /// The folder on the device, for its shell.
@@ -223,7 +228,7 @@ fn send(
     // A file of another host, in a container with the same process number, has another hash or the same bytes.
     let hash = binary.hash.get(..8).unwrap_or_default();
     let part = format!("{folder}/part-{hash}-{}", std::process::id());
-    let run = |line: &str| transport::run(place, line, None);
+    let run = |line: &str| transport::run(place, line, None, context, "keep the program");
     let make = format!("umask 077; mkdir -p {}", quoted(folder));
     let open = || {
         let file = File::open(&binary.path).map_err(|e| fail(format!("{}: {e}", binary.path.shown())))?;
@@ -231,12 +236,21 @@ fn send(
     };
     let sent = match place {
         DeviceAddress::Adb(serial) => run(&make).and_then(|_| {
-            let serial = serial.as_deref().unwrap_or_default();
+            let (serial, part) = (serial.clone().unwrap_or_default(), part.clone());
             let mut file = open()?;
-            let sync = AdbSync::open(&AdbServer::of_environment(), serial);
-            sync.and_then(|mut sync| sync.push(&mut file, &part, 0o700)).map_err(|e| transport::failed(place, &e))
+            let push = move || AdbSync::open(&AdbServer::of_environment(), &serial)?.push(&mut file, &part, 0o700);
+            // Its own connection has a limit of silence.
+            let what = format!("{place} to take the program");
+            answered(place, Duration::MAX, context, &what, push)?.map_err(|e| transport::failed(place, &e))
         }),
-        _ => transport::run(place, &format!("{make} && cat >{}", quoted(&part)), Some(Box::new(open()?))).map(drop),
+        _ => transport::run(
+            place,
+            &format!("{make} && cat >{}", quoted(&part)),
+            Some(Box::new(open()?)),
+            context,
+            "take the program",
+        )
+        .map(drop),
     };
     let kept = sent.and_then(|_| {
         // The own file is not deleted as old, though its time is this machine's, and the device's clock may differ.

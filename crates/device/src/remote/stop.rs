@@ -71,7 +71,7 @@ pub fn stop(
     };
     if remove_program {
         let gone = document.left.iter().all(|left| left.action == Action::Removed);
-        document.program_removed = Some(gone && program::remove(place)?);
+        document.program_removed = Some(gone && program::remove(place, context)?);
     }
     Ok(document)
 }

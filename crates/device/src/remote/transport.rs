@@ -4,12 +4,15 @@
 
 use super::adb::wire::Listed;
 use super::adb::{AdbServer, Failure, shell};
+use super::patience::{DRAIN_MAX, Moved, SILENCE_MAX, answered, received};
 use super::pipe::{Broke, Ending, Pipe};
 use super::{DeviceAddress, Unreachable};
+use model::Context;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// The maximum output of a command, bytes; a device must not exhaust the memory.
@@ -17,12 +20,25 @@ const MOST: u64 = 1 << 20;
 /// How long to wait for a command to exit after its outputs are closed.
 const END: Duration = Duration::from_secs(10);
 
+/// How long the adb server may take for a request: its own limit of silence, and starting it.
+const SERVER_MAX: Duration = Duration::from_secs(60);
+/// How long a machine of the lab may be silent: it boots first, and may have to download its kernel.
+const BOOT_MAX: Duration = Duration::from_secs(900);
+
+/// How long this device may be silent.
+pub(super) fn silence_max(place: &DeviceAddress) -> Duration {
+    if matches!(place, DeviceAddress::Lab(_)) { BOOT_MAX } else { SILENCE_MAX }
+}
+
 /// Starts a shell command there.
-pub(super) fn open(place: &DeviceAddress, line: &str) -> Result<Pipe, Unreachable> {
+pub(super) fn open(place: &DeviceAddress, line: &str, context: &Context) -> Result<Pipe, Unreachable> {
     let mut command = match place {
         DeviceAddress::Adb(serial) => {
             let serial = serial.as_deref().unwrap_or_default();
-            return shell::open(&AdbServer::of_environment(), serial, line).map_err(|e| failed(place, &e));
+            let (serial, line) = (serial.to_owned(), line.to_owned());
+            let opened = move || shell::open(&AdbServer::of_environment(), &serial, &line);
+            let opened = answered(place, SERVER_MAX, context, &format!("the adb server to reach {place}"), opened)?;
+            return opened.map_err(|e| failed(place, &e));
         }
         DeviceAddress::Local => {
             let mut command = Command::new("sh");
@@ -77,7 +93,13 @@ pub fn quoted(word: &str) -> String {
 
 /// Looks up the device: the namespace exists, or adb has one that may be used and is recent enough; an adb device is
 /// returned with its serial number.
-pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
+pub fn there(place: &DeviceAddress, context: &Context) -> Result<DeviceAddress, Unreachable> {
+    let found = place.clone();
+    let what = format!("the adb server to look up {place}");
+    answered(place, 2 * SERVER_MAX, context, &what, move || looked_up(&found))?
+}
+
+fn looked_up(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
     match place {
         DeviceAddress::Netns(name) if !Path::new("/run/netns").join(name).exists() => Err(Unreachable::new(
             place,
@@ -191,17 +213,51 @@ pub fn usable(state: &str) -> Result<(), Unusable> {
     }
 }
 
-/// Runs a shell command there until it exits, with this input; returns its output.
-pub fn run(place: &DeviceAddress, line: &str, input: Option<Box<dyn Read + Send>>) -> Result<Vec<u8>, Unreachable> {
-    let Pipe { mut to, from, complaints, mut life } = open(place, line)?;
-    let writing = std::thread::spawn(move || input.is_none_or(|mut from| io::copy(&mut from, &mut to).is_ok()));
-    let hearing = std::thread::spawn(move || bounded(complaints));
-    let (out, whole) = bounded(from);
+/// Runs a shell command there until it exits, with this input; returns its output. `what` says what the command is for.
+///
+/// # Errors
+/// It failed, its device was silent for too long, or `context` was cancelled.
+pub fn run(
+    place: &DeviceAddress,
+    line: &str,
+    input: Option<Box<dyn Read + Send>>,
+    context: &Context,
+    what: &str,
+) -> Result<Vec<u8>, Unreachable> {
+    let silence = if input.is_some() { DRAIN_MAX } else { silence_max(place) };
+    run_within(silence, place, line, input, context, what)
+}
+
+fn run_within(
+    silence: Duration,
+    place: &DeviceAddress,
+    line: &str,
+    input: Option<Box<dyn Read + Send>>,
+    context: &Context,
+    what: &str,
+) -> Result<Vec<u8>, Unreachable> {
+    let Pipe { mut to, from, complaints, mut life } = open(place, line, context)?;
+    let moved = Moved::default();
+    let mut input = input.map(|input| moved.counting(input));
+    let writing = std::thread::spawn(move || input.as_mut().is_none_or(|from| io::copy(from, &mut to).is_ok()));
+    let (sender, outputs) = channel();
+    let (from, complaints) = (moved.counting(from), moved.counting(complaints));
+    std::thread::spawn(move || {
+        let hearing = std::thread::spawn(move || bounded(complaints));
+        let out = bounded(from);
+        // What is longer is not waited for.
+        let err = if out.1 { hearing.join().unwrap_or_default() } else { Default::default() };
+        sender.send((out, err))
+    });
+    let waited = format!("{place} to {what}");
+    let ((out, whole), (err, _)) = received(&outputs, silence, &moved, context, &waited).map_err(|why| {
+        life.kill();
+        why.of(place, &waited)
+    })?;
     if !whole {
         life.kill();
         return Err(Unreachable::new(place, format!("its answer is longer than {MOST} bytes")));
     }
-    let (err, _) = hearing.join().unwrap_or_default();
     let ending = life.wait(END).unwrap_or_else(|| {
         life.kill();
         Ending::Lost(Broke::Other("it does not end".into()))
@@ -345,7 +401,8 @@ mod tests {
     #[test]
     fn shell_words_are_quoted() {
         let line = ["a b", "$(touch x)", "it's"].map(quoted).join(" ");
-        let output = run(&DeviceAddress::Local, &format!("printf '%s|' {line}"), None).unwrap();
+        let output =
+            run(&DeviceAddress::Local, &format!("printf '%s|' {line}"), None, &Context::silent(), "print").unwrap();
         assert_eq!(String::from_utf8_lossy(&output), "a b|$(touch x)|it's|");
         let ssh = ssh(Some("me"), "phone", Some(8022), "echo 'a'");
         let words: Vec<_> = ssh.get_args().map(|w| w.to_string_lossy().into_owned()).collect();
@@ -355,10 +412,32 @@ mod tests {
 
     #[test]
     fn command_output_is_bounded_and_status_reported() {
-        let run = |line: &str| run(&DeviceAddress::Local, line, None);
+        let run = |line: &str| run(&DeviceAddress::Local, line, None, &Context::silent(), "run");
         assert!(run("head -c 3000000 /dev/zero").unwrap_err().why.contains("longer than 1048576 bytes"));
         assert!(run("echo no >&2; exit 3").unwrap_err().why.contains("no"));
         assert!(run("exit 3").unwrap_err().why.contains("exit status 3"));
+    }
+
+    #[test]
+    fn device_that_never_answers_is_given_up() {
+        let quiet = |context: &Context, silence| {
+            run_within(silence, &DeviceAddress::Local, "echo x; exec sleep 1000", None, context, "sleep")
+                .unwrap_err()
+                .why
+        };
+        let why = quiet(&Context::silent(), Duration::from_millis(200));
+        assert!(why.contains("does not answer") && why.contains("local to sleep"), "{why}");
+        let interrupted = Context::silent();
+        interrupted.cancel_flag().store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(quiet(&interrupted, SILENCE_MAX).contains("interrupted while waiting for local to sleep"));
+    }
+
+    #[test]
+    fn slow_answer_is_waited_for() {
+        let line = "for i in 1 2 3 4 5 6; do sleep 0.2; echo $i; done";
+        let silence = Duration::from_millis(900);
+        let out = run_within(silence, &DeviceAddress::Local, line, None, &Context::silent(), "count").unwrap();
+        assert_eq!(out, b"1\n2\n3\n4\n5\n6\n");
     }
 
     #[test]

@@ -91,6 +91,13 @@ impl AdbServer {
     }
 
     fn broken(&self, error: io::Error) -> Failure {
+        // A read with a time limit ends with EAGAIN, which says nothing to a user (socket(7), SO_RCVTIMEO).
+        let error = match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                io::Error::new(io::ErrorKind::TimedOut, format!("it does not answer within {} s", PATIENCE.as_secs()))
+            }
+            _ => error,
+        };
         Failure::Broken(self.address.clone(), error)
     }
 
@@ -263,7 +270,8 @@ fn address(read: &dyn Fn(&str) -> Option<String>) -> String {
 fn start() -> Result<(), Failure> {
     let mut command = Command::new("adb");
     command.arg("start-server").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    match command.status() {
+    // One that still starts is not killed: `connect` finds out whether it listens.
+    match command.spawn().map(|mut child| child::wait_timeout(&mut child, START)) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(Failure::NoServer("`adb` is not installed (Debian: apt-get install adb)".into()))

@@ -7,6 +7,8 @@ use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+/// How long a device may be silent, or take nothing: it also writes what it has in memory.
+const SILENCE_MAX: Duration = Duration::from_secs(120);
 /// How long a device may take to close an aborted file.
 const CLOSING: Duration = Duration::from_secs(10);
 
@@ -35,7 +37,12 @@ impl AdbSync {
     pub fn open(server: &AdbServer, serial: &str) -> Result<Self, Failure> {
         let features = server.features(serial)?;
         let has = |name: &str| features.iter().any(|f| f == name);
-        let stream = BufReader::new(server.open(serial, "sync:")?);
+        let stream = server.open(serial, "sync:")?;
+        stream
+            .set_read_timeout(Some(SILENCE_MAX))
+            .and_then(|()| stream.set_write_timeout(Some(SILENCE_MAX)))
+            .map_err(broken)?;
+        let stream = BufReader::new(stream);
         Ok(Self { stream, stat_v2: has("stat_v2"), sendrecv_v2: has("sendrecv_v2") })
     }
 
