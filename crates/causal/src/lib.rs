@@ -243,7 +243,10 @@ impl Linker {
         while let Some(event) = self.order.pop(true) {
             self.take(&event, sink);
         }
-        self.router.finish(&mut self.shared.context(sink));
+        let mut cx = self.shared.context(sink);
+        // The last event may have ended long after it began.
+        cx.advance(self.order.newest_ns());
+        self.router.finish(&mut cx);
     }
 
     /// Processes an event whose turn has come.

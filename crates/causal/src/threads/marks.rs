@@ -31,9 +31,8 @@ impl Threads {
         self.marks.remove(&frame.id);
         let Some(tgid) = self.map.get(&tid).map(|t| t.tgid) else { return };
         let operation = frame.is_operation();
-        // Its thread may have ended before the mark.
-        let cursor_ns = self.map.get(&tid).map_or(frame.end_ns, |t| t.cursor_ns);
-        let end_ns = frame.end_ns.min(cursor_ns).max(frame.start_ns);
+        // As its record says, even if nothing else was recorded until then.
+        let end_ns = frame.end_ns.max(frame.start_ns);
         let row = Span {
             number: Some(frame.nth),
             flags: Cow::Owned(frame.name.clone()),

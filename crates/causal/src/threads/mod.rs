@@ -300,13 +300,21 @@ impl Threads {
         self.map.entry(tid).or_insert_with(|| Thread { tgid, tid, ..Thread::default() })
     }
 
-    /// Ends a thread, at its own end or that of the trace: its open operations have no end; their slices reach to `now`.
+    /// Ends a thread: its open operations have no end; their slices reach to `now`.
     pub(crate) fn thread_ended(&mut self, tid: u32, objects: &mut Objects, cx: &mut Context<'_>) {
-        self.settle_marks(tid, cx.now_ns, objects, cx);
+        self.end_thread(tid, cx.now_ns, objects, cx);
+    }
+
+    /// Ends a thread, at its own end or that of the trace. `known_ns`: up to when its activity is known, for marks and calls that end
+    /// later than anything else in the trace: their end is in their own record.
+    fn end_thread(&mut self, tid: u32, known_ns: u64, objects: &mut Objects, cx: &mut Context<'_>) {
+        self.settle_marks(tid, known_ns, objects, cx);
         let now_ns = cx.now_ns;
         self.open_call_on_sheet(tid, now_ns);
         let top = |s: &Self| s.map.get(&tid).map_or(0, |t| t.frames.len()).saturating_sub(1);
-        while self.close_lost(tid, top(self), now_ns, objects, cx) {}
+        while self.close_lost(tid, top(self), now_ns, objects, cx) {
+            self.settle_marks(tid, known_ns, objects, cx);
+        }
         if let Some(thread) = self.map.remove(&tid) {
             [thread.before, thread.call]
                 .into_iter()
@@ -345,7 +353,8 @@ impl Threads {
     pub(crate) fn finish(&mut self, objects: &mut Objects, cx: &mut Context<'_>) {
         let mut tids: Vec<u32> = self.map.keys().copied().collect();
         tids.sort_unstable();
-        tids.into_iter().for_each(|tid| self.thread_ended(tid, objects, cx));
+        // `u64::MAX` is the end of a call that has none.
+        tids.into_iter().for_each(|tid| self.end_thread(tid, u64::MAX - 1, objects, cx));
     }
 
     /// Ends the longest inactive half of all threads: records of their ends were lost.
