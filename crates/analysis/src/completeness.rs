@@ -3,7 +3,8 @@
 //! That no loss was noticed does not mean that there was none: a kernel may skip a probe without counting a miss. So each
 //! disk's own statistics are compared with what was recorded of it (rules:
 //! [`causal::accounts`](../../causal/src/accounts.rs)), and a recording is called complete only if they agree, nothing was
-//! lost and the recording ended normally.
+//! lost and the recording ended normally. A trace of another tool has no such statistics: nothing is compared, and it is never called
+//! complete.
 
 use crate::contract::{CheckedCount, Completeness, DiskCheck};
 use crate::rows::{Index, Rows};
@@ -25,6 +26,12 @@ pub fn lost_at_unknown_time(rows: &Rows) -> u64 {
     let counts = |source| matches!(source, LossSource::Ring | LossSource::TableFull | LossSource::Recursion);
     let reported = rows.losses.iter().filter(|l| counts(l.source)).filter_map(|l| l.events);
     counted.saturating_sub(reported.fold(0, u64::saturating_add))
+}
+
+/// Whether any disk's own statistics were compared: disks without activity have no row.
+fn was_compared(rows: &Rows) -> bool {
+    let fact = rows.facts.iter().find(|f| f.name == "trace.disks_compared");
+    fact.and_then(|f| f.value.as_ref()?.parse::<u64>().ok()).is_some_and(|disks| disks > 0)
 }
 
 /// Determines the completeness of a trace.
@@ -57,8 +64,8 @@ pub fn completeness(index: &Index) -> Completeness {
         (FAILED, Some("records were lost".into()))
     } else if lost_at_unknown_time(rows) > 0 {
         (FAILED, Some("records were lost at an unknown time".into()))
-    } else if disks.is_empty() && !used.is_empty() {
-        (NOT_CHECKED, Some("the archive has no disk statistics".into()))
+    } else if disks.is_empty() && !(used.is_empty() && was_compared(rows)) {
+        (NOT_CHECKED, Some("nothing was compared, since the archive has no disk statistics".into()))
     } else if !unchecked.is_empty() {
         (NOT_CHECKED, Some(reported(unchecked)))
     } else if !uncounted.is_empty() {
@@ -124,6 +131,19 @@ mod tests {
         assert_eq!(state(|rows| rows.trace.complete = false).0, NOT_CHECKED);
         assert_eq!(state(|rows| rows.losses = case::rows().losses).0, FAILED);
         assert_eq!(state(|rows| rows.checks.clear()).0, NOT_CHECKED, "an archive of before");
+        // Without any command: an idle disk equals its statistics, a trace without statistics equals nothing.
+        let idle = |compared: Option<u64>| {
+            state(|rows| {
+                rows.checks.clear();
+                rows.spans.retain(|span| span.layer != Layer::Driver);
+                rows.facts.extend(compared.map(|disks| case::fact("trace.disks_compared", disks)));
+            })
+        };
+        assert_eq!(idle(Some(2)).0, CHECKED);
+        for none in [None, Some(0)] {
+            let (state, why) = idle(none);
+            assert_eq!((state.as_str(), why.contains("nothing was compared")), (NOT_CHECKED, true), "{why}");
+        }
         let (one, why) = state(|rows| rows.checks.truncate(2));
         assert_eq!((one.as_str(), why.as_str()), (NOT_CHECKED, "the statistics of vda were not read"));
         assert_eq!(state(|rows| rows.checks[0] = row("writes", None, 3, 0)).0, NOT_CHECKED);

@@ -137,6 +137,11 @@ impl Accounts {
         }
     }
 
+    /// Number of disks whose counts are compared, with or without activity.
+    pub fn compared(&self) -> usize {
+        self.disks.values().filter(|account| !account.begin.is_empty() && !account.end.is_empty()).count()
+    }
+
     /// Returns the results. Disks without activity have none.
     pub fn close(&self) -> Vec<Audit> {
         self.disks.iter().filter_map(|(disk, account)| account.close(*disk)).collect()

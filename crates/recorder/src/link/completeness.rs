@@ -80,6 +80,14 @@ impl Unissued {
     }
 }
 
+/// The fact that says how many disks' own statistics were compared. Without it, or if it is 0, that nothing differs means nothing.
+pub const COMPARED: &str = "trace.disks_compared";
+
+/// Number of disks whose own statistics are compared, including those without activity, which have no row.
+pub fn compared(metadata: &Metadata, accounts: &Accounts) -> usize {
+    if metadata.is_attached("rq_done") { accounts.compared() } else { 0 }
+}
+
 /// Compares the kernel's own counts with what was recorded. What is missing and is not explained by a known loss becomes a
 /// new loss.
 pub fn check(

@@ -18,6 +18,7 @@ mod stacks;
 mod tables;
 mod used_disks;
 
+use crate::collect::fact;
 use crate::{Error, Metadata, Notice, Notify, Result};
 use archive::table_maker::{Failure, TableCounts};
 use archive::{ArchiveKind, LogReader, Meta, SignalCleanup, TableMaker, TablesWriter};
@@ -121,7 +122,10 @@ fn put_metadata(metadata: &Metadata, accounts: &Accounts, tables: &mut Tables) {
     for row in &metadata.disks {
         tables.put(&Disk { holds_files: holders.contains(&row.dev), ..row.clone() });
     }
-    for (name, fact) in &metadata.environment {
+    let compared = completeness::compared(metadata, accounts).to_string();
+    let compared = (completeness::COMPARED.to_owned(), fact(&compared, None, "the recorder"));
+    for (name, fact) in metadata.environment.iter().map(|(name, fact)| (name, fact)).chain([(&compared.0, &compared.1)])
+    {
         let fact = fact.clone();
         tables.put(&FactRow {
             name: name.clone(),
