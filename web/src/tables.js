@@ -352,7 +352,9 @@ export function showAccount(node, summary) {
     return;
   }
   const total = account.total ?? 0;
-  const incomplete = account.incomplete ? `; ${count(account.incomplete)} without a completion` : '';
+  const incomplete =
+    (account.incomplete ? `; ${count(account.incomplete)} without a completion` : '') +
+    (account.untimed ? `; ${count(account.untimed)} of unknown duration` : '');
   /** @type {Child[][]} */
   const rows = [];
   for (const [key, words] of ACCOUNT) {

@@ -105,7 +105,7 @@
 /** @typedef { { path: string | null, class: string, dev: string, ino: number, writes: number, bytes_written: number, reads: number, bytes_read: number } } FileUse */
 /** @typedef { { role?: string, total: number, kinds?: Record<string, number>, bytes_read: number, bytes_written: number, times?: Record<string, CommandTimes>, depth_mean?: number, depth_max?: number, depth_over_time?: { from_ns: number, mean: number, max: number }[] } } DiskCommands */
 /**
- * @typedef { Partial<Record<'total' | 'incomplete' | 'attributed' | 'other_processes' | 'tracer' | 'unattributed', number>> & {
+ * @typedef { Partial<Record<'total' | 'incomplete' | 'untimed' | 'attributed' | 'other_processes' | 'tracer' | 'unattributed', number>> & {
  *   by_disk?: Record<string, DiskCommands>,
  *   processes?: { name: string, tgid?: number | null, origin: string, commands: number, bytes: number }[]
  * } } DeviceCommands

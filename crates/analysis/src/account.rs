@@ -35,7 +35,9 @@ pub fn device_commands(index: &Index) -> DeviceCommands {
             continue;
         }
         disk.total += 1;
+        let untimed = span.end_ns.is_some() && span.took_ns().is_none();
         disk.incomplete += u64::from(span.end_ns.is_none());
+        disk.untimed += u64::from(untimed);
         *disk.kinds.entry(does.name().into()).or_default() += 1;
         match does {
             IoAction::Read => disk.bytes_read = disk.bytes_read.saturating_add(bytes),
@@ -44,6 +46,7 @@ pub fn device_commands(index: &Index) -> DeviceCommands {
         }
         account.total += u64::from(counted);
         account.incomplete += u64::from(counted && span.end_ns.is_none());
+        account.untimed += u64::from(counted && untimed);
         let mut charge = |origin: Origin, tgid: Option<u32>, share: f64| {
             *match origin {
                 Origin::Operation | Origin::Process => &mut disk.attributed,

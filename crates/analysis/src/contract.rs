@@ -399,6 +399,9 @@ pub struct DeviceCommands {
     pub by_recorded_processes: f64,
     /// Of `total`: commands whose completion was not seen.
     pub incomplete: u64,
+    /// Of `total`: commands that completed, but whose issue was not seen, or comes after the completion by the trace's clock. They are in
+    /// no time.
+    pub untimed: u64,
     /// Attempts that the driver handed back and that were issued again; not in `total`.
     pub retried: u64,
     /// The same for every disk; each layer of stacked disks separately.
@@ -450,6 +453,8 @@ pub struct DiskCommands {
     pub tracer: f64,
     /// As in [`DeviceCommands`].
     pub incomplete: u64,
+    /// As in [`DeviceCommands`].
+    pub untimed: u64,
     /// As in [`DeviceCommands`].
     pub retried: u64,
     /// Commands by kind: `read`, `write`, `flush`, `discard`, `other`.

@@ -2,7 +2,8 @@
 //! at the device: mean, maximum, and over time.
 //!
 //! A command's queue time begins with the first of its bios, according to the links: a bio that was merged into its request later
-//! waited less (btt counts each bio). A command without a recorded bio has only a D2C.
+//! waited less (btt counts each bio). A command without a recorded bio has only a D2C; one whose issue was not recorded has neither, and is
+//! not part of the depth.
 
 use crate::contract::{CommandTimes, DepthPart, DiskCommands, Summary, Times};
 use crate::lines::{bars, line};
@@ -49,8 +50,8 @@ pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, window: (u
         let disk = span.disk.unwrap_or(0);
         let (waited, took) = all.entry((disk, IoAction::on_disk(span).name())).or_default();
         waited.extend(queued(span.id).map(|since| span.start_ns.saturating_sub(since)));
-        let Some(end_ns) = span.end_ns else { continue };
-        took.push(end_ns.saturating_sub(span.start_ns));
+        let (Some(end_ns), Some(took_ns)) = (span.end_ns, span.took_ns()) else { continue };
+        took.push(took_ns);
         moments.entry(disk).or_default().extend([(span.start_ns, 1), (end_ns, -1)]);
     }
     let name = |dev: u32| if dev == 0 { "unknown disk".to_owned() } else { index.disk_name(dev) };
@@ -177,7 +178,7 @@ mod tests {
         assert!(waited > 0 && took > 0);
         for disk in disks.values() {
             let ended: u64 = disk.times.values().map(|t| t.completed).sum();
-            assert_eq!(ended, disk.total - disk.incomplete);
+            assert_eq!(ended, disk.total - disk.incomplete - disk.untimed);
             // Little's law: the mean depth is the total time at the device divided by the length of the recording.
             let time: u64 = disk.times.values().map(|t| t.issue_to_complete_ns.sum).sum();
             let length = (summary.trace.end_ns - summary.trace.start_ns) as f64;

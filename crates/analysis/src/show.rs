@@ -363,8 +363,9 @@ fn commands(out: &mut String, summary: &Summary) {
     ] {
         line(out, &format!("  {name:<30} {:>12} {:>5.1} %", count(value), share(value)));
     }
-    let incomplete = account.incomplete;
-    let open = if incomplete > 0 { format!("  ({incomplete} without a completion)") } else { String::new() };
+    let parts = [(account.incomplete, "without a completion"), (account.untimed, "of unknown duration")];
+    let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+    let open = if parts.is_empty() { String::new() } else { format!("  ({})", parts.join(", ")) };
     line(out, &format!("  {:<30} {:>12}{open}", "total", account.total));
     if account.retried > 0 {
         let tries = number(account.retried, "command was", "commands were");

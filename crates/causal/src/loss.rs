@@ -54,7 +54,7 @@ impl Losses {
         self.count += 1;
         let start_ns = loss.start_ns.min(header.time_ns);
         let source = LossSource::from_number(loss.source);
-        let one_probe = matches!(source, LossSource::NotRun | LossSource::Recursion);
+        let one_probe = matches!(source, LossSource::NotRun | LossSource::Recursion | LossSource::Unreadable);
         // No link is based on the scheduler's events.
         if !(one_probe && loss.text.starts_with("sched_")) {
             self.known.push_back(Known { id: self.count, cpu: header.cpu, start_ns, end_ns: header.time_ns });

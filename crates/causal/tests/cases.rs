@@ -43,6 +43,7 @@ fn number(key: &str, value: &str) -> Option<u64> {
             ("fua", bio_flags::FUA),
             ("sequence", bio_flags::FLUSH_SEQUENCE),
             ("counted", bio_flags::COUNTED),
+            ("untimed", bio_flags::UNTIMED),
         ]),
         _ => None,
     }

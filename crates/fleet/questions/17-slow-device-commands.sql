@@ -8,6 +8,7 @@ WITH timed AS (
         END AS "does", "bytes", "end_ns" - "start_ns" AS "latency_ns"
     FROM spans
     WHERE "layer" = 'Driver' AND "end_ns" IS NOT NULL
+        AND "number" IS NOT NULL AND "flags" NOT LIKE '%untimed%'
 ), ranked AS (
     SELECT "device", "does", "bytes", "latency_ns",
         row_number() OVER (PARTITION BY "device", "does" ORDER BY "latency_ns") AS "place_in_order",

@@ -24,8 +24,8 @@ mod parse_error;
 mod text;
 
 pub use bits::{
-    bio_flags, chain_end, driver_what, file_what, flags, header_flags, mmc_answer, mmc_is, mmc_part, op_kind,
-    scsi_code, task_what, uring_phase,
+    bio_flags, chain_end, driver_what, file_what, flags, header_flags, mmc_answer, mmc_is, mmc_part, nvme_code,
+    op_kind, scsi_code, task_what, uring_phase,
 };
 pub use parse_error::ParseError;
 
@@ -448,7 +448,7 @@ records! {
         disk: u32,
         /// The protocol ([`crate::Protocol`]).
         protocol: u16,
-        /// SCSI: length of the command block. NVMe: opcode. MMC: the command's index, or its task's tag.
+        /// SCSI: length of the command block. NVMe: opcode ([`nvme_code`]). MMC: the command's index, or its task's tag.
         code: u16,
         /// NVMe: the queue; 0: the admin queue.
         queue: u16,

@@ -325,7 +325,7 @@ tables! {
         number: Option<u64>,
         /// Pages a read had to add to the page cache; empty where it does not apply.
         cache_added: Option<u32>,
-        /// `sync meta preflush fua …`, or how the file was opened.
+        /// `sync meta preflush fua …`, or how the file was opened. `untimed`: how long the command took is not known.
         flags: Cow<'static, str>,
     }
     /// From a span to one that it caused.
@@ -359,7 +359,7 @@ tables! {
         blocks: Option<u64>,
         /// Bytes of data that it transferred.
         bytes: u64,
-        /// When the driver sent it.
+        /// When the driver sent it; NVMe: prepared it, before its queue's doorbell rang for it and others.
         start_ns: u64,
         /// When it completed; empty if that was not seen.
         end_ns: Option<u64>,
@@ -662,6 +662,14 @@ impl Span {
     /// Whether it has this flag.
     pub fn has(&self, flag: SpanFlag) -> bool {
         self.flags.split(' ').any(|word| word == flag.name())
+    }
+
+    /// How long it took, in ns; `None` if its begin or its end is not known. Archives made before there was the flag `untimed` have
+    /// commands without an issue as commands that took no time.
+    pub fn took_ns(&self) -> Option<u64> {
+        let took_ns = self.end_ns?.saturating_sub(self.start_ns);
+        let unissued = self.layer == Layer::Driver && self.number.is_none() && took_ns == 0;
+        (!unissued && !self.has(SpanFlag::Untimed)).then_some(took_ns)
     }
 }
 

@@ -288,6 +288,8 @@ names! {
         NotPermitted = "not permitted",
         /// Any other reason, which `how` gives.
         Failed = "failed",
+        /// Its events are in the imported trace, but none of them could be used.
+        Unreadable = "not readable",
     }
 }
 
@@ -309,6 +311,8 @@ names! {
         /// A task was preempted while it wrote a record, and did not run again before the recording ended: what is behind that record
         /// in the ring buffer could not be read.
         Unread = "ring buffer not read",
+        /// Events of an imported trace whose form is unknown, or that lack a field; `program` is their kind.
+        Unreadable = "event not readable",
     }
 }
 
@@ -470,6 +474,12 @@ impl Dev {
     pub fn minor(self) -> u32 {
         self.0 & 0xf_ffff
     }
+
+    /// A number for the `nth` disk of which a trace has only the name: one that no kernel gives, since majors of block devices are below
+    /// `BLKDEV_MAJOR_MAX` (512).
+    pub fn of_name(nth: u32) -> Self {
+        Self::new(0xfff, nth & 0xf_ffff)
+    }
 }
 
 impl std::fmt::Display for Dev {
@@ -540,6 +550,9 @@ names! {
         Preflush = "preflush",
         /// Durable before it completes (FUA).
         Fua = "fua",
+        /// How long the command took is not known: its issue was not recorded, or comes after its completion by the trace's own clock.
+        /// `start_ns` is then no later than `end_ns`, and no more.
+        Untimed = "untimed",
     }
 }
 
@@ -569,6 +582,7 @@ mod tests {
     fn device_number_prints_like_lsblk() {
         assert_eq!(Dev::new(254, 0).to_string(), "254:0");
         assert_eq!(Dev::new(7, 300).minor(), 300);
+        assert_eq!((Dev::of_name(2).major(), Dev::of_name(2).minor()), (4095, 2));
     }
 }
 

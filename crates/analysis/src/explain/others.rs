@@ -167,13 +167,14 @@ fn commands(index: &Index, charges: &Charges) -> Vec<Command> {
     let mut all: Vec<Command> = Vec::new();
     for (at, parts) in charges.commands.iter() {
         let span = &rows.spans[at];
-        let (Some(disk), Some(end_ns)) = (span.disk.filter(|disk| index.counted.contains(disk)), span.end_ns) else {
+        let (Some(disk), Some(took_ns)) = (span.disk.filter(|disk| index.counted.contains(disk)), span.took_ns())
+        else {
             continue;
         };
         all.push(Command {
             disk,
             start_ns: span.start_ns,
-            end_ns: end_ns.max(span.start_ns),
+            end_ns: span.start_ns + took_ns,
             id: span.id,
             queued_ns: queued.get(&span.id).copied().unwrap_or(span.start_ns).min(span.start_ns),
             action: IoAction::on_disk(span),

@@ -121,7 +121,7 @@ pub fn scatter(rows: &Rows, limits: &Limits) -> Scatter {
         end_ns = end_ns.max(end_of(s));
         points.push(
             s.start_ns - origin_ns,
-            s.end_ns.map(|e| e.saturating_sub(s.start_ns)),
+            s.took_ns(),
             s.sector.filter(|_| does != IoAction::Flush),
             s.bytes,
             strings.of(does.name()),

@@ -84,7 +84,7 @@ fn of(rows: &Rows) -> Option<(String, Vec<u64>, Vec<Served>)> {
         .filter_map(|span| {
             let kind = || format!("{} of {} bytes", span.kind, span.bytes);
             let name = names.get(&span.id).map_or_else(kind, |name| format!("{name} of {} bytes", span.bytes));
-            Some(Served { start_ns: span.start_ns, end_ns: span.end_ns?, name })
+            Some(Served { start_ns: span.start_ns, end_ns: span.start_ns + span.took_ns()?, name })
         })
         .collect();
     commands.sort_by_key(|c| c.start_ns);

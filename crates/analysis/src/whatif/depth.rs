@@ -166,7 +166,8 @@ fn commands(index: &Index, pieces: &[Vec<Piece>]) -> Vec<Command> {
     let queued = queued(index);
     let mut commands: Vec<Command> = Vec::new();
     for span in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
-        if let Some(end_ns) = span.end_ns.filter(|end| *end >= span.start_ns) {
+        if let Some(took_ns) = span.took_ns() {
+            let end_ns = span.start_ns + took_ns;
             commands.push(Command {
                 queued_ns: queued.get(&span.id).copied().unwrap_or(span.start_ns).min(span.start_ns),
                 issued_ns: span.start_ns,

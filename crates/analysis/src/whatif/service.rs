@@ -43,7 +43,7 @@ fn class(span: &Span) -> Class {
 fn commands<'a>(index: &'a Index<'a>) -> impl Iterator<Item = (&'a Span, u64)> {
     let counted = |span: &&Span| span.disk.is_some_and(|disk| index.counted.contains(&disk));
     let all = index.rows.spans.iter().filter(|span| span.layer == Layer::Driver).filter(counted);
-    all.filter_map(|span| Some((span, span.end_ns?.checked_sub(span.start_ns)?)))
+    all.filter_map(|span| Some((span, span.took_ns()?)))
 }
 
 impl Measured {

@@ -408,7 +408,7 @@ struct fathom_driver_begin {
 	__u32 bytes; /* Bytes of data that it transfers. */
 	__u32 disk; /* Disk; 0: none, or unknown (MMC). */
 	__u16 protocol; /* The protocol ([`crate::Protocol`]). */
-	__u16 code; /* SCSI: length of the command block. NVMe: opcode. MMC: the command's index, or its task's tag. */
+	__u16 code; /* SCSI: length of the command block. NVMe: opcode ([`nvme_code`]). MMC: the command's index, or its task's tag. */
 	__u16 queue; /* NVMe: the queue; 0: the admin queue. */
 	__u16 pad; /* Keeps the layout free of gaps. */
 };

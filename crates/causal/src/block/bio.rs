@@ -52,8 +52,11 @@ impl Bio {
     }
 }
 
+/// The bits of [`bio_flags`].
+const BITS: u16 = 0x1ff;
+
 static FLAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
-    let named: [(u16, &str); 8] = [
+    let named: [(u16, &str); 9] = [
         (bio_flags::SYNC, SpanFlag::Sync.name()),
         (bio_flags::META, SpanFlag::Meta.name()),
         (bio_flags::PREFLUSH, SpanFlag::Preflush.name()),
@@ -62,17 +65,18 @@ static FLAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
         (bio_flags::BACKGROUND, "background"),
         (bio_flags::FLUSH_SEQUENCE, "sequence"),
         (bio_flags::COUNTED, "counted"),
+        (bio_flags::UNTIMED, SpanFlag::Untimed.name()),
     ];
     let text = |op: &DiskOp, bits: u16| {
         let words = named.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, word)| *word);
         std::iter::once(op.name()).chain(words).collect::<Vec<_>>().join(" ")
     };
-    DiskOp::ALL.iter().flat_map(|op| (0..256).map(move |bits| text(op, bits))).collect()
+    DiskOp::ALL.iter().flat_map(|op| (0..=BITS).map(move |bits| text(op, bits))).collect()
 });
 
 /// Returns a bio's or request's operation and flags in words: `write sync meta`.
 pub(crate) fn flag_words(op: DiskOp, bits: u16) -> Cow<'static, str> {
-    Cow::Borrowed(&FLAGS[op as usize * 256 + usize::from(bits & 0xff)])
+    Cow::Borrowed(&FLAGS[op as usize * (usize::from(BITS) + 1) + usize::from(bits & BITS)])
 }
 
 pub(crate) fn disk_op(number: u8) -> DiskOp {

@@ -2,6 +2,7 @@
 //!
 //! *Uncertainty*: Dataset Management (a discard) names its blocks in data that is not recorded.
 
+use model::event::nvme_code;
 use std::borrow::Cow;
 
 /// Names of commands of an I/O queue, by operation code.
@@ -60,7 +61,11 @@ impl Command {
     pub(super) fn of(code: u16, queue: u16, raw: &[u8; 16], bytes: u64) -> Self {
         let names = if queue == 0 { &ADMIN[..] } else { &IO[..] };
         let known = names.iter().find(|(own, _)| *own == code);
-        let name = known.map_or_else(|| format!("{code:#04x}").into(), |(_, name)| Cow::Borrowed(*name));
+        let name = match known {
+            Some((_, name)) => Cow::Borrowed(*name),
+            None if code == nvme_code::UNKNOWN => Cow::Borrowed("unknown command"),
+            None => format!("{code:#04x}").into(),
+        };
         let number = |at: usize| u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
         let blocks = || (u64::from(number(4)) << 32 | u64::from(number(0)), u64::from(number(8) & 0xffff) + 1);
         let (range, bytes) = match (queue, code) {
@@ -128,6 +133,8 @@ mod tests {
             (9, 1, [1, 4, 0, 0], "Dataset Management", None, 32),
             (6, 0, [1, 0, 0, 0], "Identify", None, 4096),
             (0xc1, 1, [0; 4], "0xc1", None, 4096),
+            (0xff, 1, [0; 4], "0xff", None, 4096),
+            (nvme_code::UNKNOWN, 1, [0; 4], "unknown command", None, 4096),
         ] {
             let (lba, blocks) = range.unzip();
             assert_eq!(Command::of(code, queue, &raw(dwords), 4096), Command { name: name.into(), lba, blocks, bytes });

@@ -360,7 +360,7 @@ impl BlockIo {
             sector: Some(r.sector),
             bytes: r.bytes.into(),
             result: Some(if r.error != 0 { r.error.into() } else { r.bytes.into() }),
-            flags: flag_words(disk_op(r.op), r.flags),
+            flags: flag_words(disk_op(r.op), r.flags | bio_flags::UNTIMED),
             ..span(command, Layer::Driver, "command", header.time_ns, 0, 0)
         });
         self.completed.push(Pending {

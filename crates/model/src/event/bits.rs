@@ -53,6 +53,8 @@ pub mod bio_flags {
     pub const FLUSH_SEQUENCE: u16 = 64;
     /// The request counts in the disk's statistics (RQF_IO_STAT).
     pub const COUNTED: u16 = 128;
+    /// How long it took is not known: by the trace's own clock it ended before it was issued.
+    pub const UNTIMED: u16 = 256;
 }
 
 /// `what` of a `file` record: how the file became known.
@@ -118,6 +120,12 @@ pub mod scsi_code {
     /// No command: the kernel woke the error handler of a host (the number in the first four bytes of `raw`), which resets devices, and
     /// whose own commands have no events. It has no end.
     pub const ERROR_HANDLER: u16 = 0xffff;
+}
+
+/// `code` of a `driver_begin` record of NVMe that is not an operation code, which has eight bits.
+pub mod nvme_code {
+    /// A text does not say which command it was.
+    pub const UNKNOWN: u16 = 0x100;
 }
 
 /// The last element of `raw` in a `driver_begin` record of MMC: the kind of command.
