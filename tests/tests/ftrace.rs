@@ -614,8 +614,8 @@ fn refused() -> Result<()> {
         ("text", b"# tracer: nop\n", "without an event"),
         (
             "other",
-            b" cc-7 [000] ..... 1.000000: sched_wakeup: comm=cc pid=8 prio=120 target_cpu=000\n",
-            "none of its 1 event is used (sched_wakeup)",
+            b" cc-7 [000] ..... 1.000000: sched_wakeup_new: comm=cc pid=8 prio=120 target_cpu=000\n",
+            "none of its 1 event is used (sched_wakeup_new 1)",
         ),
         ("packet", b"\x0a\x02\x40\x05", "without ftrace events"),
         ("blktrace", b"\x07\x74\x61\x65", "without a record"),

@@ -7,6 +7,9 @@ use model::text::ShownPath as _;
 use recorder::{Import, Imported};
 use std::path::{Path, PathBuf};
 
+/// Most kinds of events that are named of those that were not used; the archive names more.
+const KINDS_NAMED: usize = 8;
+
 pub fn run(args: &args::Import) -> Result<()> {
     let context = progress::context(args.quiet);
     let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::print(notice) };
@@ -38,10 +41,12 @@ fn summarise(archive: &Path, done: &Imported) {
         done.format,
         counted(done.operations as usize, "operation")
     );
-    let other: u64 = done.left_out.iter().map(|(_, n)| n).sum();
-    if other > 0 {
-        let kinds = counted(done.left_out.len(), "other kind");
-        eprintln!("left out: {} of {kinds}", counted(other as usize, "event"));
+    for (what, events) in [("left out", &done.left_out), ("not readable", &done.unread)] {
+        let all: u64 = events.iter().map(|(_, n)| n).sum();
+        if all > 0 {
+            let names = recorder::by_number(events, KINDS_NAMED);
+            eprintln!("{what}: {} ({})", counted(all as usize, "event"), analysis::text::shown(&names));
+        }
     }
     if done.damaged > 0 {
         eprintln!("unreadable: {} of the file", counted(done.damaged as usize, "part"));

@@ -34,3 +34,12 @@ fn waking_before_switch_ends_sleep_at_once() {
     assert_eq!(woken(&[(90, WAKING), (100, LEAVES), (500, WAKING), (600, RUNS)]), [500]);
     assert_eq!(woken(&[(90, WAKING), (2100, LEAVES), (2600, RUNS)]), [0], "it was not seen");
 }
+
+/// Before Linux 4.3 (commit fbd705a0c618) there was no sched_waking.
+#[test]
+fn wakeup_ends_sleep_if_waking_was_not_recorded() {
+    const WAKEUP: &str = "sched_wakeup: comm=dd pid=10 prio=120 success=1 target_cpu=000";
+    assert_eq!(woken(&[(100, LEAVES), (510, WAKEUP), (600, RUNS)]), [510]);
+    assert_eq!(woken(&[(100, LEAVES), (500, WAKING), (510, WAKEUP), (600, RUNS)]), [500]);
+    assert_eq!(woken(&[(90, WAKEUP), (100, LEAVES), (600, RUNS)]), [100]);
+}

@@ -7,12 +7,13 @@ use crate::collect::fact;
 use crate::event_log::EventLog;
 use crate::foreign::{self, Foreign};
 use crate::output;
-use crate::{Error, Metadata, Notice, Notify, Result, link};
+use crate::{Doing, Error, Metadata, Notice, Notify, Result, link};
 use archive::{Archive, Lock, Meta};
 use formats::ftrace::calls::Machine;
 use formats::ftrace::decoder::Kind;
 use formats::ftrace::run::Summary;
 use model::table::{Coverage, Disk};
+use model::text::ShownPath as _;
 use model::{Absence, Context, Dev, Environment, Event, Layer, Record, counted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -41,6 +42,8 @@ pub struct Imported {
     pub taken: u64,
     /// Events of the trace that have no meaning here, by name.
     pub left_out: Vec<(String, u64)>,
+    /// Events of the trace that have a meaning, but could not be read, by name.
+    pub unread: Vec<(String, u64)>,
     /// Number of events lost when the trace was recorded.
     pub lost: u64,
     /// Whether more may have been lost.
@@ -66,18 +69,44 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
     let first = request.files.first().map(PathBuf::as_path).unwrap_or(Path::new(""));
     let trace = Foreign::open(&files, first, request.machine)?;
     let mut meta = Meta::new(archive::ArchiveKind::Trace, archive::unix_now_ns(), Vec::new());
-    let kept = output::keep_old(&request.output)?;
-    Archive::create(&request.output, &meta, true)?;
-    let lock = Lock::take(&request.output)?;
-    let mut store = Store::new(&request.output, request.keep_sql)?;
+    // Made beside its place, so that an import that fails or is killed leaves what was there.
+    let here = unfinished(&request.output);
+    let done = store(request, &here, context, notify, &trace, &mut meta);
+    let moved = done.and_then(|done| {
+        let kept = output::keep_old(&request.output)?;
+        std::fs::rename(&here, &request.output).doing(|| format!("cannot move it to {}", request.output.shown()))?;
+        kept.into_iter().for_each(|kept| notify(Notice::KeptOld(kept)));
+        Ok(done)
+    });
+    if moved.is_err() {
+        output::put_back(&here, None);
+    }
+    moved
+}
+
+/// Where an archive is made until it is complete. The next import to the same place replaces what a killed one left.
+fn unfinished(output: &Path) -> PathBuf {
+    let mut name = output.components().as_path().as_os_str().to_owned();
+    name.push(".importing");
+    PathBuf::from(name)
+}
+
+/// Makes the archive at `here`.
+fn store(
+    request: &Import,
+    here: &Path,
+    context: &Context,
+    notify: Notify<'_>,
+    trace: &Foreign<'_>,
+    meta: &mut Meta,
+) -> Result<Imported> {
+    let first = request.files.first().map(PathBuf::as_path).unwrap_or(Path::new(""));
+    Archive::create(here, meta, true)?;
+    let _lock = Lock::take(here)?;
+    let mut store = Store::new(here, request.keep_sql)?;
     let summary = trace.run(&mut |event| store.put(event));
     if summary.taken.is_empty() {
-        drop((store, lock));
-        output::put_back(&request.output, kept.as_ref());
-        return Err(Error::Foreign { file: first.to_path_buf(), why: nothing_used(&summary.left_out) });
-    }
-    if let Some(kept) = kept {
-        notify(Notice::KeptOld(kept));
+        return Err(Error::Foreign { file: first.to_path_buf(), why: nothing_used(&summary) });
     }
     let format = trace.format.clone();
     let mut metadata = store.finish(&summary)?;
@@ -94,35 +123,58 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
     for (nth, note) in trace.notes.iter().enumerate() {
         add(&format!("trace.note.{}", nth + 1), note);
     }
-    metadata.store(&mut meta)?;
+    let unread: Vec<(String, u64)> = summary.unread.iter().map(|(kind, n)| (kind.name().to_owned(), *n)).collect();
+    let left_out: Vec<(String, u64)> = summary.left_out.clone().into_iter().collect();
+    for (name, events) in [("trace.left_out", &left_out), ("trace.not_readable", &unread)] {
+        if !events.is_empty() {
+            add(name, &by_number(events, NAMED_STORED));
+        }
+    }
+    metadata.store(meta)?;
     meta.complete = true;
-    meta.write(&request.output)?;
-    let linked = link::link(&request.output, context, notify)?;
+    meta.write(here)?;
+    let linked = link::link(here, context, notify)?;
     Ok(Imported {
         format,
         taken: summary.taken.values().sum(),
-        left_out: summary.left_out.clone().into_iter().collect(),
+        left_out,
+        unread,
         lost: summary.lost.values().sum(),
         at_least: summary.at_least,
         damaged: summary.damaged,
-        notes: trace.notes,
+        notes: trace.notes.clone(),
         operations: linked.operations,
         blind: blind(&metadata.coverage),
     })
 }
 
+/// Most kinds of events that an archive names of those that were not used.
+const NAMED_STORED: usize = 64;
+
+/// Kinds of events with their numbers, the most frequent first: `kmalloc 1,000, kfree 990 and 3 more kinds (12)`.
+pub fn by_number(events: &[(String, u64)], kinds_max: usize) -> String {
+    let mut all: Vec<&(String, u64)> = events.iter().collect();
+    all.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
+    let (named, others) = all.split_at(all.len().min(kinds_max));
+    let mut text = named.iter().map(|(name, number)| format!("{name} {}", number)).collect::<Vec<_>>().join(", ");
+    if !others.is_empty() {
+        let number: u64 = others.iter().map(|(_, number)| number).sum();
+        text.push_str(&format!(" and {} ({})", counted(others.len(), "more kind"), number));
+    }
+    text
+}
+
 /// Why a trace is not imported of which no event is used.
-fn nothing_used(left_out: &BTreeMap<String, u64>) -> String {
+fn nothing_used(summary: &Summary) -> String {
     const NAMED: usize = 5;
-    if left_out.is_empty() {
+    let unread = summary.unread.iter().map(|(kind, events)| (format!("{} (not readable)", kind.name()), *events));
+    let all: Vec<(String, u64)> = summary.left_out.clone().into_iter().chain(unread).collect();
+    if all.is_empty() {
         return "it has no event".into();
     }
-    let mut names: Vec<&str> = left_out.keys().take(NAMED).map(String::as_str).collect();
-    if left_out.len() > NAMED {
-        names.push("…");
-    }
-    let events = counted(left_out.values().sum::<u64>() as usize, "event");
-    format!("none of its {events} is used ({}); docs/guide/import.md has the events to record", names.join(", "))
+    let events = counted(all.iter().map(|(_, events)| events).sum::<u64>() as usize, "event");
+    let names = by_number(&all, NAMED);
+    format!("none of its {events} is used ({names}); docs/guide/import.md has the events to record")
 }
 
 /// The log of an archive whose events come out of ftrace.
@@ -141,6 +193,8 @@ impl Store {
         match &event.record {
             Record::BioQueue(r) => self.disks.extend([r.disk]),
             Record::RqIssue(r) => self.disks.extend([r.disk]),
+            Record::RqDone(r) => self.disks.extend([r.disk]),
+            Record::DriverBegin(r) => self.disks.extend((r.disk != 0).then_some(r.disk)),
             _ => {}
         }
         self.bytes.clear();
@@ -151,8 +205,11 @@ impl Store {
     /// Ends the log; returns the other known facts.
     pub fn finish(mut self, summary: &Summary) -> Result<Metadata> {
         self.log.finish()?;
-        let disk =
-            |dev: &u32| Disk { dev: *dev, name: Dev(*dev).to_string(), below: String::new(), holds_files: false };
+        let named = |dev: u32| summary.disks.iter().find(|(own, _)| *own == dev).map(|(_, name)| name.clone());
+        let disk = |dev: &u32| {
+            let name = named(*dev).unwrap_or_else(|| Dev(*dev).to_string());
+            Disk { dev: *dev, name, below: String::new(), holds_files: false }
+        };
         let mut metadata = Metadata {
             by_place: true,
             stored: Some(self.log.records),
@@ -204,24 +261,41 @@ const PROBES: &[(&str, Layer, &[Kind])] = &[
     ("mmc_begin", Layer::Driver, &[Kind::MmcStart]),
     ("mmc_end", Layer::Driver, &[Kind::MmcDone]),
     ("sched_switch", Layer::RunQueue, &[Kind::Switch]),
-    ("sched_waking", Layer::RunQueue, &[Kind::Waking]),
+    ("sched_waking", Layer::RunQueue, &[Kind::Waking, Kind::Wakeup]),
 ];
 
-/// Returns what the trace covers, and what it does not. A kind without events may have been disabled: the trace does not
-/// record that.
+/// Returns what the trace covers, and what it does not. Three facts are told apart: events that were used; events that are there, but
+/// could not be used; no events. A kind without events may have been disabled: the trace does not record that.
 pub(crate) fn coverage(summary: &Summary) -> Vec<Coverage> {
     let row = |(probe, layer, kinds): &(&str, Layer, &[Kind])| {
-        let hits: u64 = kinds.iter().filter_map(|kind| summary.taken.get(kind)).sum();
+        let sum = |of: &BTreeMap<Kind, u64>| kinds.iter().filter_map(|kind| of.get(kind)).sum::<u64>();
+        let (hits, unread) = (sum(&summary.taken), sum(&summary.unread));
         let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
         let described = kinds.iter().any(|kind| summary.described.contains(kind));
         let names = names.join(", ");
         if hits > 0 {
-            let attached = Coverage::attached(*layer, *probe, format!("ftrace {names}"));
+            let less = if unread > 0 {
+                format!("; {} could not be read", counted(unread as usize, "event"))
+            } else {
+                String::new()
+            };
+            let attached = Coverage::attached(*layer, *probe, format!("ftrace {names}{less}"));
             return Coverage { hits: Some(hits), ..attached };
         }
-        let (absence, why) = match described {
-            false => (Absence::NoTracepoint, format!("not recorded: the trace does not describe {names}")),
-            true => (Absence::Failed, format!("none in the trace: {names} was disabled, or did not occur")),
+        let texts = || summary.left_out.iter().filter(|(name, _)| *probe == MARKS && name.starts_with("print: "));
+        let (absence, why) = if unread > 0 {
+            let events = counted(unread as usize, "event");
+            (Absence::Unreadable, format!("{events} {names} in the trace, none of which could be read"))
+        } else if texts().next().is_some() {
+            let texts: Vec<(String, u64)> = texts().map(|(name, n)| (name.replacen("print: ", "", 1), *n)).collect();
+            (
+                Absence::Unreadable,
+                format!("no mark with its begin and end among the texts: {}", by_number(&texts, NAMED_STORED)),
+            )
+        } else if described {
+            (Absence::Failed, format!("none in the trace: {names} was disabled, or did not occur"))
+        } else {
+            (Absence::NoTracepoint, format!("not recorded: the trace does not describe {names}"))
         };
         Coverage::absent(*layer, *probe, absence, why)
     };
@@ -234,3 +308,6 @@ fn blind(coverage: &[Coverage]) -> Vec<Layer> {
     let sees = |layer: &Layer| coverage.iter().any(|row| row.layer == *layer && row.attached);
     layers.into_iter().filter(|layer| !sees(layer)).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,7 +59,7 @@ mod stop;
 pub use backend::{Backend, record_by};
 pub(crate) use error::Doing;
 pub use error::{Error, Result};
-pub use import::{Import, Imported, import};
+pub use import::{Import, Imported, by_number, import};
 pub use metadata::Metadata;
 pub use notice::{Notice, Notify};
 pub use record::{Recorded, record};

@@ -50,7 +50,7 @@ fn records_become_events_of_block_layer() {
             "block_rq_issue WS Some(100) Some(8)",
             "block_rq_issue FF Some(0) Some(0)",
             "CPU 1: Some(2) between 14 and 15",
-            "block_rq_complete FF None Some(0)",
+            "block_rq_complete FF Some(18446744073709551615) Some(0)",
             "block_rq_complete FWFS Some(100) Some(8)",
         ]
     );

@@ -9,9 +9,6 @@ use std::collections::BTreeMap;
 
 /// Most numbers that an event has.
 pub const NUMBERS: usize = 10;
-/// A field that this kernel's event does not have.
-pub const MISSING: u64 = u64::MAX;
-
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $Kind:ident = $name:literal [$($number:literal),*] $([$text:literal])?;)*) => {
         /// The kind of an event.
@@ -36,6 +33,11 @@ macro_rules! kinds {
             pub fn text(self) -> Option<&'static str> {
                 match self { $(Self::$Kind => kinds!(@text $($text)?)),* }
             }
+
+            /// The name of the field with its disk's name, if it has one.
+            pub fn disk(self) -> Option<&'static str> {
+                matches!(self, Self::NvmeSetup | Self::NvmeDone).then_some("disk")
+            }
         }
     };
     (@text) => { None };
@@ -51,6 +53,8 @@ kinds! {
     Switch = "sched_switch" ["prev_pid", "prev_state", "next_pid"] ["next_comm"];
     /// A thread is being woken.
     Waking = "sched_waking" ["pid"] ["comm"];
+    /// A thread was woken: it is on a run queue.
+    Wakeup = "sched_wakeup" ["pid"] ["comm"];
     /// A task was created, with its flags.
     NewTask = "task_newtask" ["pid", "clone_flags"] ["comm"];
     /// A task was created, with its parent.
@@ -151,6 +155,16 @@ impl Kind {
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
+
+    /// The numbers without which an event of this kind says nothing.
+    fn required(self) -> &'static [usize] {
+        match self {
+            Self::Exec | Self::NewTask | Self::MmcStart | Self::MmcDone => &[0],
+            // The type of a UFS event may be its text.
+            Self::UfsCommand | Self::Fork => &[1],
+            _ => &[0, 1][..self.numbers().len().min(2)],
+        }
+    }
 }
 
 /// An event that happened.
@@ -164,17 +178,49 @@ pub struct DecodedEvent {
     pub tid: u32,
     /// The kind.
     pub kind: Kind,
-    /// Its numbers, in the order of [`Kind::numbers`]; [`MISSING`] where this kernel has none. For the entry of a
-    /// system call, its further arguments follow.
-    pub numbers: [u64; NUMBERS],
+    /// Its numbers, in the order of [`Kind::numbers`]. For the entry of a system call, its further arguments follow.
+    numbers: [u64; NUMBERS],
+    /// Bit set of the numbers that it has. No value says so: a flush's sector is 2^64-1, an error may be -1.
+    present: u16,
+    /// By how much it was moved to a later time to follow the event before it, in ns: the clocks of two CPUs differ.
+    pub moved_ns: u32,
     /// Its text; if the field has bytes (`u8`), two digits for each.
     pub text: String,
+    /// The name of its disk, if it has one ([`Kind::disk`]).
+    pub disk: Option<Box<str>>,
 }
 
 impl DecodedEvent {
+    /// An event without numbers or text.
+    pub fn new(kind: Kind, time_ns: u64, cpu: u16, tid: u32) -> Self {
+        let (text, disk) = (String::new(), None);
+        Self { time_ns, cpu, tid, kind, numbers: [0; NUMBERS], present: 0, moved_ns: 0, text, disk }
+    }
+
     /// A number, if this kernel has it.
     pub fn number(&self, place: usize) -> Option<u64> {
-        self.numbers.get(place).copied().filter(|n| *n != MISSING)
+        let has = place < NUMBERS && self.present & 1 << place != 0;
+        has.then(|| self.numbers[place])
+    }
+
+    /// Sets a number by its place.
+    pub fn put(&mut self, place: usize, value: u64) {
+        if let Some(number) = self.numbers.get_mut(place) {
+            *number = value;
+            self.present |= 1 << place;
+        }
+    }
+
+    /// Sets the number of that name, if its kind has one.
+    pub fn set(&mut self, name: &str, value: u64) {
+        if let Some(place) = self.kind.numbers().iter().position(|own| *own == name) {
+            self.put(place, value);
+        }
+    }
+
+    /// Whether it has the numbers without which it says nothing.
+    pub fn is_whole(&self) -> bool {
+        self.kind.required().iter().all(|place| self.number(*place).is_some())
     }
 }
 
@@ -184,6 +230,7 @@ struct Places {
     kind: Kind,
     numbers: Vec<Option<Field>>,
     text: Option<Field>,
+    disk: Option<Field>,
 }
 
 /// Reads the events of one trace.
@@ -207,7 +254,8 @@ impl Decoder {
             };
             let numbers = kind.numbers().iter().map(|name| format.field(name).cloned()).collect();
             let text = kind.text().and_then(|name| format.field(name).cloned());
-            places.insert(format.id, Places { kind, numbers, text });
+            let disk = kind.disk().and_then(|name| format.field(name).cloned());
+            places.insert(format.id, Places { kind, numbers, text, disk });
         }
         let pid = formats.iter().find_map(|f| f.field("common_pid").cloned());
         Self { layout, places, pid, others }
@@ -231,33 +279,32 @@ impl Decoder {
     pub fn decode(&self, time_ns: u64, cpu: u16, data: &[u8]) -> Option<DecodedEvent> {
         let places = self.places.get(&self.id(data))?;
         let number = |field: &Field| self.number(data, field);
-        let mut numbers = [MISSING; NUMBERS];
-        for (to, field) in numbers.iter_mut().zip(&places.numbers) {
-            *to = field.as_ref().and_then(number).unwrap_or(MISSING);
+        let pid = self.pid.as_ref().and_then(number).unwrap_or(0);
+        let mut seen = DecodedEvent::new(places.kind, time_ns, cpu, u32::try_from(pid).unwrap_or(0));
+        for (place, field) in places.numbers.iter().enumerate() {
+            if let Some(value) = field.as_ref().and_then(number) {
+                seen.put(place, value);
+            }
         }
         if places.kind == Kind::SysEnter
             && let Some(Some(args)) = places.numbers.get(1)
         {
             let width = args.size / 6;
-            for (i, to) in numbers[1..7].iter_mut().enumerate().filter(|_| matches!(width, 4 | 8)) {
-                *to = self.layout.number(data, args.offset + i * width, width);
+            for i in (0..6).filter(|_| matches!(width, 4 | 8)) {
+                seen.put(i + 1, self.layout.number(data, args.offset + i * width, width));
             }
         }
         if places.kind == Kind::MmcDone {
             // Of a response's four words, the first.
-            for (to, field) in numbers.iter_mut().zip(&places.numbers).skip(5) {
-                *to = field.as_ref().map_or(MISSING, |f| self.layout.number(data, f.offset, 4));
+            for (place, field) in places.numbers.iter().enumerate().skip(5) {
+                if let Some(field) = field {
+                    seen.put(place, self.layout.number(data, field.offset, 4));
+                }
             }
         }
-        let pid = self.pid.as_ref().and_then(number).unwrap_or(0);
-        Some(DecodedEvent {
-            time_ns,
-            cpu,
-            tid: u32::try_from(pid).unwrap_or(0),
-            kind: places.kind,
-            numbers,
-            text: places.text.as_ref().map(|f| self.text(data, f)).unwrap_or_default(),
-        })
+        seen.text = places.text.as_ref().map(|f| self.text(data, f)).unwrap_or_default();
+        seen.disk = places.disk.as_ref().map(|f| self.text(data, f).into());
+        Some(seen)
     }
 
     /// Signed ones are extended to 64 bits.
@@ -329,6 +376,15 @@ mod tests {
     }
 
     #[test]
+    fn no_value_means_that_number_is_missing() {
+        let text = "field:u64 sector;offset:8;size:8;signed:0;\nfield:int error;offset:16;size:4;signed:1;\n";
+        let data = [&[7, 0, 0, 0, 1, 0, 0, 0][..], &[0xff; 12]].concat();
+        let seen = Decoder::new(LAYOUT, &[format("block_rq_complete", text)]).decode(0, 0, &data).unwrap();
+        assert_eq!([0, 1, 2, 3].map(|place| seen.number(place)), [None, Some(u64::MAX), None, Some(u64::MAX)]);
+        assert_eq!(seen.number(64), None);
+    }
+
+    #[test]
     fn text_is_read_at_its_location() {
         for (of, offset) in [("__data_loc", 16u32), ("__rel_loc", 4)] {
             let text = format!("field:{of} char[] filename;offset:8;size:4;signed:0;\n");
@@ -356,7 +412,8 @@ mod tests {
         let decoder = Decoder::new(LAYOUT, &[format("sys_enter", text)]);
         let mut data = vec![7, 0, 0, 0, 1, 0, 0, 0];
         (0..7u64).for_each(|n| data.extend((n + 10).to_le_bytes()));
-        assert_eq!(decoder.decode(0, 0, &data).unwrap().numbers[..7], [10, 11, 12, 13, 14, 15, 16]);
+        let seen = decoder.decode(0, 0, &data).unwrap();
+        assert_eq!([0, 1, 2, 3, 4, 5, 6].map(|place| seen.number(place)), [10, 11, 12, 13, 14, 15, 16].map(Some));
     }
 
     #[test]

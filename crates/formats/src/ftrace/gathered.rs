@@ -4,7 +4,7 @@
 //! files are not in time order; their number is limited ([`MOST`]).
 
 use super::calls::Machine;
-use super::decoder::{DecodedEvent, Kind, MISSING, NUMBERS};
+use super::decoder::Kind;
 use super::merge::Next;
 use super::page::Missed;
 use std::collections::BTreeMap;
@@ -47,6 +47,8 @@ pub struct Gathered {
     pub events: Vec<Next>,
     /// Events that are not interpreted, by name.
     pub left_out: BTreeMap<String, u64>,
+    /// Events that are interpreted, but could not be read, by kind.
+    pub unread: BTreeMap<Kind, u64>,
     /// Kinds that could have been in it.
     pub described: Vec<Kind>,
     /// Threads and their names.
@@ -119,19 +121,5 @@ pub fn time(next: &Next) -> u64 {
     match next {
         Next::DecodedEvent(seen) => seen.time_ns,
         Next::Missed(_, missed) => missed.until,
-    }
-}
-
-impl DecodedEvent {
-    /// An event without numbers or text.
-    pub fn new(kind: Kind, time_ns: u64, cpu: u16, tid: u32) -> Self {
-        Self { time_ns, cpu, tid, kind, numbers: [MISSING; NUMBERS], text: String::new() }
-    }
-
-    /// Sets the number of that name, if its kind has one.
-    pub fn set(&mut self, name: &str, value: u64) {
-        if let Some(place) = self.kind.numbers().iter().position(|own| *own == name) {
-            self.numbers[place] = value;
-        }
     }
 }

@@ -85,9 +85,9 @@ impl<'a> Merged<'a> {
                 Item::Record(record) => {
                     let time = stream.clock.ns(record.time);
                     let Some(seen) = stream.decoder.decode(time, stream.cpu, record.data) else {
-                        if let Some(name) = stream.decoder.name_of(record.data) {
-                            *self.left_out.entry(name.to_owned()).or_default() += 1;
-                        }
+                        let name =
+                            stream.decoder.name_of(record.data).unwrap_or("(events that the trace does not describe)");
+                        *self.left_out.entry(name.to_owned()).or_default() += 1;
                         continue;
                     };
                     (time, Next::DecodedEvent(seen))

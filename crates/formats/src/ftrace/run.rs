@@ -33,8 +33,10 @@ pub struct Summary {
     pub taken: BTreeMap<Kind, u64>,
     /// Kinds that the trace describes: they could have been recorded.
     pub described: Vec<Kind>,
-    /// Events that are not interpreted, by name.
+    /// Events that have no meaning here, by name; of texts that programs wrote into the trace those that became no mark.
     pub left_out: BTreeMap<String, u64>,
+    /// Events that are interpreted, but could not be read, by kind.
+    pub unread: BTreeMap<Kind, u64>,
     /// Events known to be lost, by CPU.
     pub lost: BTreeMap<u16, u64>,
     /// Whether more may be lost: a gap whose number of events the kernel did not record.
@@ -45,6 +47,8 @@ pub struct Summary {
     pub window_ns: (u64, u64),
     /// Partitions and their disks.
     pub partitions: Vec<(u32, u32)>,
+    /// Names of disks, by number, as far as the trace has them.
+    pub disks: Vec<(u32, String)>,
     /// Files that recorded processes executed, as they named them.
     pub executed: BTreeSet<String>,
 }
@@ -133,7 +137,35 @@ pub fn run(parts: &[Part<'_>], trace_context: &TraceContext, stats: &[Stats], si
     summary.described = parts.iter().flat_map(|part| part.decoder.described()).collect();
     summary.described.sort_unstable();
     summary.described.dedup();
-    Summary { taken: merged.taken, left_out: merged.left_out, ..summary }
+    summary.taken = merged.taken;
+    summary.left_out = merged.left_out;
+    settle(&mut summary, &mut translator, BTreeMap::new(), sink);
+    summary
+}
+
+/// Accounts for the events that were decoded and are of no use.
+fn settle(
+    summary: &mut Summary,
+    translator: &mut Translator,
+    unread: BTreeMap<Kind, u64>,
+    sink: &mut dyn FnMut(&Event),
+) {
+    let mut less = |kind: Kind, events: u64| {
+        if let Some(taken) = summary.taken.get_mut(&kind) {
+            *taken = taken.saturating_sub(events);
+        }
+    };
+    translator.unread().iter().for_each(|(kind, events)| less(*kind, *events));
+    let texts = translator.unused_texts();
+    less(Kind::Print, texts.values().sum());
+    summary.taken.retain(|_, events| *events > 0);
+    summary.left_out.extend(texts.into_iter().map(|(what, events)| (what.to_owned(), events)));
+    summary.unread = unread;
+    for (kind, events) in translator.unread() {
+        *summary.unread.entry(*kind).or_default() += events;
+    }
+    summary.unread.iter().for_each(|(kind, events)| translator.not_readable(*kind, *events));
+    translator.events().for_each(|event| sink(&event));
 }
 
 /// The same for a trace in memory.
@@ -147,8 +179,10 @@ pub fn run_gathered(trace: &Gathered, trace_context: &TraceContext, sink: &mut d
         }
     }
     summary.at_least |= trace.at_least;
-    let (described, left_out) = (trace.described.clone(), trace.left_out.clone());
-    Summary { described, left_out, damaged: trace.damaged, ..summary }
+    (summary.described, summary.left_out, summary.damaged) =
+        (trace.described.clone(), trace.left_out.clone(), trace.damaged);
+    settle(&mut summary, &mut translator, trace.unread.clone(), sink);
+    summary
 }
 
 /// `counted`: the total lost per CPU, from another source.
@@ -183,6 +217,7 @@ fn twice<'n>(
         }
     }
     summary.partitions = second.partitions();
+    summary.disks = second.disks();
     summary.executed = second.executed();
     (summary, second)
 }

@@ -9,7 +9,7 @@ use model::{LossSource, Record};
 const HEADER_PAGE: &str = "field: u64 timestamp;offset:0;size:8;signed:0;\nfield: local_t commit;offset:8;size:8;\
     signed:1;\nfield: char data;offset:16;size:4080;signed:0;\n";
 const END: &str = "name: jbd2_end_commit\nID: 7\nfield:unsigned short common_type;offset:0;size:2;signed:0;\n\
-    field:int common_pid;offset:4;size:4;signed:1;\nfield:tid_t transaction;offset:8;size:4;signed:0;\n";
+    field:int common_pid;offset:4;size:4;signed:1;\nfield:dev_t dev;offset:4;size:4;signed:0;\nfield:tid_t transaction;offset:8;size:4;signed:0;\n";
 
 /// A page with one event.
 fn page(time: u64, transaction: u32) -> Vec<u8> {
@@ -126,7 +126,7 @@ fn transactions(trace: &TraceDat<'_>) -> Vec<(u64, u16, u32, u64)> {
     });
     Merged::new(streams.collect())
         .map(|next| match next {
-            Next::DecodedEvent(s) if s.kind == Kind::CommitEnd => (s.time_ns, s.cpu, s.tid, s.numbers[1]),
+            Next::DecodedEvent(s) if s.kind == Kind::CommitEnd => (s.time_ns, s.cpu, s.tid, s.number(1).unwrap()),
             other => panic!("{other:?}"),
         })
         .collect()

@@ -8,7 +8,7 @@ use model::Event;
 /// Reads a text of which every line must be used.
 pub fn events(trace: &str, machine: Machine) -> Vec<Event> {
     let trace = text::read(trace.as_bytes()).unwrap();
-    assert!(trace.left_out.is_empty(), "{:?}", trace.left_out);
+    assert!(trace.left_out.is_empty() && trace.unread.is_empty(), "{:?} {:?}", trace.left_out, trace.unread);
     let mut all = Vec::new();
     run::run_gathered(&trace, &TraceContext::of(machine), &mut |event| all.push(event.clone()));
     all

@@ -2,7 +2,8 @@
 //! drivers/nvme/host/trace.h).
 //!
 //! *Uncertainty*: SCSI's result is printed as names; those of `enum scsi_host_status` and of the statuses of SAM are known here. NVMe's
-//! commands are printed by their parts, of which those in common use by disks are known; the rest is kept without its blocks.
+//! commands are printed by their parts, of which those in common use by disks are known; the rest is kept without its blocks, and a
+//! command whose name is not known without its operation code.
 
 use super::fields::{decimal, hex, put, signed, value};
 use crate::ftrace::decoder::{DecodedEvent, Kind};
@@ -20,14 +21,36 @@ const STATUS: [(&str, u64); 9] = [
     ("TASK_ABORTED", 0x40),
 ];
 
-/// Operation codes of NVMe's I/O commands, as the kernel names them.
-const NVME: [(&str, u64); 6] = [
+/// Operation codes of NVMe's commands, as the kernel names them (show_nvm_opcode_name, show_admin_opcode_name of include/linux/nvme.h).
+const NVME: [(&str, u64); 28] = [
     ("nvme_cmd_flush", 0),
     ("nvme_cmd_write", 1),
     ("nvme_cmd_read", 2),
     ("nvme_cmd_write_uncor", 4),
+    ("nvme_cmd_compare", 5),
     ("nvme_cmd_write_zeroes", 8),
     ("nvme_cmd_dsm", 9),
+    ("nvme_cmd_verify", 0xc),
+    ("nvme_cmd_resv_register", 0xd),
+    ("nvme_cmd_resv_report", 0xe),
+    ("nvme_cmd_resv_acquire", 0x11),
+    ("nvme_cmd_resv_release", 0x15),
+    ("nvme_cmd_zone_mgmt_send", 0x79),
+    ("nvme_cmd_zone_mgmt_recv", 0x7a),
+    ("nvme_cmd_zone_append", 0x7d),
+    ("nvme_admin_delete_sq", 0),
+    ("nvme_admin_create_sq", 1),
+    ("nvme_admin_get_log_page", 2),
+    ("nvme_admin_delete_cq", 4),
+    ("nvme_admin_create_cq", 5),
+    ("nvme_admin_identify", 6),
+    ("nvme_admin_abort_cmd", 8),
+    ("nvme_admin_set_features", 9),
+    ("nvme_admin_get_features", 0xa),
+    ("nvme_admin_async_event", 0xc),
+    ("nvme_admin_activate_fw", 0x10),
+    ("nvme_admin_download_fw", 0x11),
+    ("nvme_admin_format_nvm", 0x80),
 ];
 
 /// Whether the event is a driver's command.
@@ -119,6 +142,7 @@ fn nvme(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     let (controller, rest) = text.split_once(": ")?;
     put(seen, "ctrl_id", decimal(controller.strip_prefix("nvme")?)?);
     let word = |name: &str| value(rest, name).map(|word| word.trim_end_matches([',', ')']));
+    seen.disk = word("disk").map(Into::into);
     put(seen, "qid", decimal(word("qid")?)?);
     put(seen, "cid", decimal(word("cmdid")?)?);
     if seen.kind == Kind::NvmeDone {
@@ -126,11 +150,13 @@ fn nvme(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     }
     let command = rest.split_once("cmd=(")?.1;
     let name = command.split([' ', ')']).next()?;
-    let Some((_, code)) = NVME.iter().find(|(own, _)| *own == name) else {
-        // A command is known to have been sent, but not which; 0xff is not an opcode.
-        return put(seen, "opcode", 0xff);
-    };
-    put(seen, "opcode", *code);
+    // An operation code without a name is printed as a number.
+    let code = NVME.iter().find(|(own, _)| *own == name).map(|(_, code)| *code);
+    let Some(code) = code.or_else(|| hex(name.strip_prefix("0x")?)) else { return Some(()) };
+    put(seen, "opcode", code);
+    if name.starts_with("nvme_admin") {
+        return Some(());
+    }
     let part = |name: &str| {
         let told = value(command, name)?.trim_end_matches([',', ')']);
         if told.starts_with("0x") { hex(told) } else { decimal(told) }
@@ -215,6 +241,17 @@ mod tests {
     }
 
     #[test]
+    fn nvme_command_without_known_name_has_no_code() {
+        for (name, code) in [("0xff", Some(0xff)), ("nvme_cmd_new", None), ("nvme_admin_identify", Some(6))] {
+            let text =
+                format!("nvme0: disk=nvme0n1, qid=1, cmdid=57, nsid=1, flags=0x0, meta=0x0, cmd=({name} cdw10=00 00)");
+            let mut seen = DecodedEvent::new(Kind::NvmeSetup, 0, 0, 0);
+            fill(&mut seen, &text).unwrap();
+            assert_eq!((seen.number(2), seen.disk.as_deref()), (code, Some("nvme0n1")), "{name}");
+        }
+    }
+
+    #[test]
     fn scsi_results_are_read_from_words() {
         let start = "host_no=2 channel=0 id=1 lun=0 data_sgl=1 prot_sgl=0 cmnd=(X raw=35 00) result=(driver=DRIVER_OK \
                      host=DID_TIME_OUT message=COMMAND_COMPLETE status=";
@@ -239,13 +276,13 @@ mod tests {
             ),
             (
                 "send: ff3b0000.ufs: tag: 6, DB: 0x40, size: -1, IS: 0, LBA: 18446744073709551615, opcode: 0x35",
-                [None, Some(6), None, Some(0x35), None, None],
+                [None, Some(6), Some(u64::MAX), Some(0x35), Some(u64::MAX), None],
                 "send",
             ),
             (
                 "complete_rsp: 1d84000.ufshc: tag: 31, DB: 0x0, size: -1, IS: 0, LBA: 0, opcode: 0x8a (WRITE_16), \
                  group_id: 0x0, hwq_id: 7",
-                [None, Some(31), Some(0), Some(0x8a), None, Some(7)],
+                [None, Some(31), Some(0), Some(0x8a), Some(u64::MAX), Some(7)],
                 "complete_rsp",
             ),
         ] {

@@ -15,7 +15,7 @@ pub fn fill(seen: &mut DecodedEvent, text: &str) -> Option<()> {
             put(seen, "ret", signed(ret)?)
         }
         K::Switch => switch(seen, text),
-        K::Waking => match value(text, "pid") {
+        K::Waking | K::Wakeup => match value(text, "pid") {
             Some(pid) => {
                 put(seen, "pid", signed(pid)?)?;
                 words(seen, text, "comm=", " pid=")
@@ -128,7 +128,7 @@ fn enter(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     put(seen, "id", signed(id)?);
     let mut args = rest.strip_suffix(')')?.split(", ");
     for place in 1..7 {
-        seen.numbers[place] = hex(args.next()?)?;
+        seen.put(place, hex(args.next()?)?);
     }
     Some(())
 }

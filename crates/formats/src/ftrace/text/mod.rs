@@ -1,8 +1,8 @@
 //! A trace as text: tracefs's `trace` file, or the output of `trace-cmd report` and `perf script`.
 //!
 //! A text contains less than the pages it was made from: times in microseconds, unless the tool was asked for more, no machine, and
-//! of losses before its first line only the count in its header. Lines are parsed in the kernel's own format ([`fields`]); a line in
-//! another format is counted, and left out.
+//! of losses before its first line only the count in its header. Lines are parsed in the kernel's own format ([`fields`], [`driver`]), or
+//! as lists of fields ([`named`]); a line in another format is counted by its kind. The trace may be within a web page ([`html`]).
 //!
 //! *Uncertainty*: `trace-cmd report` writes times of an unknown clock as bare numbers. They are taken as ns, which is right for `boot`,
 //! `tai` and `mono_raw`, and the user is warned. A time that is a little earlier than that of the line before is that of a clock that
@@ -11,7 +11,9 @@
 
 mod driver;
 mod fields;
+mod html;
 mod line;
+mod named;
 
 use super::decoder::{DecodedEvent, Kind};
 use super::gathered::{Gathered, Refused};
@@ -19,9 +21,7 @@ use super::merge::Next;
 use line::Line;
 use std::collections::BTreeMap;
 
-/// Lines in which an event must be found for a file to be a trace.
-const HEAD: usize = 256;
-/// Bytes in which those lines are searched for.
+/// Bytes at the beginning that must be text.
 const HEAD_BYTES: usize = 64 << 10;
 /// At most one event in this many may be like the one before in a trace in parts (equal events of one time are rare), or earlier than the
 /// one before on its CPU.
@@ -31,14 +31,18 @@ const STEP_BACK: u64 = 10_000_000;
 /// Longest line that is read; the kernel's own are shorter than a page.
 const LONGEST: usize = 16 << 10;
 
-/// Whether a file looks like such a trace: text, with an event among its first lines, or with tracefs's header.
+/// Whether a file is such a trace: text, with tracefs's header or an event in any of its lines. A page may have megabytes before its
+/// first event.
 pub fn is(bytes: &[u8]) -> bool {
-    let head = &bytes[..bytes.len().min(HEAD_BYTES)];
-    if head.contains(&0) {
+    if bytes[..bytes.len().min(HEAD_BYTES)].contains(&0) {
         return false;
     }
-    let text = String::from_utf8_lossy(head);
-    text.starts_with("# tracer:") || text.lines().take(HEAD).any(|line| Line::parse(line).is_some())
+    if bytes.starts_with(b"# tracer:") {
+        return true;
+    }
+    let lines = bytes.split(|byte| *byte == b'\n').take_while(|line| !line.contains(&0));
+    let mut lines = lines.map(|line| String::from_utf8_lossy(&line[..line.len().min(LONGEST)]));
+    lines.any(|line| line.starts_with("# tracer:") || Line::parse(&line).is_some())
 }
 
 /// Reads a whole file.
@@ -60,7 +64,7 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
     // The unchanged time of each CPU's line before; a CPU writes its lines in order.
     let mut before: BTreeMap<u16, u64> = BTreeMap::new();
     let mut backward = 0_u64;
-    for raw in text.lines() {
+    for raw in html::lines(&text) {
         let text = raw.get(..LONGEST).unwrap_or(raw);
         if text.starts_with('#') || text.trim().is_empty() || is_head(text) {
             if let Some(lost) = overwritten(text).filter(|lost| *lost > 0) {
@@ -97,16 +101,22 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
         if let Some(count) = gaps.remove(&line.cpu) {
             out.miss(line.cpu, since, time_ns, count)?;
         }
-        let name = if line.event == "tracing_mark_write" { "print" } else { line.event };
+        let name = if is_mark(line.event) { Kind::Print.name() } else { line.event };
         let Some(kind) = Kind::of(name) else {
             out.leave_out(name);
             continue;
         };
-        let mut seen = DecodedEvent::new(kind, time_ns, line.cpu, line.tid);
         let fill = if driver::is(kind) { driver::fill } else { fields::fill };
-        match fill(&mut seen, line.rest) {
-            Some(()) => out.put(Next::DecodedEvent(seen))?,
-            None => out.leave_out(&format!("{name} (its text has an unknown form)")),
+        let read = |fill: Fill| {
+            let mut seen = DecodedEvent::new(kind, time_ns, line.cpu, line.tid);
+            seen.moved_ns = u32::try_from(time_ns - line.time_ns).unwrap_or(u32::MAX);
+            fill(&mut seen, line.rest).map(|()| seen)
+        };
+        // Any text is a mark's, also a list of fields.
+        let forms = if kind == Kind::Print { [named::fill as Fill, fill] } else { [fill, named::fill] };
+        match forms.into_iter().find_map(read) {
+            Some(seen) => out.put(Next::DecodedEvent(seen))?,
+            None => *out.unread.entry(kind).or_default() += 1,
         }
     }
     if events == 0 {
@@ -135,6 +145,18 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
         out.notes.push("its times are in microseconds; `trace-cmd report -t` writes nanoseconds".into());
     }
     Ok(out)
+}
+
+/// Reads an event's text.
+type Fill = fn(&mut DecodedEvent, &str) -> Option<()>;
+
+/// Whether an event is a text that a program wrote into the trace: printed with the name of the function that wrote it, or with its
+/// address, which is 0 where the kernel hides it (kptr_restrict).
+fn is_mark(event: &str) -> bool {
+    let function = event.split('+').next().unwrap_or_default();
+    let is_address = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    matches!(function, "tracing_mark_write" | "bprint" | "bputs" | "0")
+        || event.strip_prefix("0x").is_some_and(is_address)
 }
 
 /// Whether trace-cmd writes this line before the events.
@@ -180,10 +202,8 @@ mod tests {
         assert_eq!(kinds, [Some(Kind::BioQueue), None, Some(Kind::RqComplete), Some(Kind::Print)]);
         assert_eq!((out.lost.get(&0), out.names[&7].as_str(), out.names.len()), (Some(&5), "app", 1));
         let left: Vec<(&str, u64)> = out.left_out.iter().map(|(name, n)| (name.as_str(), *n)).collect();
-        assert_eq!(
-            left,
-            [("(lines that are no event)", 1), ("block_bio_queue (its text has an unknown form)", 1), ("kmalloc", 1)]
-        );
+        assert_eq!(left, [("(lines that are no event)", 1), ("kmalloc", 1)]);
+        assert_eq!(out.unread, BTreeMap::from([(Kind::BioQueue, 1)]));
     }
 
     #[test]
@@ -192,6 +212,34 @@ mod tests {
             assert!(!is(bytes));
         }
         assert!(matches!(read(b"# tracer: nop\n#\n"), Err(Refused::Empty(_))));
+    }
+
+    #[test]
+    fn first_event_may_be_far_behind() {
+        const EVENT: &str = "a-1 [000] 5.000009: sys_exit: NR 1 = 1\n";
+        let page = format!(
+            "<!DOCTYPE html>\n{}<script class=\"trace-data\" type=\"application/text\">\n{EVENT}</script>\n",
+            "<script>function viewer() {}</script>\n".repeat(10_000)
+        );
+        for trace in [format!("{}{EVENT}", "reading 1\n".repeat(10_000)), page] {
+            assert!(is(trace.as_bytes()));
+            assert_eq!(read(trace.as_bytes()).unwrap().events.len(), 1);
+        }
+        assert!(!is("reading 1\n".repeat(10_000).as_bytes()));
+        assert!(!is(format!("{}\0\n{EVENT}", "reading 1\n".repeat(10_000)).as_bytes()), "not a text");
+    }
+
+    #[test]
+    fn marks_are_found_by_each_name_of_their_writer() {
+        for name in
+            ["tracing_mark_write", "tracing_mark_write+0x1b3/0x220", "0", "0xffffffff8119b3b9", "print", "bprint"]
+        {
+            let out = read(format!("a-1 [000] 5.000009: {name}: B|1|x y=z\n").as_bytes()).unwrap();
+            assert!(
+                matches!(&out.events[..], [Next::DecodedEvent(seen)] if seen.kind == Kind::Print && seen.text == "B|1|x y=z"),
+                "{name}: {out:?}"
+            );
+        }
     }
 
     #[test]
@@ -222,6 +270,10 @@ mod tests {
         let text = "a-1 [000] 5.000009: kmalloc: x\na-1 [000] 5.000009: sys_exit: NR 1 = 1\n\
                     b-2 [001] 5.000001: sys_exit: NR 2 = 2\n";
         let out = read(text.as_bytes()).unwrap();
-        assert_eq!(out.events.iter().map(super::super::gathered::time).collect::<Vec<_>>(), [5_000_009_000; 2]);
+        let moved = |next: &Next| match next {
+            Next::DecodedEvent(seen) => (seen.time_ns, seen.moved_ns),
+            Next::Missed(..) => (0, 0),
+        };
+        assert_eq!(out.events.iter().map(moved).collect::<Vec<_>>(), [(5_000_009_000, 0), (5_000_009_000, 8000)]);
     }
 }

@@ -50,6 +50,15 @@ pub fn letters(rwbs: &str) -> (DiskOp, u16) {
     (op, flags)
 }
 
+/// The operation and flags of a request that goes to the driver. Before Linux 4.8 (commit 3a5e02ced11e) a flush was a write with
+/// REQ_FLUSH and without sectors.
+fn of_request(rwbs: &str, sectors: u64) -> (DiskOp, u16) {
+    match letters(rwbs) {
+        (DiskOp::Write, flags) if sectors == 0 && flags & bio_flags::PREFLUSH != 0 => (DiskOp::Flush, flags),
+        other => other,
+    }
+}
+
 /// A bio in flight.
 #[derive(Debug, Clone)]
 struct Bio {
@@ -81,6 +90,10 @@ struct Request {
     sector: u64,
     sectors: u64,
     op: DiskOp,
+    /// A flush of the form before Linux 4.8: its letters are those of a write.
+    as_write: bool,
+    /// When it was issued, in ns.
+    issued_ns: u64,
     /// Bytes that have not completed yet.
     left: u64,
     bios: Vec<u64>,
@@ -88,6 +101,13 @@ struct Request {
     tid: u32,
     /// Commands that the driver sent for it.
     commands: u32,
+}
+
+impl Request {
+    /// Its number, and when it was issued.
+    fn identity(self) -> (u64, Option<u64>) {
+        (self.id, Some(self.issued_ns))
+    }
 }
 
 /// A driver's command, as it describes its request.
@@ -118,9 +138,11 @@ impl Wanted {
 }
 
 /// What an issued request carries.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Issued {
     pub rq: u64,
+    pub op: DiskOp,
+    pub flags: u16,
     /// When it was allocated; 0: not seen.
     pub made_ns: u64,
     pub bios: Vec<u64>,
@@ -134,9 +156,12 @@ pub struct Issued {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Completion {
     pub rq: u64,
+    pub op: DiskOp,
     pub bytes: u64,
     pub last: bool,
     pub flags: u16,
+    /// When the request was issued, if that was seen.
+    pub issued_ns: Option<u64>,
 }
 
 /// Bios, requests and flushes in flight on one disk.
@@ -299,9 +324,10 @@ impl Block {
         }
     }
 
-    /// A request went to the driver. `lists` the bios that it takes.
-    pub fn issue(&mut self, dev: u32, tid: u32, sector: u64, bytes: u64, rwbs: &str) -> Issued {
-        let ((op, flags), sectors, next) = (letters(rwbs), bytes / 512, self.number());
+    /// A request went to the driver.
+    pub fn issue(&mut self, dev: u32, tid: u32, (sector, bytes): (u64, u64), rwbs: &str, now_ns: u64) -> Issued {
+        let sectors = bytes / 512;
+        let ((op, flags), next) = (of_request(rwbs, sectors), self.number());
         let has = |d: &Disk| d.bios.iter().any(|b| !b.carried && b.sector == sector);
         if !self.disks.get(&dev).is_some_and(has) && op != DiskOp::Flush {
             self.find_partition(dev, (sector, sectors), op);
@@ -317,15 +343,23 @@ impl Block {
                 disk.running = std::mem::take(&mut disk.pending);
             }
             disk.under_way = true;
-            disk.requests.push(Request { id, sector, sectors: 0, op, left: 0, bios: Vec::new(), tid, commands: 0 });
-            return Issued { rq: id, made_ns: 0, waiters: disk.running.clone(), ..Issued::default() };
+            let as_write = letters(rwbs).0 == DiskOp::Write;
+            let (issued_ns, commands, bios) = (now_ns, 0, Vec::new());
+            let request = Request { id, sector, sectors: 0, op, as_write, issued_ns, left: 0, bios, tid, commands };
+            disk.requests.push(request);
+            let waiters = disk.running.clone();
+            return Issued { rq: id, op, flags, made_ns: 0, bios: Vec::new(), sequence: false, waiters };
         }
         let end = sector.saturating_add(sectors);
         // Requeued: the same sectors, not completed.
-        if let Some(old) = disk.requests.iter().find(|r| (r.sector, r.sectors, r.op) == (sector, sectors, op)) {
+        let passed_through = op == DiskOp::Other;
+        let same = |r: &&mut Request| (r.sector, r.sectors, r.op) == (sector, sectors, op) && !passed_through;
+        if let Some(old) = disk.requests.iter_mut().find(same) {
             let fresh = disk.bios.iter().any(|b| !b.carried && b.op == op && b.sector == sector);
             if !fresh {
-                return Issued { rq: old.id, made_ns, bios: old.bios.clone(), ..Issued::default() };
+                old.issued_ns = now_ns;
+                let (rq, bios) = (old.id, old.bios.clone());
+                return Issued { rq, op, flags, made_ns, bios, sequence: false, waiters: Vec::new() };
             }
         }
         let (mut bios, mut sequence) = (Vec::new(), false);
@@ -346,8 +380,21 @@ impl Block {
         if disk.requests.len() > MOST {
             disk.requests.drain(..MOST / 2);
         }
-        disk.requests.push(Request { id, sector, sectors, op, left: bytes, bios: bios.clone(), tid, commands: 0 });
-        Issued { rq: id, made_ns, bios, sequence, waiters: Vec::new() }
+        let (issued_ns, as_write, commands) = (now_ns, false, 0);
+        let carries = bios.clone();
+        disk.requests.push(Request {
+            id,
+            sector,
+            sectors,
+            op,
+            as_write,
+            issued_ns,
+            left: bytes,
+            bios: carries,
+            tid,
+            commands,
+        });
+        Issued { rq: id, op, flags, made_ns, bios, sequence, waiters: Vec::new() }
     }
 
     /// Returns the request in flight that a driver's command is for, and its disk; `on` is its disk, if known. If several fit, one that has
@@ -375,21 +422,34 @@ impl Block {
 
     /// A request, or a part of it, completed.
     pub fn complete(&mut self, dev: u32, sector: u64, sectors: u64, rwbs: &str) -> (Completion, Vec<u64>) {
-        let ((op, flags), next) = (letters(rwbs), self.number());
+        let ((mut op, flags), next) = (letters(rwbs), self.number());
         let disk = self.disks.entry(dev).or_default();
         let bytes = sectors.saturating_mul(512);
-        let done = |rq, bytes, last, flags| Completion { rq, bytes, last, flags };
+        if bytes == 0 && disk.requests.iter().any(|r| r.as_write && r.sector == sector && op == DiskOp::Write) {
+            op = DiskOp::Flush;
+        }
+        let done = |rq, bytes, last, flags, issued_ns| Completion { rq, op, bytes, last, flags, issued_ns };
         if op == DiskOp::Flush {
             disk.under_way = false;
             let ended = std::mem::take(&mut disk.running);
             disk.data_in_flight += ended.iter().filter(|(_, step)| *step == BEFORE_DATA).count();
             disk.kick();
             let place = disk.requests.iter().position(|r| r.op == DiskOp::Flush);
-            let rq = place.map_or(next, |i| disk.requests.remove(i).id);
+            let (rq, issued_ns) = place.map(|i| disk.requests.remove(i)).map_or((next, None), Request::identity);
             let bare = |(id, step): &(u64, u8)| (*step == BARE).then_some(*id);
             let bare: Vec<u64> = ended.iter().filter_map(bare).collect();
             disk.bios.retain(|b| !bare.contains(&b.id));
-            return (done(rq, 0, true, flags | bio_flags::FLUSH_SEQUENCE), bare);
+            return (done(rq, 0, true, flags | bio_flags::FLUSH_SEQUENCE, issued_ns), bare);
+        }
+        if op == DiskOp::Other {
+            // A command that is passed through has no sectors, even if it has data (blk_rq_trace_sector, blk_rq_trace_nr_sectors), and
+            // its end has the sector -1: of several, the one with these sectors, else the oldest. It is not in the disk's statistics.
+            let all = || disk.requests.iter().enumerate().filter(|(_, r)| r.op == op);
+            let place = all().find(|(_, r)| r.sector == sector && r.left == bytes).or_else(|| all().next());
+            let found = place.map(|(i, _)| i).map(|i| disk.requests.remove(i));
+            let moved = found.as_ref().map_or(bytes, |r| r.left.max(bytes));
+            let (rq, issued_ns) = found.map_or((next, None), Request::identity);
+            return (done(rq, moved, true, flags, issued_ns), Vec::new());
         }
         let counted = flags | bio_flags::COUNTED;
         if bytes == 0 {
@@ -399,17 +459,18 @@ impl Block {
             if let Some((_, _, bio)) = rq {
                 disk.bios.retain(|b| b.id != bio);
             }
-            return (done(rq.map_or(next, |r| r.1), 0, true, counted), Vec::new());
+            return (done(rq.map_or(next, |r| r.1), 0, true, counted, None), Vec::new());
         }
         let begins =
             |r: &Request| r.op == op && r.sector.saturating_add(r.sectors).wrapping_sub(r.left / 512) == sector;
         let holds = |r: &Request| r.op == op && (r.sector..r.sector.saturating_add(r.sectors)).contains(&sector);
         let place = disk.requests.iter().position(begins).or_else(|| disk.requests.iter().position(holds));
-        let Some(place) = place else { return (done(next, bytes, true, counted), Vec::new()) };
+        let Some(place) = place else { return (done(next, bytes, true, counted, None), Vec::new()) };
         let request = &mut disk.requests[place];
         request.left = request.left.saturating_sub(bytes);
+        let issued_ns = Some(request.issued_ns);
         if request.left > 0 {
-            return (done(request.id, bytes, false, counted), Vec::new());
+            return (done(request.id, bytes, false, counted, issued_ns), Vec::new());
         }
         let request = disk.requests.remove(place);
         let carried = |b: &&Bio| request.bios.contains(&b.id);
@@ -430,7 +491,7 @@ impl Block {
             disk.bios.retain(|b| !request.bios.contains(&b.id));
         }
         let flags = if sequence { counted | bio_flags::FLUSH_SEQUENCE } else { counted };
-        (done(request.id, bytes, true, flags), Vec::new())
+        (done(request.id, bytes, true, flags, issued_ns), Vec::new())
     }
 }
 
@@ -464,11 +525,11 @@ mod tests {
         let bios = [(100, 8), (116, 8), (108, 8), (200, 8)].map(|place| block.queue(7, 1, place, "WS").0);
         let read = block.queue(7, 1, (100, 8), "R").0;
         block.made(7, 100, "WS", 55);
-        let issued = block.issue(7, 1, 100, 24 * 512, "WS");
+        let issued = block.issue(7, 1, (100, 24 * 512), "WS", 0);
         assert_eq!((issued.bios.as_slice(), issued.made_ns), (&[bios[0], bios[2], bios[1]][..], 55));
-        let again = block.issue(7, 1, 100, 24 * 512, "WS");
+        let again = block.issue(7, 1, (100, 24 * 512), "WS", 0);
         assert_eq!((again.rq, &again.bios), (issued.rq, &issued.bios), "the driver had no room for it");
-        assert_eq!(block.issue(7, 1, 100, 8 * 512, "R").bios, [read]);
+        assert_eq!(block.issue(7, 1, (100, 8 * 512), "R", 0).bios, [read]);
         assert!(!block.complete(7, 100, 8, "WS").0.last);
         let (done, _) = block.complete(7, 108, 16, "WS");
         assert_eq!((done.rq, done.last), (issued.rq, true));
@@ -479,15 +540,15 @@ mod tests {
     fn flush_sequence_tracks_its_waiters() {
         let mut block = Block::default();
         let commit = block.queue(7, 1, (300, 2), "FWFSM").0;
-        let first = block.issue(7, 1, 0, 0, "FF");
+        let first = block.issue(7, 1, (0, 0), "FF", 0);
         assert_eq!(first.waiters, [(commit, BEFORE_DATA)]);
         let bare = block.queue(7, 2, (0, 0), "FWS").0;
         assert_eq!(block.complete(7, u64::MAX, 0, "FF").0.rq, first.rq);
-        let data = block.issue(7, 1, 300, 1024, "WSM");
+        let data = block.issue(7, 1, (300, 1024), "WSM", 0);
         assert_eq!((data.bios.as_slice(), data.sequence), (&[commit][..], true));
         let done = block.complete(7, 300, 2, "WSM").0;
         assert_eq!((done.rq, done.flags & bio_flags::FLUSH_SEQUENCE != 0), (data.rq, true));
-        let second = block.issue(7, 1, 0, 0, "FF");
+        let second = block.issue(7, 1, (0, 0), "FF", 0);
         assert_eq!(second.waiters, [(bare, BARE), (commit, AFTER_DATA)], "it waits for data that is under way");
         assert_eq!(block.complete(7, u64::MAX, 0, "FF").1, [bare]);
         let end = block.complete(7, 300, 0, "WSM").0;
@@ -498,10 +559,10 @@ mod tests {
     fn bios_of_partition_are_carried_by_its_disk() {
         let mut block = Block::default();
         let bio = block.queue(8 << 20 | 1, 1, (5000, 8), "WS").0;
-        assert_eq!(block.issue(8 << 20, 1, 5000, 4096, "WS").bios, [bio]);
+        assert_eq!(block.issue(8 << 20, 1, (5000, 4096), "WS", 0).bios, [bio]);
         assert_eq!(block.disk_of(8 << 20 | 1), 8 << 20);
         let bio = block.queue(8 << 20 | 1, 1, (6000, 8), "WS").0;
-        assert_eq!(block.issue(8 << 20, 1, 6000, 4096, "WS").bios, [bio]);
+        assert_eq!(block.issue(8 << 20, 1, (6000, 4096), "WS", 0).bios, [bio]);
     }
 
     #[test]
@@ -510,8 +571,8 @@ mod tests {
         let old = block.queue(7, 1, (100, 16), "W").0;
         let (parent, new, bytes) = block.split(7, 1, 100, 110).unwrap();
         assert_eq!((parent, bytes), (old, 5120));
-        assert_eq!(block.issue(7, 1, 100, 5120, "W").bios, [new]);
-        assert_eq!(block.issue(7, 1, 110, 3072, "W").bios, [old]);
+        assert_eq!(block.issue(7, 1, (100, 5120), "W", 0).bios, [new]);
+        assert_eq!(block.issue(7, 1, (110, 3072), "W", 0).bios, [old]);
         assert_eq!(block.split(7, 1, 100, 100), None);
     }
 }

@@ -11,7 +11,7 @@
 use super::extents::File;
 use crate::ftrace::calls::{DescriptorChange, Machine, Shape};
 use model::event::flags;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A descriptor of a process, and how often that number was reused before.
 type Opened = (u32, i32, u32);
@@ -28,6 +28,8 @@ pub struct Learned {
     pub logged: HashMap<(u32, u32), Vec<u64>>,
     /// Threads that make system calls.
     pub callers: HashSet<u32>,
+    /// Disks that drivers' events name.
+    pub disks: BTreeMap<Box<str>, u32>,
 }
 
 /// A call that a thread is in.

@@ -165,10 +165,10 @@ impl Translator {
 
     pub(super) fn on_request(&mut self, s: &DecodedEvent) {
         let dev = s.number(0).unwrap_or(0) as u32;
-        // The end of a flush has sector -1.
-        let Some(sector) = s.number(1).or((s.kind == Kind::RqComplete).then_some(u64::MAX)) else { return };
+        let Some(sector) = s.number(1) else { return };
         let sectors = s.number(2).unwrap_or(0);
-        let bytes = s.number(3).unwrap_or(sectors.saturating_mul(512));
+        // Before Linux 4.12, only commands that are passed through have bytes; only they have no sectors.
+        let bytes = if sectors > 0 { sectors.saturating_mul(512) } else { s.number(3).unwrap_or(0) };
         match s.kind {
             Kind::GetRequest => self.block.made(dev, sector, &s.text, s.time_ns),
             Kind::RqInsert => {
@@ -178,17 +178,19 @@ impl Translator {
             Kind::RqIssue => self.on_issue(s, dev, sector, bytes),
             _ => {
                 let (done, bare) = self.block.complete(dev, sector, sectors, &s.text);
-                let (op, _) = super::block::letters(&s.text);
                 let error = s.number(3).unwrap_or(0) as i32;
+                // By its own clock, it ended before it was issued.
+                let before = |issued_ns| s.time_ns.saturating_sub(s.moved_ns.into()) < issued_ns;
+                let untimed = if done.issued_ns.is_some_and(before) { bio_flags::UNTIMED } else { 0 };
                 let record = RqDone {
                     rq: done.rq,
                     sector,
                     bytes: done.bytes.min(u32::MAX.into()) as u32,
                     disk: dev,
                     error,
-                    op: op as u8,
+                    op: done.op as u8,
                     last: done.last.into(),
-                    flags: done.flags,
+                    flags: done.flags | untimed,
                 };
                 self.put(Self::nobody(s), record);
                 for bio in bare {
@@ -199,13 +201,12 @@ impl Translator {
     }
 
     fn on_issue(&mut self, s: &DecodedEvent, dev: u32, sector: u64, bytes: u64) {
-        let issued = self.block.issue(dev, s.tid, sector, bytes, &s.text);
+        let issued = self.block.issue(dev, s.tid, (sector, bytes), &s.text, s.time_ns);
         self.on_issue_of_made(s, dev, issued.rq);
-        let Issued { rq, made_ns, bios, sequence, waiters } = issued;
-        let (op, mut flags) = super::block::letters(&s.text);
+        let Issued { rq, op, mut flags, made_ns, bios, sequence, waiters } = issued;
         let flush = op == DiskOp::Flush;
         flags |= if sequence || flush { bio_flags::FLUSH_SEQUENCE } else { 0 };
-        flags |= if flush { 0 } else { bio_flags::COUNTED };
+        flags |= if flush || op == DiskOp::Other { 0 } else { bio_flags::COUNTED };
         let listed = bios.len().min(4);
         let mut first = [0; 4];
         first[..listed].copy_from_slice(&bios[..listed]);

@@ -5,7 +5,8 @@
 //! issued its request, right after it, so that among several the latest of that thread is meant. The disk of a SCSI device or of a
 //! controller's queue is learnt from the first command that fits only one disk.
 //!
-//! An NVMe command is set up just before its request is issued: it is kept until then. A UFS host's commands are SCSI's; they are told
+//! An NVMe command is set up just before its request is issued: it is kept until then. Its event names the disk, whose number is learnt from
+//! the requests; a disk without requests in the trace has a number of its own ([`Dev::of_name`]). A UFS host's commands are SCSI's; they are told
 //! apart by the host's own event where SCSI's are not recorded.
 //!
 //! *Uncertainty*: that a UFS device's blocks have 4096 bytes is JEDEC's usual value; the event does not contain it. A bare tag identifies
@@ -14,9 +15,9 @@
 use super::Translator;
 use super::block::Wanted;
 use crate::ftrace::decoder::{DecodedEvent, Kind};
-use model::event::{DriverBegin, DriverEnd, Header, driver_what, mmc_answer, mmc_is, mmc_part, scsi_code};
-use model::{DiskOp, Protocol};
-use std::collections::HashMap;
+use model::event::{DriverBegin, DriverEnd, Header, driver_what, mmc_answer, mmc_is, mmc_part, nvme_code, scsi_code};
+use model::{Dev, DiskOp, Protocol};
+use std::collections::{BTreeMap, HashMap};
 
 /// Commands in flight that are remembered; there can be more only because ends were lost.
 const MOST: usize = 1 << 14;
@@ -41,6 +42,7 @@ struct Made {
     record: DriverBegin,
     wanted: Option<Wanted>,
     name: Name,
+    disk: Option<Box<str>>,
 }
 
 /// Commands in flight.
@@ -49,6 +51,8 @@ pub(super) struct Drivers {
     sent: HashMap<Name, u64>,
     /// Disks of SCSI and UFS devices.
     disks: HashMap<[u64; 4], u32>,
+    /// Disks of which only the name is known.
+    named: BTreeMap<Box<str>, u32>,
     /// By thread.
     made: HashMap<u32, Made>,
     /// Whether SCSI's own events are in the trace.
@@ -232,20 +236,21 @@ impl Translator {
         }
         let raw: [u8; 16] = bytes(&s.text);
         let word = |at: usize| u64::from(u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]));
-        let (queue, code) = (number(1), number(2));
-        let op = match code {
-            1 => Some(DiskOp::Write),
-            2 => Some(DiskOp::Read),
-            0 => Some(DiskOp::Flush),
-            8 => Some(DiskOp::Write),
-            9 => Some(DiskOp::Discard),
+        let (queue, opcode) = (number(1), s.number(2));
+        let op = match opcode {
+            Some(1 | 8) => Some(DiskOp::Write),
+            Some(2) => Some(DiskOp::Read),
+            Some(0) => Some(DiskOp::Flush),
+            Some(9) => Some(DiskOp::Discard),
             _ => None,
         };
-        let place = matches!(code, 1 | 2 | 8).then(|| (word(4) << 32 | word(0), (word(8) & 0xffff) + 1));
+        let place = matches!(opcode, Some(1 | 2 | 8)).then(|| (word(4) << 32 | word(0), (word(8) & 0xffff) + 1));
         let wanted = op.filter(|_| queue != 0).map(|op| Wanted { op, place, block: None, tid: s.tid });
-        let record = DriverBegin { raw, protocol, code: code as u16, queue: queue as u16, ..DriverBegin::default() };
+        let code = opcode.map_or(nvme_code::UNKNOWN, |code| code as u16 & 0xff);
+        let record = DriverBegin { raw, protocol, code, queue: queue as u16, ..DriverBegin::default() };
         let name = Name::Nvme(number(0), queue, number(3));
-        let made = Made { header: self.header(s), record, wanted, name };
+        let disk = s.disk.clone().filter(|name| !name.is_empty());
+        let made = Made { header: self.header(s), record, wanted, name, disk };
         if let Some(old) = self.drivers.made.insert(s.tid, made) {
             self.begin_made(old, None);
         }
@@ -255,12 +260,33 @@ impl Translator {
     pub(super) fn on_issue_of_made(&mut self, s: &DecodedEvent, dev: u32, rq: u64) {
         if let Some(made) = self.drivers.made.remove(&s.tid) {
             let found = made.wanted.and_then(|wanted| self.block.of_command(&wanted, Some(dev)));
-            self.begin_made(made, found.filter(|(_, own)| *own == rq));
+            let found = found.filter(|(_, own)| *own == rq);
+            if let (Some(name), Some(_)) = (&made.disk, found) {
+                self.known.disks.entry(name.clone()).or_insert(dev);
+            }
+            self.begin_made(made, found);
         }
     }
 
+    /// The number of a disk of which the trace has the name.
+    fn disk_named(&mut self, name: Option<&str>) -> u32 {
+        let Some(name) = name else { return 0 };
+        if let Some(dev) = self.known.disks.get(name).or_else(|| self.drivers.named.get(name)) {
+            return *dev;
+        }
+        let dev = Dev::of_name(self.drivers.named.len() as u32).0;
+        self.drivers.named.insert(name.into(), dev);
+        dev
+    }
+
+    /// Names of disks, by number, as far as the trace has them.
+    pub(super) fn disk_names(&self) -> Vec<(u32, String)> {
+        let known = self.known.disks.iter().map(|(name, dev)| (*dev, name.to_string()));
+        known.chain(self.drivers.named.iter().map(|(name, dev)| (*dev, name.to_string()))).collect()
+    }
+
     fn begin_made(&mut self, made: Made, request: Option<(u32, u64)>) {
-        let (disk, command) = request.unwrap_or_else(|| (0, self.block.number()));
+        let (disk, command) = request.unwrap_or_else(|| (self.disk_named(made.disk.as_deref()), self.block.number()));
         let bytes = request.map_or(0, |(dev, rq)| self.block.bytes_of(dev, rq)).min(u32::MAX.into()) as u32;
         self.drivers.send(made.name, command);
         self.put(made.header, DriverBegin { command, rq: command, disk, bytes, ..made.record });

@@ -38,7 +38,7 @@ use extents::{Extents, File};
 use model::event::{ANY_CPU, Header, Loss, flags, header_flags};
 use model::{Event, LossSource, Record};
 use operations::Operations;
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use tasks::Tasks;
 
 /// Context that is not in the trace.
@@ -137,7 +137,9 @@ pub struct Translator {
     logged: HashSet<(u32, u32)>,
     seq: HashMap<u16, u32>,
     out: Vec<Event>,
-    first_ns: u64,
+    /// Events that lack a field without which they say nothing, by kind.
+    unread: BTreeMap<Kind, u64>,
+    first_ns: Option<u64>,
     last_ns: u64,
 }
 
@@ -185,14 +187,15 @@ impl Translator {
             logged: HashSet::new(),
             seq: HashMap::new(),
             out: Vec::new(),
-            first_ns: 0,
+            unread: BTreeMap::new(),
+            first_ns: None,
             last_ns: 0,
         }
     }
 
     /// When the first and the last event happened, in ns.
     pub fn window_ns(&self) -> (u64, u64) {
-        (self.first_ns, self.last_ns)
+        (self.first_ns.unwrap_or(0), self.last_ns)
     }
 
     /// Files that recorded processes executed, as they named them.
@@ -227,12 +230,14 @@ impl Translator {
                 self.put(Header { time_ns: missed.until, cpu: *cpu, ..Header::default() }, record);
             }
             Next::DecodedEvent(seen) => {
-                if self.first_ns == 0 {
-                    self.first_ns = seen.time_ns;
-                }
+                self.first_ns.get_or_insert(seen.time_ns);
                 self.last_ns = self.last_ns.max(seen.time_ns);
                 self.note_open(seen.time_ns);
-                self.see(seen);
+                if seen.is_whole() {
+                    self.see(seen);
+                } else {
+                    *self.unread.entry(seen.kind).or_default() += 1;
+                }
             }
         }
         if self.learns {
@@ -254,6 +259,31 @@ impl Translator {
         self.put(Header { time_ns, cpu: ANY_CPU, ..Header::default() }, record);
     }
 
+    /// Records that events of a kind are in the trace, but could not be read: what they tell is missing, at an unknown time.
+    pub fn not_readable(&mut self, kind: Kind, events: u64) {
+        let (start_ns, time_ns) = self.window_ns();
+        let (source, text) = (LossSource::Unreadable.number(), kind.name().to_owned());
+        self.put(
+            Header { time_ns, cpu: ANY_CPU, ..Header::default() },
+            Loss { start_ns, events, source, text, ..Loss::default() },
+        );
+    }
+
+    /// Events that lack a field without which they say nothing, by kind.
+    pub fn unread(&self) -> &BTreeMap<Kind, u64> {
+        &self.unread
+    }
+
+    /// Texts that programs wrote into the trace and that became no mark, by what they are, once the trace has ended.
+    pub fn unused_texts(&self) -> BTreeMap<&'static str, u64> {
+        self.operations.unused()
+    }
+
+    /// Names of disks, by number, as far as the trace has them.
+    pub fn disks(&self) -> Vec<(u32, String)> {
+        self.disk_names()
+    }
+
     /// Where events are missing, a thread's call may have ended.
     fn forget_open_calls(&mut self) {
         for thread in self.threads.values_mut() {
@@ -265,7 +295,7 @@ impl Translator {
     fn see(&mut self, s: &DecodedEvent) {
         match s.kind {
             Kind::SysEnter | Kind::SysExit => self.on_call(s),
-            Kind::Switch | Kind::Waking => self.on_schedule(s),
+            Kind::Switch | Kind::Waking | Kind::Wakeup => self.on_schedule(s),
             Kind::NewTask | Kind::Fork | Kind::Exec | Kind::Exit => self.on_task(s),
             Kind::Step | Kind::StepReturn | Kind::Reset | Kind::Finalize | Kind::Print => self.on_operation(s),
             Kind::OpenPath => s.text.clone_into(&mut self.thread(s.tid).path),

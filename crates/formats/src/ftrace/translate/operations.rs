@@ -3,16 +3,27 @@
 //! An execution begins at a statement's first `sqlite3_step` and ends when a step returns anything but "row", or when
 //! the statement is reset or finalised, as in the eBPF backend (`sqlite.bpf.c`).
 //!
-//! A mark is a text `B|PID|NAME` and its end `E`, as in Android's atrace and Perfetto.
+//! A mark is a text `B|PID|NAME` and its end `E`, as in Android's atrace and Perfetto. Any other text, and a mark of which one half is
+//! missing, is counted by what it is.
 
 use super::Translator;
 use crate::ftrace::decoder::{DecodedEvent, Kind};
 use model::event::{Mark, OpBegin, OpEnd, Statement, flags, op_kind};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 const ROW: i32 = 100;
-/// Statements and marks open on a thread.
+/// Statements open on a thread.
 const MOST: usize = 64;
+/// Marks open on a thread. If there are more, the outermost is given up: the ends of the others remain theirs.
+const MARKS_MAX: usize = 1024;
+
+/// Texts that become no mark.
+const WITHOUT_END: &str = "print: begins of marks without an end";
+const WITHOUT_BEGIN: &str = "print: ends of marks without a begin";
+const ASYNCHRONOUS: &str = "print: asynchronous marks (S, F, G, H)";
+const COUNTERS: &str = "print: counters (C)";
+const INSTANTS: &str = "print: instants (I, N)";
+const OTHER: &str = "print: other texts";
 
 #[derive(Debug)]
 struct Execution {
@@ -29,7 +40,7 @@ struct OfThread {
     open: Vec<Execution>,
     /// Statements being stepped, the innermost last.
     inside: Vec<u64>,
-    marks: Vec<(u64, String)>,
+    marks: VecDeque<(u64, String)>,
 }
 
 /// The open statements and marks of all threads.
@@ -39,6 +50,8 @@ pub(super) struct Operations {
     /// Latest text of a statement: process, address.
     texts: HashMap<(u32, u64), String>,
     marks: u64,
+    /// Texts that became no mark, by what they are.
+    unused: BTreeMap<&'static str, u64>,
 }
 
 impl Operations {
@@ -56,7 +69,24 @@ impl Operations {
     }
 
     pub fn ended(&mut self, tid: u32) {
-        self.threads.remove(&tid);
+        let marks = self.threads.remove(&tid).map_or(0, |thread| thread.marks.len());
+        self.leave(WITHOUT_END, marks as u64);
+    }
+
+    fn leave(&mut self, what: &'static str, texts: u64) {
+        if texts > 0 {
+            *self.unused.entry(what).or_default() += texts;
+        }
+    }
+
+    /// Texts that became no mark, by what they are, once the trace has ended.
+    pub fn unused(&self) -> BTreeMap<&'static str, u64> {
+        let mut all = self.unused.clone();
+        let open: u64 = self.threads.values().map(|thread| thread.marks.len() as u64).sum();
+        if open > 0 {
+            *all.entry(WITHOUT_END).or_default() += open;
+        }
+        all
     }
 }
 
@@ -147,16 +177,28 @@ impl Translator {
         let text = s.text.trim_end();
         if let Some(name) = text.strip_prefix("B|").and_then(|rest| Some(rest.split_once('|')?.1)) {
             let marks = &mut self.operations.threads.entry(s.tid).or_default().marks;
-            if marks.len() < MOST {
-                marks.push((s.time_ns, name.to_owned()));
+            marks.push_back((s.time_ns, name.to_owned()));
+            if marks.len() > MARKS_MAX {
+                marks.pop_front();
+                self.operations.leave(WITHOUT_END, 1);
             }
         } else if text == "E" || text.starts_with("E|") {
-            let ended = self.operations.threads.get_mut(&s.tid).and_then(|t| t.marks.pop());
+            let ended = self.operations.threads.get_mut(&s.tid).and_then(|t| t.marks.pop_back());
             if let Some((start_ns, text)) = ended {
                 self.operations.marks += 1;
                 let nth = self.operations.marks;
                 self.put(self.header(s), Mark { start_ns, nth, text, ..Mark::default() });
+            } else {
+                self.operations.leave(WITHOUT_BEGIN, 1);
             }
+        } else {
+            let what = match text.split('|').next() {
+                Some("S" | "F" | "G" | "H") => ASYNCHRONOUS,
+                Some("C") => COUNTERS,
+                Some("I" | "N") => INSTANTS,
+                _ => OTHER,
+            };
+            self.operations.leave(what, 1);
         }
     }
 }

@@ -30,7 +30,7 @@ impl Translator {
         if self.learns {
             self.known.callers.insert(s.tid);
         }
-        let args: [u64; 6] = std::array::from_fn(|i| s.numbers[i + 1]);
+        let args: [u64; 6] = std::array::from_fn(|i| s.number(i + 1).unwrap_or(0));
         let (shape, odd) = calls::entered(self.machine, number, args);
         let tgid = self.tasks.process(s.tid);
         if self.tracer == Some(tgid) {
@@ -87,10 +87,10 @@ impl Translator {
     }
 
     fn on_exit(&mut self, s: &DecodedEvent) {
-        let result = s.numbers[1] as i64;
         let tgid = self.tasks.process(s.tid);
         let thread = self.thread(s.tid);
         let (call, odd) = (thread.call.take(), thread.odd.take());
+        let Some(result) = s.number(1).map(u64::cast_signed) else { return };
         if let Some(odd) = odd {
             self.on_odd(tgid, odd, result);
         }
@@ -288,9 +288,11 @@ impl Translator {
 
     pub(super) fn on_schedule(&mut self, s: &DecodedEvent) {
         let tid = s.number(0).unwrap_or(0) as u32;
-        if s.kind == Kind::Waking {
+        if matches!(s.kind, Kind::Waking | Kind::Wakeup) {
+            // A wake-up may be finished by the thread's new CPU (ttwu_queue): then whatever ran there is not the waker.
+            let waker = if s.kind == Kind::Waking { s.tid } else { 0 };
             match self.threads.get_mut(&tid).map(|t| (&mut t.away, &mut t.woken_ns)) {
-                Some((Some(away), _)) if away.2 == 0 => (away.2, away.3) = (s.time_ns, s.tid),
+                Some((Some(away), _)) if away.2 == 0 => (away.2, away.3) = (s.time_ns, waker),
                 Some((None, woken_ns)) => *woken_ns = Some(s.time_ns),
                 _ => {}
             }

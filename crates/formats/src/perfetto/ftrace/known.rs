@@ -15,6 +15,7 @@ type Known = (u32, Kind, &'static [u32], u32);
 const KNOWN: &[Known] = &[
     (3, Kind::Print, &[], 2),
     (4, Kind::Switch, &[2, 4, 6], 5),
+    (17, Kind::Wakeup, &[2], 1),
     (20, Kind::Waking, &[2], 1),
     (41, Kind::DaWriteBegin, &[1, 2, 3, 4], 0),
     (43, Kind::SyncEnter, &[1, 2], 0),
@@ -56,12 +57,11 @@ pub fn kind(field: u32) -> Option<Kind> {
 /// Fills in a known event from its message. A missing number is 0, as usual in protobuf, if its kind has a field for it.
 pub fn fill(seen: &mut DecodedEvent, field: u32, message: &[u8]) -> Option<()> {
     let (_, kind, numbers, text) = KNOWN.iter().find(|known| known.0 == field)?;
-    for (to, _) in seen.numbers.iter_mut().zip(*numbers).filter(|(_, from)| **from != 0) {
-        *to = 0;
-    }
-    if *kind == Kind::UfsCommand {
-        // Kernels that report the type of event as text have no number for it.
-        seen.numbers[0] = crate::ftrace::decoder::MISSING;
+    for (place, _) in numbers.iter().enumerate().filter(|(_, from)| **from != 0) {
+        // Kernels that report a UFS event's type as text have no number for it.
+        if (*kind, place) != (Kind::UfsCommand, 0) {
+            seen.put(place, 0);
+        }
     }
     let (mut args, mut fields) = (0, Fields::new(message));
     for (field, value) in fields.by_ref() {
@@ -69,15 +69,15 @@ pub fn fill(seen: &mut DecodedEvent, field: u32, message: &[u8]) -> Option<()> {
             each_number(value, |n| {
                 args += 1;
                 if args <= 6 {
-                    seen.numbers[args] = n;
+                    seen.put(args, n);
                 }
             });
         } else if let Some(place) = numbers.iter().position(|own| *own == field) {
-            seen.numbers[place] = number(kind.numbers()[place], value.number());
+            seen.put(place, number(kind.numbers()[place], value.number()));
         } else if field == *text {
             seen.text = value.text();
-        } else if *kind == Kind::RqComplete && field == 4 && seen.numbers[3] == 0 {
-            seen.numbers[3] = value.number();
+        } else if *kind == Kind::RqComplete && field == 4 && seen.number(3) == Some(0) {
+            seen.put(3, value.number());
         }
     }
     whole(seen, !fields.failed())
@@ -92,6 +92,8 @@ pub fn by_name<'a>(seen: &mut DecodedEvent, fields: impl Iterator<Item = (&'a st
             seen.text = value.bytes().iter().map(|b| format!("{b:02x}")).collect();
         } else if text == Some(name) {
             seen.text = value.text();
+        } else if seen.kind.disk() == Some(name) {
+            seen.disk = Some(value.text().into());
         } else {
             seen.set(name, number(name, value.number()));
         }
@@ -99,10 +101,9 @@ pub fn by_name<'a>(seen: &mut DecodedEvent, fields: impl Iterator<Item = (&'a st
     whole(seen, true)
 }
 
-/// A flush has no location: its sector is -1, which is also the value here for a missing number.
+/// `None` if the message was broken, or lacks what its kind cannot do without.
 fn whole(seen: &DecodedEvent, sound: bool) -> Option<()> {
-    let named = matches!(seen.kind, Kind::Print) || seen.numbers.iter().any(|n| *n != crate::ftrace::decoder::MISSING);
-    (sound && named).then_some(())
+    (sound && seen.is_whole()).then_some(())
 }
 
 fn number(name: &str, value: u64) -> u64 {

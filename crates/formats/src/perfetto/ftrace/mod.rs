@@ -266,7 +266,7 @@ impl Trace {
         };
         let time = time.saturating_add_signed(shift);
         let named = |kind: Kind| DecodedEvent::new(kind, time, cpu, tid);
-        let seen = match field {
+        let (seen, whole) = match field {
             GENERIC => {
                 let (name, fields) = generic(message);
                 let Some(kind) = Kind::of(&name) else {
@@ -274,7 +274,8 @@ impl Trace {
                     return Ok(());
                 };
                 let mut seen = named(kind);
-                known::by_name(&mut seen, fields.iter().map(|(n, v)| (n.as_str(), *v))).map(|()| seen)
+                let whole = known::by_name(&mut seen, fields.iter().map(|(n, v)| (n.as_str(), *v)));
+                (seen, whole)
             }
             DESCRIBED.. => {
                 let Some(described) = self.described.get(&field) else {
@@ -289,7 +290,8 @@ impl Trace {
                 let mut seen = named(kind);
                 let fields = Fields::new(message)
                     .filter_map(|(field, value)| Some((described.fields.get(&field)?.as_str(), value)));
-                known::by_name(&mut seen, fields).map(|()| seen)
+                let whole = known::by_name(&mut seen, fields);
+                (seen, whole)
             }
             _ => {
                 let Some(kind) = known::kind(field) else {
@@ -297,13 +299,14 @@ impl Trace {
                     return Ok(());
                 };
                 let mut seen = named(kind);
-                known::fill(&mut seen, field, message).map(|()| seen)
+                let whole = known::fill(&mut seen, field, message);
+                (seen, whole)
             }
         };
-        let Some(seen) = seen else {
-            self.out.damaged += 1;
+        if whole.is_none() {
+            *self.out.unread.entry(seen.kind).or_default() += 1;
             return Ok(());
-        };
+        }
         self.note_names(&seen);
         self.out.put(Next::DecodedEvent(seen))
     }
@@ -311,7 +314,7 @@ impl Trace {
     fn note_names(&mut self, seen: &DecodedEvent) {
         let tid = match seen.kind {
             Kind::Switch => seen.number(2),
-            Kind::Waking => seen.number(0),
+            Kind::Waking | Kind::Wakeup => seen.number(0),
             _ => None,
         };
         if let Some(tid) = tid.and_then(|tid| u32::try_from(tid).ok()) {
