@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         ),
         ("marks_in_recorder_namespace_are_joined", with("unshare"), marks_inside),
         ("function_is_recorded_as_operation", with("cc"), function),
+        ("places_in_functions_are_not_probed", with("cc").and_then(|()| x86_64()), places),
         ("nested_functions_add_up", with("cc"), || both_ways(nested_functions)),
         ("recursion_is_one_operation", with("cc"), || both_ways(recursion)),
         ("function_left_by_longjmp_has_no_end", with("cc"), || both_ways(left_by_longjmp)),
@@ -451,6 +452,51 @@ fn function() -> Result<()> {
         .context("no operation `handle`")?;
     near("calls", number(handle, "/count")?, 7.0)?;
     near("fsyncs a call", number(handle, "/per_operation/fsyncs")?, 1.0)
+}
+
+fn x86_64() -> Result<(), String> {
+    if cfg!(target_arch = "x86_64") { Ok(()) } else { Err("the program is written for x86-64".into()) }
+}
+
+/// A probe within a function would change what it computes; each is refused with the reason, before the program runs. A function that
+/// begins where the kernel replaces the code is probed, and unharmed.
+fn places() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/places.c");
+    let program = folder.path().join("places");
+    run(Command::new("cc").args(["-O1", "-w", "-o"]).arg(&program).arg(&source))?;
+    let record = |way: &str, operation: &str, words: &[&str]| {
+        let mut command = Command::new(fathom());
+        command.args(["record", "-q", "--probes", way, "--op", operation, "-o"]).arg(folder.path().join("t.fathom"));
+        command.arg("--").arg(&program).args(words).output()
+    };
+    let own = |name: &str| format!("{}:{name}", program.display());
+    for (operation, reason) in [
+        (own("site"), "not a function, but a label"),
+        (own("inner"), "within the function other"),
+        (own("saved"), "not a function, but a label"),
+        (own("_start"), "not called, but jumped to"),
+        (own("chosen"), "the loader chooses its implementation"),
+        ("libc.so.6:_setjmp".into(), "stores where it returns to"),
+        (own("no_such_function"), "no function no_such_function"),
+    ] {
+        for way in ["auto", "inside", "uprobe"] {
+            let output = record(way, &operation, &["jump"])?;
+            let (told, ran) = (String::from_utf8(output.stderr)?, String::from_utf8(output.stdout)?);
+            let refused = output.status.code() == Some(1) && ran.is_empty();
+            let why = if way == "inside" && reason.starts_with("no function") { "symbol not found" } else { reason };
+            ensure!(refused && told.contains(why), "{way} {operation}: {}: {ran}{told}", output.status);
+        }
+    }
+    for way in ["inside", "uprobe"] {
+        let output = record(way, &own("begins"), &[])?;
+        let (told, ran) = (String::from_utf8(output.stderr)?, String::from_utf8(output.stdout)?);
+        let whole = ran == "leaf 0\nother 0\nsaves 0\nbegins 0\narguments 0, chosen 7\n";
+        ensure!(output.status.success() && whole, "{way}: {}: {ran}{told}", output.status);
+        let summary = show(&folder.path().join("t.fathom"))?;
+        near(way, number(shape(&summary, "BEGINS")?, "/count")?, 1000.0)?;
+    }
+    Ok(())
 }
 
 /// Runs the test with functions probed by uprobes, and inside the processes where that is possible.

@@ -23,7 +23,7 @@ pub struct Request {
     pub scope: Scope,
     /// Also records all other processes, without counting them as requested.
     pub also_all: bool,
-    /// Functions whose executions are operations: the file and the offset of the function's first byte in it. The number in
+    /// Functions whose executions are operations. The number in
     /// an operation's `key` is the index in this list.
     pub functions: Vec<Function>,
     /// Whether to sample the cost of each probe (5 ms of every 250, during which probes cost about 50 ns more).
@@ -63,10 +63,8 @@ impl Request {
 pub struct Function {
     /// The program or library.
     pub path: PathBuf,
-    /// Its name, for the coverage.
+    /// Its name in the symbol table.
     pub name: String,
-    /// Offset of its start in the file, in bytes; `None`: to be found by its name in the symbol table.
-    pub offset: Option<u64>,
     /// Its file's place in the plan of what is probed inside, if any; the uprobe is then for processes that do not have the
     /// object.
     pub inside: Option<usize>,

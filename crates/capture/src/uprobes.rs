@@ -7,7 +7,8 @@ use crate::multi::{self, Multi, ProbePoint};
 use crate::probes::row;
 use crate::refusal::NotAttached;
 use crate::request::Function;
-use crate::sqlite::{self, Prepare, SqliteSymbols};
+use crate::sqlite::entry::entry;
+use crate::sqlite::{Prepare, SqliteSymbols};
 use crate::trap::{self, Begin, Probed};
 use aya::Ebpf;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
@@ -167,8 +168,7 @@ impl Uprobes {
             Some(Err(refused)) => Some((format!("{LINK}: {}", refused.why), refused.absence)),
             None => None,
         };
-        let point = || UProbeAttachLocation::AbsoluteOffset(place.offset);
-        match (self.by_perf(ebpf, path, programs, point, place.cookie), refused) {
+        match (self.by_perf(ebpf, path, programs, place), refused) {
             (Ok(()), None) => Ok(at(PERF, place)),
             (Ok(()), Some((why, _))) => Ok(format!("{}, since {why}", at(PERF, place))),
             (Err(refused), None) => Err(refused),
@@ -187,15 +187,14 @@ impl Uprobes {
     }
 
     /// Attaches programs to one place of a file by perf events, all or none.
-    fn by_perf<'p>(
+    fn by_perf(
         &mut self,
         ebpf: &mut Ebpf,
         path: &Path,
         programs: &[&str],
-        point: impl Fn() -> UProbeAttachLocation<'p>,
-        cookie: u64,
+        place: ProbePoint,
     ) -> Result<(), NotAttached> {
-        let links = programs.iter().map(|program| attach_at(ebpf, program, path, point(), cookie));
+        let links = programs.iter().map(|program| attach_at(ebpf, program, path, place));
         let links = links.collect::<Result<Vec<_>, _>>()?;
         self.links.extend(links.into_iter().map(Attached::Perf));
         Ok(())
@@ -224,21 +223,11 @@ impl Uprobes {
         let mut rows = Vec::new();
         for (function, cookie) in functions.iter().zip(0..) {
             let path = &function.path;
-            let known = function.offset.or_else(|| sqlite::function(path, &function.name));
-            known.into_iter().for_each(|offset| self.begins_at(Probed::Function, path, offset));
-            let outcome = match known {
-                Some(offset) => self.attach(
-                    ebpf,
-                    path,
-                    &programs,
-                    ProbePoint { offset, cookie: cookie | library_cookie(function.inside) },
-                ),
-                // The other loader searches further places for symbols.
-                None => {
-                    let point = || UProbeAttachLocation::Symbol(&function.name);
-                    self.by_perf(ebpf, path, &programs, point, cookie).map(|()| PERF.into())
-                }
-            };
+            let outcome = entry(path, &function.name).map_err(|why| why.to_string().into()).and_then(|offset| {
+                self.begins_at(Probed::Function, path, offset);
+                let place = ProbePoint { offset, cookie: cookie | library_cookie(function.inside) };
+                self.attach(ebpf, path, &programs, place)
+            });
             let name = format!("{}:{}", path.to_string_lossy(), function.name);
             rows.push(row(Layer::Database, &name, outcome));
         }
@@ -325,13 +314,7 @@ fn prepare_cookie(prepare: &Prepare, text_offset: Option<u32>) -> u64 {
         | if prepare.utf16 { UTF16 } else { 0 }
 }
 
-fn attach_at(
-    ebpf: &mut Ebpf,
-    program: &str,
-    path: &Path,
-    location: UProbeAttachLocation<'_>,
-    cookie: u64,
-) -> Result<UProbeLink, NotAttached> {
+fn attach_at(ebpf: &mut Ebpf, program: &str, path: &Path, place: ProbePoint) -> Result<UProbeLink, NotAttached> {
     let program: &mut UProbe = ebpf
         .program_mut(program)
         .ok_or("not in this build")?
@@ -341,7 +324,8 @@ fn attach_at(
         Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
         Err(e) => return Err(crate::probes::refusal("uprobe", &e)),
     }
-    let point = UProbeAttachPoint { location, cookie: Some(cookie) };
+    let location = UProbeAttachLocation::AbsoluteOffset(place.offset);
+    let point = UProbeAttachPoint { location, cookie: Some(place.cookie) };
     let link = program.attach(point, path, UProbeScope::AllProcesses).map_err(|e| NotAttached::because(&e))?;
     program.take_link(link).map_err(|e| NotAttached::because(&e))
 }
@@ -352,7 +336,7 @@ mod tests {
     use crate::kernel::types::KernelTypes;
     use crate::request::{Request, Scope};
     use crate::rings::Shape;
-    use crate::session;
+    use crate::{session, sqlite};
 
     #[test]
     fn cookie_layout_matches_bpf_program() {

@@ -257,7 +257,7 @@ fn function_is_recorded_as_operation() {
         folder.path().display()
     ));
     let mut request = Request::new(Scope::Command);
-    request.functions.push(Function { path: library, name: "fsync".into(), offset: None, inside: None });
+    request.functions.push(Function { path: library, name: "fsync".into(), inside: None });
     let mut recorder = Recorder::start(&request);
     recorder.release(child);
     let (events, _) = recorder.finish();

@@ -91,7 +91,8 @@ fn symbol(bytes: &[u8], name: &str) -> Option<Symbol> {
     if all.peek().is_none() {
         return Some(Symbol::Absent { stripped: file.symbols().next().is_none() });
     }
-    Some(if all.any(|symbol| symbol.is_definition()) { Symbol::Defined } else { Symbol::Imported })
+    // An IFUNC is no definition to `object`.
+    Some(if all.any(|symbol| !symbol.is_undefined()) { Symbol::Defined } else { Symbol::Imported })
 }
 
 /// Returns a program's bytes, if its size is plausible for a program.

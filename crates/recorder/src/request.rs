@@ -132,7 +132,7 @@ impl Request {
         for (binary, name) in &self.functions {
             let path = functions::file(binary, path.as_deref(), libraries.as_deref())
                 .map_err(|source| Error::NoFile { function: format!("{}:{name}", binary.shown()), source })?;
-            request.functions.push(Function { path, name: name.clone(), offset: None, inside: None });
+            request.functions.push(Function { path, name: name.clone(), inside: None });
         }
         Ok(request)
     }

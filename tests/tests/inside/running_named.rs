@@ -206,8 +206,8 @@ pub fn reasons() -> Result<()> {
     let program = compile(folder.path())?;
     // A function that is too short for a jump, and one whose jump lies across two pages.
     let source = folder.path().join("short.c");
-    let text = "#include <stdio.h>\n#include <string.h>\nasm(\".globl brief\\nbrief:\\n push %rbp\\n pop %rbp\\n ret\\n\");\n\
-         asm(\".balign 4096\\n.skip 4092\\n.globl across\\nacross:\\n push %rbp\\n mov %rsp, %rbp\\n pop %rbp\\n nop\\n nop\\n ret\\n\");\n\
+    let text = "#include <stdio.h>\n#include <string.h>\nasm(\".globl brief\\n.type brief, @function\\nbrief:\\n push %rbp\\n pop %rbp\\n ret\\n\");\n\
+         asm(\".balign 4096\\n.skip 4092\\n.globl across\\n.type across, @function\\nacross:\\n push %rbp\\n mov %rsp, %rbp\\n pop %rbp\\n nop\\n nop\\n ret\\n\");\n\
          void brief(void), across(void);\nint main(void) { char line[9]; puts(\"ready\"); fflush(stdout);\n\
          while (fgets(line, 9, stdin)) { for (int i = 0; i < 7; i++) brief(), across(); puts(\"done\"); fflush(stdout); } puts(\"whole\"); }\n";
     std::fs::write(&source, text)?;
@@ -218,9 +218,9 @@ pub fn reasons() -> Result<()> {
         (&short, vec![format!("{}:across", short.display())], vec![("across", 7.0)], "lie across two pages"),
         (
             &program,
-            vec![format!("{}:plain", program.display()), "libc.so.6:_setjmp".into()],
+            vec![format!("{}:plain", program.display()), "libc.so.6:dlsym".into()],
             vec![("plain", 30.0)],
-            "it stores where it returns to",
+            "it looks at where it is called from",
         ),
     ] {
         let mut running = start(program, &["1", "0"])?;

@@ -2,7 +2,7 @@
 //!
 //! A probe is defined for the whole machine, in a group of this process's own, and enabled only in the instance.
 
-use crate::sqlite;
+use crate::sqlite::entry::entry;
 use crate::sqlite::find::Found;
 use model::Layer;
 use std::fs::{self, OpenOptions};
@@ -101,7 +101,7 @@ impl Functions {
         for (name, argument) in
             [("open64", 0), ("open", 0), ("openat64", 1), ("openat", 1), ("unlink", 0), ("unlinkat", 1)]
         {
-            let Some(offset) = sqlite::function(library, name).filter(|at| !known.contains(at)) else { continue };
+            let Some(offset) = entry(library, name).ok().filter(|at| !known.contains(at)) else { continue };
             known.push(offset);
             let path = format!("path=+0({}):ustring", ARGUMENTS[argument]);
             self.put(Layer::FileSystem, "p", "fathom_open", library, offset, &path, name);

@@ -1,5 +1,6 @@
 //! Why SQLite cannot be probed inside: on this machine, in a library, in a stopped program. Uprobes are used then.
 
+use crate::sqlite::entry::NoEntry;
 use inside::hook::NoHook;
 use inside::image::Unfit;
 use model::text::ShownPath as _;
@@ -82,6 +83,14 @@ pub enum NotPlanned {
     /// Functions were not found.
     #[error("{0} not found in it")]
     NoFunction(String),
+    /// There is no function to probe under a name.
+    #[error("{function}: {why}")]
+    NoEntry {
+        /// The name.
+        function: String,
+        /// Why not.
+        why: NoEntry,
+    },
     /// A function's code cannot be read.
     #[error("{0}: its code cannot be read")]
     NoCode(String),

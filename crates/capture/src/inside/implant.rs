@@ -106,7 +106,7 @@ impl Program {
             return Err(NotImplanted::Unsupported("it has unusual program headers"));
         }
         let exe = proc("exe");
-        let has = |function: &str| sqlite::function(Path::new(&exe), function).is_some();
+        let has = |function: &str| sqlite::entry::entry(Path::new(&exe), function).is_ok();
         let musl = has("__init_tls") || has("static_init_tls");
         if !musl && !has("__libc_setup_tls") {
             return Err(NotImplanted::Unsupported(

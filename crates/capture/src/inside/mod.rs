@@ -185,11 +185,7 @@ fn unwinders(pids: &[u32]) -> Vec<::inside::plan::Library> {
 }
 
 /// Plans the functions that `--op` names, and stores their places in the plan in them.
-fn named(
-    functions: &mut [request::Function],
-    others: &[::inside::plan::Library],
-    leaves: bool,
-) -> Result<Vec<Planned>, InsideError> {
+fn named(functions: &mut [request::Function], others: &[::inside::plan::Library]) -> Result<Vec<Planned>, InsideError> {
     let mut files: Vec<PathBuf> = Vec::new();
     let place = |files: &mut Vec<PathBuf>, path: &Path| {
         let known = files.iter().position(|file| planned::identity(file) == planned::identity(path));
@@ -204,8 +200,7 @@ fn named(
         let mine = (0u16..).zip(&*functions).zip(&places).filter(|(_, place)| **place == n);
         let mine: Vec<_> = mine.map(|(function, _)| function).collect();
         let too_many = NotPlanned::TooManyNamed(planned::NAMED_FILES, ::inside::layout::PLAN_FUNCTIONS);
-        let planned =
-            if n < planned::NAMED_FILES { Planned::named(path, &mine, others.iter(), leaves) } else { Err(too_many) };
+        let planned = if n < planned::NAMED_FILES { Planned::named(path, &mine, others.iter()) } else { Err(too_many) };
         all.push(planned.map_err(|why| InsideError::Refused { path: path.clone(), why })?);
     }
     for (function, place) in functions.iter_mut().zip(places) {
@@ -256,7 +251,7 @@ impl Inside {
             Whom::Command { follows } => (None, follows),
             Whom::Running(pids) => (Some(pids), false),
         };
-        let named = named(functions, &planned, running.is_some())?;
+        let named = named(functions, &planned)?;
         if libraries.is_empty() && named.is_empty() || !named.is_empty() && !refused.is_empty() {
             let first = refused.first().cloned();
             if let Some((path, why)) = first {
@@ -529,7 +524,7 @@ impl Inside {
         self.threads = Some(threads.map_err(|e| InsideError::Attach(crate::error::chain(&e)))?);
         let object = self.object();
         for (program, function) in PROBES {
-            let offset = sqlite::function(&object, function).ok_or(InsideError::Build(function))?;
+            let offset = sqlite::entry::entry(&object, function).map_err(|_| InsideError::Build(function))?;
             let attached = uprobes.attach(ebpf, &object, &[program], ProbePoint { offset, cookie: 0 });
             attached.map_err(|e| InsideError::Attach(e.why))?;
         }

@@ -4,8 +4,9 @@
 use super::error::NotPlanned;
 use crate::request;
 use crate::sqlite::decode::Machine;
+use crate::sqlite::entry::entry;
 use crate::sqlite::find::Found;
-use crate::sqlite::{Prepare, code_at, function, is_go};
+use crate::sqlite::{Prepare, code_at};
 use inside::hook::{self, LOOKED_AT};
 use inside::layout::PLAN_FUNCTIONS;
 use inside::plan::{Function, Library, Role};
@@ -29,10 +30,6 @@ pub const NAMED_FILES: usize = 8;
 
 /// Functions that depend on their caller, which a hook hides from them.
 const CALLER_MATTERS: [&str; 4] = ["dlopen", "dlmopen", "dlsym", "dlvsym"];
-
-/// Functions that store where they return to, for use at any time, encrypted in part: the object could not be removed from a process.
-const RETURN_IS_KEPT: [&str; 7] =
-    ["setjmp", "_setjmp", "__sigsetjmp", "sigsetjmp", "getcontext", "swapcontext", "__sigsetjmp_cancel"];
 
 /// Returns a file's device and inode, as stat returns them here and inside the program.
 pub fn identity(path: &Path) -> Option<(u64, u64)> {
@@ -90,7 +87,7 @@ impl Planned {
     }
 
     /// Creates the plan for functions of one file that `--op` names, each with its number. `others`: the libraries planned
-    /// besides. `leaves`: the object is to be removed from the process at the end.
+    /// besides.
     ///
     /// # Errors
     /// Why not all of them can be hooked.
@@ -98,34 +95,23 @@ impl Planned {
         path: &Path,
         named: &[(u16, &request::Function)],
         others: impl Iterator<Item = &'a Library> + Clone,
-        leaves: bool,
     ) -> Result<Self, NotPlanned> {
         let (dev, ino) = identity(path).ok_or(NotPlanned::NoFile)?;
         let refuse = |function: &str, why| NotPlanned::Named { function: function.to_owned(), why };
-        let is_static = crate::sqlite::loader(path).is_none() && function(path, "execve").is_some();
+        let is_static = crate::sqlite::loader(path).is_none() && entry(path, "execve").is_ok();
         let mine = others.filter(|library| (library.dev, library.ino) == (dev, ino));
         // Its functions may be called where only those of a C library may: in a child of vfork.
         let shared = is_static || mine.clone().any(|library| library.functions.iter().any(|f| f.role == Role::Execve));
         let (mut functions, mut places): (Vec<(String, u64)>, Vec<Function>) = (Vec::new(), Vec::new());
         for (key, asked) in named {
             let name = asked.name.as_str();
-            let offset = asked.offset.or_else(|| function(path, name));
-            let offset = offset.ok_or_else(|| NotPlanned::NoFunction(name.to_owned()))?;
+            let offset = entry(path, name).map_err(|why| NotPlanned::NoEntry { function: name.to_owned(), why })?;
             // On aarch64 the return address is in a register, and the object cannot intercept the return.
             if Machine::OWN == Some(Machine::Aarch64) {
                 return Err(refuse(name, "functions of --op are probed inside on x86-64 only"));
             }
             if CALLER_MATTERS.contains(&name) {
                 return Err(refuse(name, "it looks at where it is called from"));
-            }
-            if leaves && RETURN_IS_KEPT.contains(&name) {
-                return Err(refuse(name, "it stores where it returns to"));
-            }
-            if name == "_start" || name.contains(".cold") {
-                return Err(refuse(name, "it is not called, but jumped to"));
-            }
-            if is_go(path) {
-                return Err(refuse(name, "it is written in Go, whose stacks move"));
             }
             let hooked = hook(path, name, offset, Role::Named { key: *key, shared })?;
             if mine.clone().flat_map(|library| &library.functions).any(|other| other.address == hooked.address) {
@@ -158,7 +144,7 @@ pub fn c_library(path: &Path) -> Option<Library> {
     let all = [("execve", Role::Execve), ("prctl", Role::Prctl), ("syscall", Role::Syscall)];
     let mut functions = Vec::new();
     for (name, role) in all {
-        functions.push(hook(path, name, function(path, name)?, role).ok()?);
+        functions.push(hook(path, name, entry(path, name).ok()?, role).ok()?);
     }
     Some(Library { dev, ino, functions, ..Library::default() })
 }
@@ -167,21 +153,21 @@ pub fn c_library(path: &Path) -> Option<Library> {
 pub fn unwinder(path: &Path) -> Option<Library> {
     let (dev, ino) = identity(path)?;
     let name = "_Unwind_Find_FDE";
-    let functions = vec![hook(path, name, function(path, name)?, Role::FindFde).ok()?];
+    let functions = vec![hook(path, name, entry(path, name).ok()?, Role::FindFde).ok()?];
     Some(Library { dev, ino, functions, ..Library::default() })
 }
 
 /// Returns the functions, in a program without a C library, that can forbid it system calls: the object must notice.
 fn forbidding(path: &Path) -> Result<Vec<(&'static str, u64, Function)>, NotPlanned> {
     let all = [("prctl", Role::Prctl), ("syscall", Role::Syscall)];
-    let found = all.into_iter().filter_map(|(name, role)| Some((name, function(path, name)?, role)));
+    let found = all.into_iter().filter_map(|(name, role)| Some((name, entry(path, name).ok()?, role)));
     found.map(|(name, offset, role)| Ok((name, offset, hook(path, name, offset, role)?))).collect()
 }
 
 /// Returns the function of such a program that executes others, so that these are asked about. Without it they are found
 /// later.
 fn executing(path: &Path) -> Option<(&'static str, u64, Function)> {
-    let offset = function(path, "execve")?;
+    let offset = entry(path, "execve").ok()?;
     Some(("execve", offset, hook(path, "execve", offset, Role::Execve).ok()?))
 }
 
@@ -239,7 +225,7 @@ mod tests {
         }
         for path in there {
             for (name, role) in [("execve", Role::Execve), ("prctl", Role::Prctl), ("syscall", Role::Syscall)] {
-                let offset = function(path, name).unwrap();
+                let offset = entry(path, name).unwrap();
                 hook(path, name, offset, role).unwrap_or_else(|why| panic!("{}: {why}", path.to_string_lossy()));
             }
             assert_eq!(c_library(path).unwrap().functions.len(), 3);

@@ -41,6 +41,15 @@ struct Section {
 pub(super) struct Symbol {
     pub address: u64,
     pub size: u64,
+    /// Its type (`STT_*`).
+    pub kind: u8,
+}
+
+impl Symbol {
+    /// Whether it is a function by type.
+    pub fn is_function(&self) -> bool {
+        self.kind == elf::STT_FUNC.0
+    }
 }
 
 /// The table that contains a symbol.
@@ -58,12 +67,17 @@ pub(super) enum Refusal {
     Unreadable(io::Error),
 }
 
-/// A 64-bit ELF file.
+/// An ELF file.
 #[derive(Debug)]
 pub(super) struct Elf {
     file: File,
     len: u64,
+    /// The processor that executes it, possibly as a 32-bit program.
     pub machine: Machine,
+    /// Whether it is a 64-bit file.
+    pub is_64_bit: bool,
+    /// The address of a program's first instruction. Linkers give libraries an address too, which means nothing.
+    pub entered_at: Option<u64>,
     segments: Vec<Segment>,
     sections: Vec<Section>,
     /// Names of the libraries it needs.
@@ -75,7 +89,14 @@ pub(super) struct Elf {
 }
 
 impl Elf {
+    /// Opens a 64-bit file.
     pub fn open(path: &Path) -> Result<Self, Refusal> {
+        let elf = Self::open_any(path)?;
+        if elf.is_64_bit { Ok(elf) } else { Err(Refusal::Foreign("not a 64-bit little-endian file".into())) }
+    }
+
+    /// Opens a file of 64 or 32 bits.
+    pub fn open_any(path: &Path) -> Result<Self, Refusal> {
         // A file named by a program may be a pipe by the time it is opened: the open must not block.
         let mut options = File::options();
         let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(Refusal::Unreadable)?;
@@ -87,18 +108,21 @@ impl Elf {
         if file.read_exact_at(&mut start, 0).is_err() || start[..4] != elf::ELFMAG {
             return Err(Refusal::NotElf);
         }
-        if start[4] != 2 || start[5] != 1 {
-            return Err(Refusal::Foreign("not a 64-bit little-endian file".into()));
+        if !matches!(start[4], 1 | 2) || start[5] != 1 {
+            return Err(Refusal::Foreign("not a little-endian file of 32 or 64 bits".into()));
         }
-        let machine = match u16::from_le_bytes([start[18], start[19]]) {
-            62 => Machine::X86_64,
-            183 => Machine::Aarch64,
-            other => return Err(Refusal::Foreign(format!("unsupported architecture (ELF machine {other})"))),
+        let is_64_bit = start[4] == 2;
+        let machine = match (u16::from_le_bytes([start[18], start[19]]), is_64_bit) {
+            (62, true) | (3, false) => Machine::X86_64,
+            (183, true) | (40, false) => Machine::Aarch64,
+            (other, _) => return Err(Refusal::Foreign(format!("unsupported architecture (ELF machine {other})"))),
         };
         let mut all = Self {
             len: about.len(),
             file,
             machine,
+            is_64_bit,
+            entered_at: None,
             segments: Vec::new(),
             sections: Vec::new(),
             needed: Vec::new(),
@@ -106,7 +130,12 @@ impl Elf {
             interpreter: None,
         };
         let copy = all.file.try_clone().map_err(Refusal::Unreadable)?;
-        all.read_headers(&ReadCache::new(copy)).map_err(|_| Refusal::Foreign("damaged ELF headers".into()))?;
+        let cache = ReadCache::new(copy);
+        let read = match is_64_bit {
+            true => all.read_headers::<elf::FileHeader64<Endianness>>(&cache),
+            false => all.read_headers::<elf::FileHeader32<Endianness>>(&cache),
+        };
+        read.map_err(|_| Refusal::Foreign("damaged ELF headers".into()))?;
         Ok(all)
     }
 
@@ -117,18 +146,21 @@ impl Elf {
             .any(|section| section.name == name || section.name.strip_prefix(".data.rel.ro") == Some(name))
     }
 
-    fn read_headers(&mut self, cache: &ReadCache<File>) -> object::read::Result<()> {
-        let header = elf::FileHeader64::<Endianness>::parse(cache)?;
+    fn read_headers<H: FileHeader<Endian = Endianness>>(
+        &mut self,
+        cache: &ReadCache<File>,
+    ) -> object::read::Result<()> {
+        let header = H::parse(cache)?;
         let endian = header.endian()?;
-        let mut dynamic: &[elf::Dyn64<Endianness>] = &[];
+        let mut dynamic: &[H::Dyn] = &[];
         for p in header.program_headers(endian, cache)? {
-            let (offset, size) = (p.p_offset(endian), p.p_filesz(endian));
+            let (offset, size): (u64, u64) = (p.p_offset(endian).into(), p.p_filesz(endian).into());
             let kind = p.p_type(endian);
             let inside = offset.checked_add(size).is_some_and(|end| end <= self.len);
             // A segment beyond the end of the file is invalid, and so would be an offset computed from it.
             if kind == elf::PT_LOAD && inside {
                 let code = p.p_flags(endian).0 & elf::PF_X.0 != 0;
-                self.segments.push(Segment { address: p.p_vaddr(endian), offset, size, code });
+                self.segments.push(Segment { address: p.p_vaddr(endian).into(), offset, size, code });
             } else if kind == elf::PT_INTERP && inside && size < 4096 {
                 let mut path = self.bytes(offset, size as usize).unwrap_or_default();
                 path.truncate(path.iter().position(|b| *b == 0).unwrap_or(path.len()));
@@ -138,6 +170,9 @@ impl Elf {
             }
         }
         self.read_dynamic(dynamic, endian);
+        if self.interpreter.is_some() || header.e_type(endian) == elf::ET_EXEC {
+            self.entered_at = Some(header.e_entry(endian).into());
+        }
         // Section headers may have been stripped (`sstrip`), and debug files have no use for segments: neither is an error.
         if let Ok(sections) = header.sections(endian, cache) {
             for s in sections.iter() {
@@ -145,8 +180,8 @@ impl Elf {
                 self.sections.push(Section {
                     kind: s.sh_type(endian).0,
                     name: String::from_utf8_lossy(name).into_owned(),
-                    offset: s.sh_offset(endian),
-                    size: s.sh_size(endian),
+                    offset: s.sh_offset(endian).into(),
+                    size: s.sh_size(endian).into(),
                     link: s.sh_link(endian) as usize,
                 });
             }
@@ -155,8 +190,8 @@ impl Elf {
     }
 
     /// Reads the needed libraries and where to search for them from the dynamic section; strings are found by address.
-    fn read_dynamic(&mut self, entries: &[elf::Dyn64<Endianness>], endian: Endianness) {
-        let number = |tag| entries.iter().find(|d| d.d_tag(endian) == tag).map(|d| d.d_val(endian));
+    fn read_dynamic<D: Dyn<Endian = Endianness>>(&mut self, entries: &[D], endian: Endianness) {
+        let number = |tag| entries.iter().find(|d| d.d_tag(endian) == tag).map(|d| d.d_val(endian).into());
         let Some(strings) = number(elf::DT_STRTAB).and_then(|address| self.file_offset(address)) else { return };
         for d in entries {
             let tag = d.d_tag(endian);
@@ -164,7 +199,7 @@ impl Elf {
             if !into_search && tag != elf::DT_NEEDED {
                 continue;
             }
-            let Some(text) = strings.checked_add(d.d_val(endian)).and_then(|at| self.text(at)) else { continue };
+            let Some(text) = strings.checked_add(d.d_val(endian).into()).and_then(|at| self.text(at)) else { continue };
             if into_search {
                 self.search.extend(text.split(':').map(str::to_owned));
             } else {
@@ -230,6 +265,12 @@ impl Elf {
         (id.len() > 2).then(|| id.iter().map(|b| format!("{b:02x}")).collect())
     }
 
+    /// Returns the name of the debug file that was split off (`objcopy --add-gnu-debuglink`).
+    pub fn debug_link(&self) -> Option<String> {
+        let link = self.sections.iter().find(|s| s.name == ".gnu_debuglink" && s.size < 4096)?;
+        self.text(link.offset).filter(|name| !name.is_empty() && !name.contains('/'))
+    }
+
     /// Streams a part of the file through `look`, in blocks that overlap by `overlap` bytes, until it returns `true`.
     /// `look` receives the offset of the block within the part.
     fn stream(&self, offset: u64, size: u64, overlap: usize, mut look: impl FnMut(u64, &[u8]) -> bool) {
@@ -276,23 +317,43 @@ impl Elf {
             if places.is_empty() {
                 continue;
             }
-            // Blocks overlap by the entry that does not fit into them entirely.
-            self.stream(table.offset, table.size, BLOCK % ENTRY, |_, block| {
-                for entry in block.chunks_exact(ENTRY) {
-                    let word = |at: usize| entry[at..].first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
-                    let (name, section) = (word(0) as u32, (word(0) >> 48) as u16);
-                    // Section 0: needed here, defined elsewhere.
-                    if (section != 0) != defined {
-                        continue;
-                    }
-                    if let Some(name) = places.get(&name) {
-                        found.entry(*name).or_insert(Symbol { address: word(8), size: word(16) });
-                    }
+            self.each(table, |entry| {
+                // Section 0: needed here, defined elsewhere.
+                if (entry.section != 0) == defined
+                    && let Some(name) = places.get(&entry.name)
+                {
+                    found.entry(*name).or_insert(entry.symbol);
                 }
                 false
             });
         }
         found
+    }
+
+    /// Returns the name of a function that contains this address, but does not begin there.
+    pub fn function_around(&self, address: u64) -> Option<String> {
+        let mut found = None;
+        for table in self.sections.iter().filter(|s| s.kind == elf::SHT_SYMTAB.0 || s.kind == elf::SHT_DYNSYM.0) {
+            let Some(strings) = self.sections.get(table.link) else { continue };
+            self.each(table, |Entry { name, section, symbol }| {
+                let into = address.checked_sub(symbol.address);
+                let contains = into.is_some_and(|into| into > 0 && into < symbol.size);
+                if contains && section != 0 && symbol.is_function() {
+                    found = strings.offset.checked_add(name.into()).and_then(|at| self.text(at));
+                }
+                found.is_some()
+            });
+        }
+        found
+    }
+
+    /// Passes the entries of a symbol table to `look`, until it returns `true`.
+    fn each(&self, table: &Section, mut look: impl FnMut(Entry) -> bool) {
+        let size = if self.is_64_bit { ENTRY_64_BYTES } else { ENTRY_32_BYTES };
+        // Blocks overlap by the entry that does not fit into them entirely.
+        self.stream(table.offset, table.size, BLOCK % size, |_, block| {
+            block.chunks_exact(size).any(|bytes| look(if self.is_64_bit { entry_64(bytes) } else { entry_32(bytes) }))
+        });
     }
 
     /// Returns the positions of the names in a string table. A linker may let one name share the end of a longer one, so a
@@ -316,8 +377,32 @@ impl Elf {
     }
 }
 
-/// Size of a symbol table entry in bytes.
-const ENTRY: usize = 24;
+/// An entry of a symbol table.
+struct Entry {
+    /// Its name's offset in the string table.
+    name: u32,
+    section: u16,
+    symbol: Symbol,
+}
+
+/// Sizes of an entry of a symbol table.
+const ENTRY_64_BYTES: usize = 24;
+const ENTRY_32_BYTES: usize = 16;
+
+/// Reads an `Elf64_Sym`.
+fn entry_64(bytes: &[u8]) -> Entry {
+    let word = |at: usize| bytes[at..].first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
+    let symbol = Symbol { address: word(8), size: word(16), kind: bytes[4] & 0xf };
+    Entry { name: word(0) as u32, section: (word(0) >> 48) as u16, symbol }
+}
+
+/// Reads an `Elf32_Sym`.
+fn entry_32(bytes: &[u8]) -> Entry {
+    let word = |at: usize| bytes[at..].first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b));
+    let symbol = Symbol { address: word(4).into(), size: word(8).into(), kind: bytes[12] & 0xf };
+    Entry { name: word(0), section: (word(12) >> 16) as u16, symbol }
+}
+
 const LTO: &str = ".lto_priv";
 
 /// Returns every position of `needle`.

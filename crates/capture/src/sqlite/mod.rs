@@ -13,6 +13,7 @@
 
 pub mod decode;
 mod elf;
+pub mod entry;
 pub mod find;
 mod libraries;
 
@@ -168,23 +169,6 @@ pub fn find(path: &Path) -> Result<SqliteSymbols, Absent> {
     find_with_debug_files(path, Path::new(DEBUG_FILES))
 }
 
-/// Returns the offset in a file, in bytes, of the function with this name; `None` if there is no symbol.
-pub(crate) fn function(path: &Path, name: &str) -> Option<u64> {
-    if name.is_empty() {
-        return None;
-    }
-    let elf = Elf::open(path).ok()?;
-    let find = |elf: &Elf, table| elf.symbols(table, name, &[name]).get(name).copied();
-    let own = find(&elf, Table::Full).or_else(|| find(&elf, Table::Dynamic));
-    let debug = || find(&Elf::open(&debug_file(&elf, Path::new(DEBUG_FILES))?).ok()?, Table::Full);
-    elf.code_offset(own.or_else(debug)?.address)
-}
-
-/// Whether a file is a program written in Go.
-pub(crate) fn is_go(path: &Path) -> bool {
-    Elf::open(path).is_ok_and(|elf| elf.has_section(".gopclntab"))
-}
-
 /// Does the same as [`find`], with the folder in which debug files are searched by build id.
 ///
 /// # Errors
@@ -196,7 +180,7 @@ pub fn find_with_debug_files(path: &Path, debug_files: &Path) -> Result<SqliteSy
     if tables.iter().all(|(_, symbols)| !symbols.contains_key("sqlite3_step")) {
         // The `sqlite3` shell contains the source's stamp too, but uses SQLite from the library.
         let source_id = source_id(&elf).filter(|_| !elf.imports("sqlite3_step"));
-        let debug = debug_file(&elf, debug_files).filter(|_| source_id.is_some());
+        let debug = debug_file(&elf, path, debug_files).filter(|_| source_id.is_some());
         match (debug.and_then(|path| Elf::open(&path).ok()), source_id) {
             (Some(debug), _) => tables.push((Source::DebugFile, debug.symbols(Table::Full, PREFIX, NAMES))),
             (None, Some(source_id)) => return Err(Absent::Stripped { source_id }),
@@ -219,7 +203,8 @@ pub fn loader(path: &Path) -> Option<String> {
 
 fn collect(elf: &Elf, tables: &[(Source, BTreeMap<&'static str, Symbol>)]) -> Result<SqliteSymbols, Absent> {
     let symbol = |name: &str| tables.iter().find_map(|(source, all)| all.get(name).map(|s| (*source, *s)));
-    let code = |name: &str| elf.code_offset(symbol(name)?.1.address);
+    // What is no function must not be probed: see `entry`.
+    let code = |name: &str| elf.code_offset(symbol(name).filter(|(_, s)| s.is_function())?.1.address);
     let source_id = source_id(elf);
     let (Some((source, _)), Some(step)) = (symbol("sqlite3_step"), code("sqlite3_step")) else {
         return Err(source_id.map_or(Absent::NoSqlite, |source_id| Absent::Stripped { source_id }));
@@ -252,10 +237,15 @@ fn collect(elf: &Elf, tables: &[(Source, BTreeMap<&'static str, Symbol>)]) -> Re
     })
 }
 
-fn debug_file(elf: &Elf, debug_files: &Path) -> Option<PathBuf> {
-    let id = elf.build_id()?;
-    let path = debug_files.join(&id[..2]).join(format!("{}.debug", &id[2..]));
-    path.exists().then_some(path)
+/// Returns the file with the symbols of `elf`, whose path is `path`: by its build id, else the one that it names, beside it.
+fn debug_file(elf: &Elf, path: &Path, debug_files: &Path) -> Option<PathBuf> {
+    let id = elf.build_id();
+    let by_id = id.as_ref().map(|id| debug_files.join(&id[..2]).join(format!("{}.debug", &id[2..])));
+    by_id.filter(|path| path.exists()).or_else(|| {
+        let beside = path.parent()?.join(elf.debug_link()?);
+        let other = Elf::open_any(&beside).ok()?.build_id();
+        (id.is_none() || other.is_none() || id == other).then_some(beside)
+    })
 }
 
 /// Returns `2022-12-28 14:03:47 df5c253c…`, from the constants. Other programs contain such stamps too, so it counts only

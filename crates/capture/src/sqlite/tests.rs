@@ -180,6 +180,81 @@ fn stripped_program_is_resolved_by_debug_file() {
     assert_eq!(found, SqliteSymbols { source: Source::DebugFile, ..whole });
 }
 
+/// Functions, and what has a name in the symbol table besides them.
+const PLACES: &str = r#"
+__asm__(".text\n.type around, @function\naround: nop\n.globl label\nlabel: nop\n"
+	".globl nested\n.type nested, @function\nnested: nop\n ret\n.size nested, . - nested\n.size around, . - around\n"
+	".globl torn.cold\n.type torn.cold, @function\ntorn.cold: ret\n.size torn.cold, . - torn.cold\n"
+	".globl main.handle\n.type main.handle, @function\nmain.handle: ret\n.size main.handle, . - main.handle\n"
+	".section .gopclntab,\"a\"\n.byte 0\n.text\n");
+int data;
+int plain(int n) { return n + data; }
+int setjmp(void) { return 0; }
+static int (*choose(void))(int) { return plain; }
+int chosen(int n) __attribute__((ifunc("choose")));
+int main(void) { return plain(0) + chosen(0); }
+"#;
+
+/// The same with a file that holds all symbols, and with one whose symbols are in another file beside it.
+#[test]
+fn entry_is_found_for_functions_alone() {
+    use super::entry::{NoEntry, entry};
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile(folder.path(), PLACES, &["-O1", "-w"]);
+    let run = |tool: &str, arguments: &[&std::ffi::OsStr]| {
+        assert!(
+            std::process::Command::new(tool).args(arguments).current_dir(folder.path()).status().unwrap().success()
+        );
+    };
+    for split in [false, true] {
+        if split {
+            run("objcopy", &["--only-keep-debug".as_ref(), "p".as_ref(), "p.debug".as_ref()]);
+            run("strip", &["p".as_ref()]);
+            run("objcopy", &["--add-gnu-debuglink=p.debug".as_ref(), "p".as_ref()]);
+        }
+        let of = |name: &str| entry(&program, name);
+        let at = of("plain").unwrap();
+        assert!(code_at(&program, at, 8).is_some_and(|(_, _, code)| code.len() == 8), "{at:#x} is not code");
+        assert_ne!(of("main").unwrap(), at);
+        assert_eq!(of("around").map(drop), Ok(()));
+        assert_eq!(of("label"), Err(NoEntry::NotFunction("label".into())));
+        assert_eq!(of("data"), Err(NoEntry::NotFunction("data".into())));
+        assert_eq!(of("nested"), Err(NoEntry::Within("around".into())));
+        assert_eq!(of("torn.cold"), Err(NoEntry::NotCalled));
+        assert_eq!(of("_start"), Err(NoEntry::NotCalled));
+        assert_eq!(of("setjmp"), Err(NoEntry::KeepsReturn));
+        assert_eq!(of("main.handle"), Err(NoEntry::Go), "a function of Go; those of C in the same program have no dot");
+        assert_eq!(of("chosen"), Err(NoEntry::Indirect));
+        assert_eq!(of("printf"), Err(NoEntry::NoSymbol));
+        assert_eq!(of(""), Err(NoEntry::NoSymbol));
+    }
+    assert!(matches!(entry(Path::new("/etc/passwd"), "main"), Err(NoEntry::NoProgram(_))));
+}
+
+/// Its symbols are half as large, and it needs no C library to be compiled.
+#[test]
+fn entry_in_32_bit_program_is_found() {
+    use super::entry::{NoEntry, entry};
+    if cfg!(not(target_arch = "x86_64")) {
+        println!("SKIP entry_in_32_bit_program_is_found: the compiler here makes no such programs for this kernel");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let source = "int first(void) { return 1; }\nint plain(int n) { return n; }\n\
+                  __asm__(\".globl label\\nlabel: nop\");\nvoid _start(void) { first(); plain(0); for (;;); }\n";
+    let program = compile(folder.path(), source, &["-m32", "-O0", "-w", "-nostdlib", "-static", "-fno-pic", "-no-pie"]);
+    let [first, plain] = ["first", "plain"].map(|name| entry(&program, name).unwrap());
+    // push %ebp, with or without endbr32 before it.
+    for at in [first, plain] {
+        let code = std::fs::read(&program).unwrap()[at as usize..][..5].to_vec();
+        assert!(code[0] == 0x55 || code == [0xf3, 0x0f, 0x1e, 0xfb, 0x55], "{code:x?}");
+    }
+    assert!(plain > first);
+    assert_eq!(entry(&program, "label"), Err(NoEntry::NotFunction("label".into())));
+    assert_eq!(entry(&program, "_start"), Err(NoEntry::NotCalled));
+    assert!(matches!(find(&program), Err(Absent::Foreign(_))));
+}
+
 /// A damaged library must be refused or read without a panic: every header byte is set to extreme values in turn.
 #[test]
 fn damaged_elf_headers_do_not_panic() {
@@ -192,6 +267,7 @@ fn damaged_elf_headers_do_not_panic() {
             bytes[at] = value;
             std::fs::write(&path, &bytes).unwrap();
             let _ = find(&path);
+            let _ = super::entry::entry(&path, "main");
         }
     }
     // Every segment in turn claims to be longer than the file, or to begin beyond it (program headers: 56 bytes from 64 on,

@@ -74,7 +74,7 @@ fn program_is_whole_after_rounds() {
 fn prepare(pid: u32, functions: &str) -> Inside {
     let named = functions.split_whitespace().map(|function| {
         let (path, name) = function.rsplit_once(':').unwrap();
-        Function { path: PathBuf::from(path), name: name.into(), offset: None, inside: None }
+        Function { path: PathBuf::from(path), name: name.into(), inside: None }
     });
     let (mut functions, found): (Vec<_>, _) = (named.collect(), Finder::new(None).process(pid).found);
     Inside::prepare(&found, &mut functions, Whom::Running(&[pid])).unwrap().0
