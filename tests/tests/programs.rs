@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         ),
         ("marks_in_recorder_namespace_are_joined", with("unshare"), marks_inside),
         ("function_is_recorded_as_operation", with("cc"), function),
+        ("calls_of_32_bit_programs_are_recorded", with("cc").and_then(|()| x86_64()), compat),
         ("places_in_functions_are_not_probed", with("cc").and_then(|()| x86_64()), places),
         ("nested_functions_add_up", with("cc"), || both_ways(nested_functions)),
         ("recursion_is_one_operation", with("cc"), || both_ways(recursion)),
@@ -452,6 +453,44 @@ fn function() -> Result<()> {
         .context("no operation `handle`")?;
     near("calls", number(handle, "/count")?, 7.0)?;
     near("fsyncs a call", number(handle, "/per_operation/fsyncs")?, 1.0)
+}
+
+/// The same calls by a 64-bit program, by a 32-bit one, and by a 64-bit one through int 0x80.
+fn compat() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/calls.c");
+    let mut seen: Vec<Vec<String>> = Vec::new();
+    for kind in [&["-m64"][..], &["-m32"], &["-m64", "-DINT80"]] {
+        let disk = ext4()?;
+        let program = folder.path().join("calls");
+        let plain = ["-O1", "-w", "-nostdlib", "-static", "-no-pie", "-fno-pic", "-fno-stack-protector"];
+        run(Command::new("cc").args(kind).args(plain).arg("-o").arg(&program).arg(&source))?;
+        let script = format!("cd {} && exec {}", disk.path().display(), program.display());
+        if let Err(why) = run(Command::new("sh").args(["-c", &script])) {
+            println!("SKIP calls_of_32_bit_programs_are_recorded: {kind:?} does not run here: {why:#}");
+            continue;
+        }
+        let archive = record(folder.path(), &[], &["sh", "-c", &script])?;
+        let summary = show(&archive)?;
+        let mut spans: Vec<_> = rows(&archive, "spans")?.into_iter().filter(|s| s["layer"] == "Syscall").collect();
+        spans.sort_by_key(|span| span["start_ns"].parse::<u64>().unwrap_or_default());
+        // Before the first one, the shell's.
+        let first = spans.iter().position(|span| span["kind"] == "pwrite64").context("no pwrite64")?;
+        let all = ["kind", "offset", "bytes", "result"];
+        let shown = spans[first..].iter().map(|span| all.map(|column| span[column].clone()).join(" "));
+        seen.push(shown.filter(|span| !span.starts_with("write ") || !span.ends_with(" 7")).collect());
+        near("fdatasyncs", number(shape(&summary, "FDATASYNC")?, "/count")?, 20.0)?;
+        let unattributed = format!("/device_commands/by_disk/{}/unattributed", disk.name());
+        near("unattributed", number(&summary, &unattributed)?, 0.0).with_context(|| format!("{kind:?}"))?;
+        let blind = summary["blind"].as_array().context("blind[]")?;
+        ensure!(!blind.iter().any(|layer| layer["layer"] == "Syscall"), "{kind:?}: {blind:?}");
+    }
+    let (native, others) = seen.split_first().context("nothing ran")?;
+    ensure!(native.len() >= 54, "{native:#?}");
+    for other in others {
+        ensure!(other == native, "{other:#?} instead of {native:#?}");
+    }
+    Ok(())
 }
 
 fn x86_64() -> Result<(), String> {

@@ -8,7 +8,7 @@ use crate::inside::error::InsideError;
 use crate::inside::pace::Pace;
 use crate::kernel::clock::{boot_ns, boot_offset_ns, process_cpu_ns};
 use crate::kernel::types::KernelTypes;
-use crate::kernel::{calls, symbols};
+use crate::kernel::{calls, compat, symbols};
 use crate::loss::LossWatch;
 use crate::multi::Multi;
 use crate::price::{self, PriceSampler, ProgramInfo, program_info};
@@ -577,7 +577,7 @@ pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Resu
         comm[..name.len()].copy_from_slice(name);
     }
     let stacks = request.stacks && !request.hollow;
-    let call_shapes = calls::table();
+    let (call_shapes, compat_shapes, compat_wait_calls) = (calls::table(), compat::table(), compat::waits());
     let (wait_calls, functions) = (calls::waits(), symbols::Functions::read());
     let (offset, tracer) = (boot_offset_ns(), namespace::tracer());
     let (direct, dsync) = (libc::O_DIRECT as u32, libc::O_DSYNC as u32);
@@ -597,9 +597,11 @@ pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Resu
         .override_global("everyone", &everyone, true)
         .override_global("wanted_comm", &comm, true)
         .override_global("call_shapes", &call_shapes, true)
+        .override_global("compat_shapes", &compat_shapes, true)
         .override_global("end_functions", &functions.ends.0, true)
         .override_global("end_classes", &functions.ends.1, true)
         .override_global("wait_calls", &wait_calls, true)
+        .override_global("compat_wait_calls", &compat_wait_calls, true)
         .override_global("wait_from", &functions.waits.0, true)
         .override_global("wait_to", &functions.waits.1, true)
         .override_global("wait_what", &functions.waits.2, true)
@@ -607,6 +609,7 @@ pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Resu
         .override_global("open_dsync", &dsync, true)
         .override_global("with_object", &u32::from(request.inside), true)
         .override_global("pwritev2_number", &(libc::SYS_pwritev2 as u32), true)
+        .override_global("compat_pwritev2_number", &compat::PWRITEV2, true)
         .load(OBJECT)
         .map_err(|e| refusal::not_loaded(&e))
 }

@@ -26,8 +26,9 @@ const volatile u32 open_dsync;
 const volatile u32 with_object;
 /* The call whose sixth argument contains the flags of this one write. */
 const volatile u32 pwritev2_number;
+const volatile u32 compat_pwritev2_number;
 
-/* How to decode a system call; by its number on this machine. */
+/* How to decode a system call; by its number. */
 struct call_shape {
 	u8 call; /* FATHOM_CALL_*, 0: not wanted */
 	u8 fd; /* which argument is the file, NO_ARG: none */
@@ -35,8 +36,12 @@ struct call_shape {
 	u8 bytes; /* which argument is the length, NO_ARG: unknown until it returns */
 };
 #define NO_ARG 0xff
+/* Of 32-bit calls: the number is 64 bits wide, and the next argument contains its upper half. */
+#define WIDE_ARG 0x40
 #define CALLS 512
 const volatile struct call_shape call_shapes[CALLS];
+/* The same for the calls of 32-bit programs. */
+const volatile struct call_shape compat_shapes[CALLS];
 
 /* Functions called at a bio's end, and the kind of bio that each indicates. */
 #define END_FUNCTIONS 16

@@ -244,7 +244,12 @@ struct uprobe_task {
 	struct return_instance *return_instances;
 };
 
+struct thread_info {
+	u32 status; /* x86 only */
+};
+
 struct task_struct {
+	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int flags;
 	s32 pid;

@@ -11,6 +11,32 @@
 
 #define ARG(args, i) ((args)[(i) & 7])
 
+static __always_inline u64 number_arg(u64 *args, u8 at)
+{
+	u64 value = ARG(args, at);
+
+	if (unlikely(at & WIDE_ARG))
+		value |= ARG(args, at + 1) << 32;
+	return value;
+}
+
+/* How to decode a call; false: not wanted. */
+static __always_inline bool shape_of(u64 nr, bool compat, struct call_shape *shape)
+{
+	const volatile struct call_shape *of;
+
+	if (nr >= CALLS)
+		return false;
+	of = likely(!compat) ? &call_shapes[nr] : &compat_shapes[nr];
+	shape->call = of->call;
+	if (!shape->call)
+		return false;
+	shape->fd = of->fd;
+	shape->pos = of->pos;
+	shape->bytes = of->bytes;
+	return true;
+}
+
 /*
  * RWF_DSYNC and RWF_SYNC (uapi/linux/fs.h): this write waits for the medium, regardless of the file's open flags
  * (kiocb_set_rw_flags).
@@ -99,26 +125,23 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 	struct task_struct *task;
 	struct slot *slot;
 	struct who who;
+	bool compat;
 	u64 args[8];
 	int fd = -1;
 	u64 now;
 
-	if ((u64)nr >= CALLS)
-		return 0;
-	shape.call = call_shapes[nr].call;
-	if (!shape.call)
-		return 0;
 	task = (void *)bpf_get_current_task_btf();
+	compat = COMPAT_CALL(task, regs);
+	if (!shape_of(nr, compat, &shape))
+		return 0;
 	slot = slot_for(task->tgid, task->pid);
-	if (!slot || unlikely(FOREIGN_ABI(regs)))
+	if (!slot)
 		return 0;
 	if (unlikely(slot->functions_open))
 		settle_left(slot, PT_REGS_SP(regs), true, bpf_ktime_get_boot_ns());
-	READ_ARGS(args, regs);
+	read_args(args, regs, compat);
 	if (unlikely(args[5] == OWN_CALL) && with_object && slot->standing & FATHOM_TRACKED)
 		return 0;
-	shape.fd = call_shapes[nr].fd;
-	shape.bytes = call_shapes[nr].bytes;
 	if (unlikely(shape.call == FATHOM_CALL_MMAP) && !(args[2] & PROT_EXEC))
 		return 0;
 	if (unlikely(shape.call == FATHOM_CALL_IO_URING_ENTER)) {
@@ -142,7 +165,7 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 			return 0;
 		/* Read again: the verifier would check all that follows once for each number of low_file. */
 		fd = *(volatile s32 *)&slot->fd;
-		if (unlikely(nr == pwritev2_number) && args[5] & RWF_SYNCED)
+		if (unlikely(nr == (compat ? compat_pwritev2_number : pwritev2_number)) && args[5] & RWF_SYNCED)
 			slot->file_flags |= FATHOM_SYNC_FILE;
 	}
 	read_inside(slot);
@@ -153,7 +176,7 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 		settle_statements(slot, now++);
 	slot->fd = fd;
 	slot->start_ns = now;
-	slot->requested = shape.bytes == NO_ARG ? 0 : ARG(args, shape.bytes);
+	slot->requested = shape.bytes == NO_ARG ? 0 : number_arg(args, shape.bytes);
 	slot->fs_start_ns = 0;
 	slot->txn = 0;
 	slot->txn_dev = 0;
@@ -225,8 +248,8 @@ static __always_inline s64 position(struct slot *slot, u8 pos_arg, u64 *args, s6
 	struct file *file = (void *)slot->file;
 	s64 pos = -1;
 
-	if (pos_arg < 6)
-		pos = ARG(args, pos_arg);
+	if (pos_arg != NO_ARG)
+		pos = number_arg(args, pos_arg);
 	/* preadv2 and pwritev2 take -1 for the file's own position. */
 	if (pos == -1 && call_transfers(slot->call) && file) {
 		pos = BPF_CORE_READ(file, f_pos);
@@ -316,9 +339,10 @@ static __always_inline void emit_call(struct task_struct *task, struct slot *slo
 SEC("tp_btf/sys_exit")
 int PROBE(sys_exit, struct pt_regs *regs, long result)
 {
-	u64 nr = (s64)CALL_NR(regs);
+	struct call_shape shape;
 	struct task_struct *task;
 	struct slot *slot;
+	bool compat;
 	u64 args[8];
 	u64 requested;
 	u64 now;
@@ -326,9 +350,10 @@ int PROBE(sys_exit, struct pt_regs *regs, long result)
 
 	if (unlikely(*(volatile u32 *)&stacks_due))
 		take_program_stack(regs);
-	if (nr >= CALLS || !call_shapes[nr].call)
-		return 0;
 	task = (void *)bpf_get_current_task_btf();
+	compat = COMPAT_CALL(task, regs);
+	if (!shape_of((s64)CALL_NR(regs), compat, &shape))
+		return 0;
 	slot = slot_of(task->pid);
 	if (!slot)
 		return 0;
@@ -337,7 +362,7 @@ int PROBE(sys_exit, struct pt_regs *regs, long result)
 	if (!slot->call)
 		return 0;
 	now = bpf_ktime_get_boot_ns();
-	READ_ARGS(args, regs);
+	read_args(args, regs, compat);
 	if (unlikely(slot->call == FATHOM_CALL_MMAP)) {
 		if (result > 0 || result < -4095)
 			exit_names(task, slot, args[4], now);
@@ -346,7 +371,7 @@ int PROBE(sys_exit, struct pt_regs *regs, long result)
 	if (unlikely(slot->call == FATHOM_CALL_OPEN && result >= 0))
 		exit_names(task, slot, result, now);
 	if (unlikely(slot->call == FATHOM_CALL_UNLINK && result == 0))
-		exit_unlink(slot, ARG(args, call_shapes[nr].pos), now);
+		exit_unlink(slot, ARG(args, shape.pos), now);
 	/* Opening or removing something that is not a file on a disk is not storage. */
 	if (slot->call == FATHOM_CALL_OPEN && !slot->handles && !(slot->file_flags & FATHOM_REGULAR))
 		goto out;
@@ -354,9 +379,9 @@ int PROBE(sys_exit, struct pt_regs *regs, long result)
 		goto out;
 	pos = -1;
 	if (slot->call != FATHOM_CALL_UNLINK)
-		pos = position(slot, call_shapes[nr].pos, args, result);
+		pos = position(slot, shape.pos, args, result);
 	requested = slot->requested;
-	if (call_shapes[nr].bytes == NO_ARG && call_transfers(slot->call) && result > 0)
+	if (shape.bytes == NO_ARG && call_transfers(slot->call) && result > 0)
 		requested = result;
 	emit_call(task, slot, pos, requested, result, now);
 out:

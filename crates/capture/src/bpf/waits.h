@@ -15,6 +15,8 @@
 
 /* By the number of a system call on this machine: FATHOM_WAIT_*; 0: not known. */
 const volatile u8 wait_calls[CALLS];
+/* The same for the calls of 32-bit programs. */
+const volatile u8 compat_wait_calls[CALLS];
 /* For calls that read and write anything: by the file's type. */
 #define WAIT_BY_FILE 0xff
 
@@ -83,25 +85,23 @@ seldom u32 wait_on_file(struct task_struct *task, int fd)
 static __always_inline u32 sleeps_for(struct task_struct *task, struct slot *slot)
 {
 	struct pt_regs *regs;
+	bool compat;
+	u64 args[8];
 	u64 nr;
 	u32 what;
 
 	if (slot->call)
 		return 0;
 	regs = (void *)bpf_task_pt_regs(task);
-	if (unlikely(FOREIGN_ABI(regs)))
-		return 0;
 	nr = (s64)CALL_NR(regs);
 	if (nr >= CALLS)
 		return FATHOM_WAIT_PAGE_FAULT;
-	what = wait_calls[nr];
-	if (unlikely(what == WAIT_BY_FILE))
-#if defined(__TARGET_ARCH_x86)
-		return wait_on_file(task, regs->di);
-#else
-		return wait_on_file(task, regs->orig_x0);
-#endif
-	return what;
+	compat = COMPAT_CALL(task, regs);
+	what = likely(!compat) ? wait_calls[nr] : compat_wait_calls[nr];
+	if (likely(what != WAIT_BY_FILE))
+		return what;
+	read_args(args, regs, compat);
+	return wait_on_file(task, args[0]);
 }
 
 /* Whether a task is in a system call of that kind. */
@@ -110,7 +110,9 @@ static __always_inline bool in_call_of(struct task_struct *task, u8 what)
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(task);
 	u64 nr = (s64)CALL_NR(regs);
 
-	return nr < CALLS && wait_calls[nr] == what;
+	if (nr >= CALLS)
+		return false;
+	return (likely(!COMPAT_CALL(task, regs)) ? wait_calls[nr] : compat_wait_calls[nr]) == what;
 }
 
 /* Total time for which the thread's CPU queue has been without time of its cgroups. */

@@ -3,12 +3,12 @@
 use model::{Call, Wait};
 
 /// As in `common.h`: no such argument.
-const NONE: u8 = 0xff;
+pub const NONE: u8 = 0xff;
 /// Number of system calls that the kernel side looks up; as in `common.h`.
 pub const CALLS: usize = 512;
 
 /// One line: the number, the call, and the indices of the arguments with the file, the position and the length.
-struct Line(libc::c_long, Call, u8, u8, u8);
+pub struct Line(pub libc::c_long, pub Call, pub u8, pub u8, pub u8);
 
 const LINES: &[Line] = &[
     Line(libc::SYS_read, Call::Read, 0, NONE, 2),
@@ -57,8 +57,13 @@ const LINES: &[Line] = &[
 
 /// Returns the kernel side's table: four bytes per number ({call, fd, position, bytes}); a call of 0 is not recorded.
 pub fn table() -> [u8; CALLS * 4] {
+    encode(LINES.iter())
+}
+
+/// Returns the lines as such a table.
+pub fn encode<'a>(lines: impl Iterator<Item = &'a Line>) -> [u8; CALLS * 4] {
     let mut all = [0; CALLS * 4];
-    for Line(number, call, fd, pos, bytes) in LINES {
+    for Line(number, call, fd, pos, bytes) in lines {
         let at = usize::try_from(*number).expect("numbers of calls are positive") * 4;
         all[at..at + 4].copy_from_slice(&[*call as u16 as u8, *fd, *pos, *bytes]);
     }
@@ -102,15 +107,21 @@ const WAITS: &[(libc::c_long, Wait)] = &[
 ];
 
 /// Calls whose wait depends on their first argument; as in `waits.h`.
-const BY_FILE: u8 = 0xff;
+pub const BY_FILE: u8 = 0xff;
 const WAIT_BY_FILE: [libc::c_long; 4] = [libc::SYS_read, libc::SYS_write, libc::SYS_readv, libc::SYS_writev];
 
 /// Returns the kernel side's table: what is waited for, by number; 0 if unknown.
 pub fn waits() -> [u8; CALLS] {
+    let by_file = WAIT_BY_FILE.iter().map(|number| (*number, BY_FILE));
+    encode_waits(WAITS.iter().map(|(number, wait)| (*number, wait.number() as u8)).chain(by_file))
+}
+
+/// Returns numbers and waits as such a table.
+pub fn encode_waits(waits: impl Iterator<Item = (libc::c_long, u8)>) -> [u8; CALLS] {
     let mut all = [0; CALLS];
-    let place = |number: libc::c_long| usize::try_from(number).expect("numbers of calls are positive");
-    WAITS.iter().for_each(|(number, wait)| all[place(*number)] = wait.number() as u8);
-    WAIT_BY_FILE.iter().for_each(|number| all[place(*number)] = BY_FILE);
+    for (number, wait) in waits {
+        all[usize::try_from(number).expect("numbers of calls are positive")] = wait;
+    }
     all
 }
 

@@ -2,6 +2,7 @@
 
 pub mod calls;
 pub mod clock;
+pub mod compat;
 pub mod places;
 pub mod symbols;
 pub mod types;

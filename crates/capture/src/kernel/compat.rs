@@ -1,0 +1,228 @@
+//! The system calls of 32-bit programs: their numbers, and the positions of their arguments.
+//!
+//! A 64-bit kernel executes such programs with the numbers of i386 (`arch/x86/entry/syscalls/syscall_32.tbl`) or of 32-bit Arm
+//! (`arch/arm64/tools/syscall_32.tbl`). A file position takes two arguments, on Arm an even one and the next. 64-bit programs may make
+//! calls of i386 too (`int 0x80`).
+//!
+//! Not read: the calls of x32, a 64-bit mode with short pointers that kernels have switched off (`syscall.x32`), and i386's `mmap` of
+//! before 1999, whose arguments are in memory.
+
+use super::calls::{BY_FILE, CALLS, Line, NONE, encode, encode_waits};
+use model::{Call, Wait};
+
+/// As in `common.h`: two arguments, the lower half first.
+const WIDE: u8 = 0x40;
+
+/// The number of pwritev2.
+pub const PWRITEV2: u32 = if cfg!(target_arch = "x86_64") { 379 } else { 393 };
+
+/// Calls with the same numbers on i386 and Arm.
+const COMMON: &[Line] = &[
+    Line(3, Call::Read, 0, NONE, 2),
+    Line(4, Call::Write, 0, NONE, 2),
+    Line(5, Call::Open, NONE, NONE, NONE),
+    Line(8, Call::Open, NONE, NONE, NONE),
+    Line(10, Call::Unlink, NONE, 0, NONE),
+    Line(36, Call::Sync, NONE, NONE, NONE),
+    Line(38, Call::Rename, NONE, NONE, NONE),
+    Line(93, Call::Ftruncate, 0, 1, NONE),
+    Line(118, Call::Fsync, 0, NONE, NONE),
+    Line(144, Call::Msync, NONE, NONE, 1),
+    Line(145, Call::Readv, 0, NONE, NONE),
+    Line(146, Call::Writev, 0, NONE, NONE),
+    Line(148, Call::Fdatasync, 0, NONE, NONE),
+    Line(187, Call::CopyRange, 0, NONE, 3),
+    Line(192, Call::Mmap, NONE, NONE, 1),
+    Line(239, Call::CopyRange, 0, NONE, 3),
+    Line(426, Call::IoUringEnter, NONE, NONE, NONE),
+    Line(437, Call::Open, NONE, NONE, NONE),
+];
+
+#[cfg(target_arch = "x86_64")]
+const OWN: &[Line] = &[
+    Line(180, Call::Pread64, 0, 3 | WIDE, 2),
+    Line(181, Call::Pwrite64, 0, 3 | WIDE, 2),
+    Line(194, Call::Ftruncate, 0, 1 | WIDE, NONE),
+    Line(295, Call::Open, NONE, NONE, NONE),
+    Line(301, Call::Unlink, NONE, 1, NONE),
+    Line(302, Call::Rename, NONE, NONE, NONE),
+    Line(313, Call::CopyRange, 2, NONE, 4),
+    Line(314, Call::SyncFileRange, 0, 1 | WIDE, 3 | WIDE),
+    Line(324, Call::Fallocate, 0, 2 | WIDE, 4 | WIDE),
+    Line(333, Call::Preadv, 0, 3 | WIDE, NONE),
+    Line(334, Call::Pwritev, 0, 3 | WIDE, NONE),
+    Line(344, Call::Sync, 0, NONE, NONE),
+    Line(353, Call::Rename, NONE, NONE, NONE),
+    Line(377, Call::CopyRange, 2, NONE, 4),
+    Line(378, Call::Preadv, 0, 3 | WIDE, NONE),
+    Line(379, Call::Pwritev, 0, 3 | WIDE, NONE),
+];
+#[cfg(target_arch = "aarch64")]
+const OWN: &[Line] = &[
+    Line(180, Call::Pread64, 0, 4 | WIDE, 2),
+    Line(181, Call::Pwrite64, 0, 4 | WIDE, 2),
+    Line(194, Call::Ftruncate, 0, 2 | WIDE, NONE),
+    Line(322, Call::Open, NONE, NONE, NONE),
+    Line(328, Call::Unlink, NONE, 1, NONE),
+    Line(329, Call::Rename, NONE, NONE, NONE),
+    Line(340, Call::CopyRange, 2, NONE, 4),
+    // sync_file_range2: the flags come second.
+    Line(341, Call::SyncFileRange, 0, 2 | WIDE, 4 | WIDE),
+    Line(352, Call::Fallocate, 0, 2 | WIDE, 4 | WIDE),
+    Line(361, Call::Preadv, 0, 3 | WIDE, NONE),
+    Line(362, Call::Pwritev, 0, 3 | WIDE, NONE),
+    Line(373, Call::Sync, 0, NONE, NONE),
+    Line(382, Call::Rename, NONE, NONE, NONE),
+    Line(391, Call::CopyRange, 2, NONE, 4),
+    Line(392, Call::Preadv, 0, 3 | WIDE, NONE),
+    Line(393, Call::Pwritev, 0, 3 | WIDE, NONE),
+];
+
+/// Like [`super::calls::table`].
+pub fn table() -> [u8; CALLS * 4] {
+    encode(COMMON.iter().chain(OWN))
+}
+
+/// What a thread waits for; also in the calls with 64-bit times, which are the same everywhere.
+const COMMON_WAITS: &[(libc::c_long, Wait)] = &[
+    (55, Wait::Fcntl),
+    (114, Wait::Child),
+    (142, Wait::Poll),
+    (143, Wait::Flock),
+    (162, Wait::Timer),
+    (168, Wait::Poll),
+    (221, Wait::Fcntl),
+    (240, Wait::Futex),
+    (407, Wait::Timer),
+    (413, Wait::Poll),
+    (414, Wait::Poll),
+    (417, Wait::Socket),
+    (420, Wait::Futex),
+    (422, Wait::Futex),
+    (441, Wait::Poll),
+    (449, Wait::Futex),
+    (455, Wait::Futex),
+];
+
+#[cfg(target_arch = "x86_64")]
+const OWN_WAITS: &[(libc::c_long, Wait)] = &[
+    // socketcall
+    (102, Wait::Socket),
+    (256, Wait::Poll),
+    (267, Wait::Timer),
+    (284, Wait::Child),
+    (308, Wait::Poll),
+    (309, Wait::Poll),
+    (319, Wait::Poll),
+    (337, Wait::Socket),
+    (345, Wait::Socket),
+    (362, Wait::Socket),
+    (364, Wait::Socket),
+    (369, Wait::Socket),
+    (370, Wait::Socket),
+    (371, Wait::Socket),
+    (372, Wait::Socket),
+];
+#[cfg(target_arch = "aarch64")]
+const OWN_WAITS: &[(libc::c_long, Wait)] = &[
+    (252, Wait::Poll),
+    (265, Wait::Timer),
+    (280, Wait::Child),
+    (283, Wait::Socket),
+    (285, Wait::Socket),
+    (290, Wait::Socket),
+    (292, Wait::Socket),
+    (296, Wait::Socket),
+    (297, Wait::Socket),
+    (298, Wait::Futex),
+    (312, Wait::Futex),
+    (335, Wait::Poll),
+    (336, Wait::Poll),
+    (346, Wait::Poll),
+    (365, Wait::Socket),
+    (366, Wait::Socket),
+    (374, Wait::Socket),
+];
+
+/// Like [`super::calls::waits`].
+pub fn waits() -> [u8; CALLS] {
+    // read, write, readv, writev.
+    let by_file = [3, 4, 145, 146].map(|number| (number, BY_FILE));
+    let named = COMMON_WAITS.iter().chain(OWN_WAITS).map(|(number, wait)| (*number, wait.number() as u8));
+    encode_waits(named.chain(by_file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tables of the kernel's own headers, where they are installed.
+    #[test]
+    fn numbers_are_those_of_kernel_headers() {
+        let header = "/usr/include/x86_64-linux-gnu/asm/unistd_32.h";
+        let Some(text) = std::fs::read_to_string(header).ok().filter(|_| cfg!(target_arch = "x86_64")) else {
+            println!("SKIP numbers_are_those_of_kernel_headers: {header} is not there, or for another processor");
+            return;
+        };
+        let number = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(&format!("#define __NR_{name} ")));
+            line.unwrap_or_else(|| panic!("no {name} in {header}")).trim().parse::<usize>().unwrap()
+        };
+        let (table, waits) = (table(), waits());
+        for (name, shape) in [
+            ("read", [Call::Read as u8, 0, NONE, 2]),
+            ("write", [Call::Write as u8, 0, NONE, 2]),
+            ("open", [Call::Open as u8, NONE, NONE, NONE]),
+            ("creat", [Call::Open as u8, NONE, NONE, NONE]),
+            ("openat", [Call::Open as u8, NONE, NONE, NONE]),
+            ("openat2", [Call::Open as u8, NONE, NONE, NONE]),
+            ("unlink", [Call::Unlink as u8, NONE, 0, NONE]),
+            ("unlinkat", [Call::Unlink as u8, NONE, 1, NONE]),
+            ("rename", [Call::Rename as u8, NONE, NONE, NONE]),
+            ("renameat", [Call::Rename as u8, NONE, NONE, NONE]),
+            ("renameat2", [Call::Rename as u8, NONE, NONE, NONE]),
+            ("sync", [Call::Sync as u8, NONE, NONE, NONE]),
+            ("syncfs", [Call::Sync as u8, 0, NONE, NONE]),
+            ("fsync", [Call::Fsync as u8, 0, NONE, NONE]),
+            ("fdatasync", [Call::Fdatasync as u8, 0, NONE, NONE]),
+            ("msync", [Call::Msync as u8, NONE, NONE, 1]),
+            ("readv", [Call::Readv as u8, 0, NONE, NONE]),
+            ("writev", [Call::Writev as u8, 0, NONE, NONE]),
+            ("pread64", [Call::Pread64 as u8, 0, 3 | WIDE, 2]),
+            ("pwrite64", [Call::Pwrite64 as u8, 0, 3 | WIDE, 2]),
+            ("preadv", [Call::Preadv as u8, 0, 3 | WIDE, NONE]),
+            ("pwritev", [Call::Pwritev as u8, 0, 3 | WIDE, NONE]),
+            ("preadv2", [Call::Preadv as u8, 0, 3 | WIDE, NONE]),
+            ("pwritev2", [Call::Pwritev as u8, 0, 3 | WIDE, NONE]),
+            ("ftruncate", [Call::Ftruncate as u8, 0, 1, NONE]),
+            ("ftruncate64", [Call::Ftruncate as u8, 0, 1 | WIDE, NONE]),
+            ("fallocate", [Call::Fallocate as u8, 0, 2 | WIDE, 4 | WIDE]),
+            ("sync_file_range", [Call::SyncFileRange as u8, 0, 1 | WIDE, 3 | WIDE]),
+            ("sendfile", [Call::CopyRange as u8, 0, NONE, 3]),
+            ("sendfile64", [Call::CopyRange as u8, 0, NONE, 3]),
+            ("splice", [Call::CopyRange as u8, 2, NONE, 4]),
+            ("copy_file_range", [Call::CopyRange as u8, 2, NONE, 4]),
+            ("mmap2", [Call::Mmap as u8, NONE, NONE, 1]),
+            ("io_uring_enter", [Call::IoUringEnter as u8, NONE, NONE, NONE]),
+        ] {
+            assert_eq!(table[number(name) * 4..][..4], shape, "{name}");
+        }
+        assert_eq!(table.chunks(4).filter(|shape| shape[0] != 0).count(), COMMON.len() + OWN.len());
+        assert_eq!(number("pwritev2"), PWRITEV2 as usize);
+        for (wait, names) in [
+            (Wait::Futex, &["futex", "futex_time64", "futex_waitv", "semtimedop_time64"][..]),
+            (Wait::Timer, &["nanosleep", "clock_nanosleep", "clock_nanosleep_time64"]),
+            (Wait::Poll, &["poll", "ppoll", "ppoll_time64", "_newselect", "pselect6", "pselect6_time64"]),
+            (Wait::Poll, &["epoll_wait", "epoll_pwait", "epoll_pwait2"]),
+            (Wait::Socket, &["socketcall", "recvfrom", "recvmsg", "recvmmsg", "recvmmsg_time64", "sendto", "sendmsg"]),
+            (Wait::Socket, &["sendmmsg", "accept4", "connect"]),
+            (Wait::Child, &["wait4", "waitid"]),
+            (Wait::Fcntl, &["fcntl", "fcntl64"]),
+            (Wait::Flock, &["flock"]),
+        ] {
+            for name in names {
+                assert_eq!(waits[number(name)], wait.number() as u8, "{name}");
+            }
+        }
+    }
+}
