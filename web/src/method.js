@@ -79,12 +79,19 @@ function lossBadge(loss, check) {
   return el(
     'a',
     { class: 'badge bad', href: '#method' },
-    `${loss.at_least ? 'at least ' : ''}${count(loss.events + (loss.events_at_unknown_time ?? 0))} events lost`,
+    everyRecordArrived(loss)
+      ? `${count(loss.unattributed_commands ?? 0)} commands unattributed`
+      : `${loss.at_least ? 'at least ' : ''}${count(loss.events + (loss.events_at_unknown_time ?? 0))} events lost`,
   );
 }
 
 /** @param {Loss} loss */
 function nothingLost(loss) {
+  return everyRecordArrived(loss) && !loss.unattributed_commands;
+}
+
+/** @param {Loss} loss */
+function everyRecordArrived(loss) {
   return loss.events === 0 && !loss.events_at_unknown_time && !loss.at_least && (loss.intervals ?? []).length === 0;
 }
 
@@ -171,6 +178,10 @@ function lossPart(loss, check, trace) {
     if (check?.state === 'failed')
       return el('p', { class: 'note' }, `No losses were detected, but the disks’ own statistics differ${why}.`);
     return el('p', { class: 'note' }, `No losses were detected; completeness was not checked${why}.`);
+  }
+  if (everyRecordArrived(loss)) {
+    const commands = count(loss.unattributed_commands ?? 0);
+    return el('p', { class: 'note' }, `Every record arrived, but the origin of ${commands} device commands is unknown.`);
   }
   const rows = (loss.intervals ?? []).map((lost) => [
     `${lost.source}${lost.program ? ` (${lost.program})` : ''}`,

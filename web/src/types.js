@@ -99,7 +99,7 @@
  * }> } OperationSummary
  */
 /** @typedef { { source: string, program?: string | null, cpu?: number | null, start_ns: number, end_ns: number, events?: number | null, at_least?: boolean, weakened_links: number } } LossInterval */
-/** @typedef { { events: number, events_at_unknown_time?: number, at_least?: boolean, intervals?: LossInterval[] } } Loss */
+/** @typedef { { events: number, events_at_unknown_time?: number, at_least?: boolean, unattributed_commands?: number, intervals?: LossInterval[] } } Loss */
 /** @typedef { { state: string, why?: string | null } } Completeness */
 /** @typedef { { layer: string, probe: string, attached: boolean, how: string, runs_per_s?: number | null, misses?: number | null, price_ns?: number | null } } Probe */
 /** @typedef { { path: string | null, class: string, dev: string, ino: number, writes: number, bytes_written: number, reads: number, bytes_read: number } } FileUse */

@@ -99,6 +99,14 @@ pub fn device_commands(index: &Index) -> DeviceCommands {
     account
 }
 
+/// Share of the commands whose origin may be unknown without being reported: what was written before the recording.
+const UNATTRIBUTED: f64 = 0.01;
+
+/// Returns the number of commands of unknown origin, if it must be reported as a loss; otherwise 0.
+pub fn unattributed(account: &DeviceCommands) -> f64 {
+    if account.unattributed > UNATTRIBUTED * account.total as f64 + ROUNDING { account.unattributed } else { 0.0 }
+}
+
 /// Returns the confidence of the charges: sums of shares of all commands on the disks that hold the files, without unattributed ones.
 pub fn confidence(index: &Index) -> ByConfidence<f64> {
     let mut sums = ByConfidence::default();

@@ -574,6 +574,8 @@ pub struct Loss {
     pub events_at_unknown_time: u64,
     /// Whether more may be lost.
     pub at_least: bool,
+    /// Device commands of unknown origin on the disks that hold the files, if they are more than 1 % of those; otherwise 0.
+    pub unattributed_commands: f64,
     /// Links whose confidence was lowered because of the loss.
     pub weakened_links: u64,
     /// When and where records were lost.

@@ -464,6 +464,18 @@ fn losses(out: &mut String, summary: &Summary) {
     let loss = &summary.loss;
     let check = &summary.completeness;
     let why = check.why.as_deref().map_or(String::new(), |why| format!(": {}", shown(why)));
+    let unattributed = loss.unattributed_commands;
+    if unattributed > 0.0 {
+        let total = summary.device_commands.total;
+        let share = 100.0 * unattributed / total.max(1) as f64;
+        let text = format!(
+            "Lost: the origin of {} of {total} device commands ({share:.1} %). Operations may have caused them, in addition to those \
+             that they are charged.",
+            count(unattributed)
+        );
+        out.push('\n');
+        wrapped(out, "", &text);
+    }
     if loss.intervals.is_empty() && loss.events_at_unknown_time > 0 {
         line(out, &format!("\nLost: {} at an unknown time", number(loss.events_at_unknown_time, "record", "records")));
         return disk_checks(out, check);
@@ -471,6 +483,9 @@ fn losses(out: &mut String, summary: &Summary) {
     if loss.intervals.is_empty() {
         out.push('\n');
         let text = match check.state.as_str() {
+            CHECKED if unattributed > 0.0 => {
+                "No record was lost: the recording matches each disk's own statistics.".into()
+            }
             CHECKED => "No losses: the recording matches each disk's own statistics.".into(),
             FAILED => format!("No losses were detected, but the disks' own statistics differ{why}."),
             _ => format!("No losses were detected; completeness was not checked{why}."),
@@ -707,6 +722,21 @@ mod tests {
         let all = text(&summary);
         assert!(all.contains("\nLost: 940 records at an unknown time\n"), "{all}");
         assert!(!all.contains("No losses"), "{all}");
+    }
+
+    #[test]
+    fn commands_of_unknown_origin_are_a_loss() {
+        let mut rows = case::rows();
+        rows.losses.clear();
+        let total = summarise(&rows).device_commands.total;
+        assert!(total > 0 && summarise(&rows).loss.unattributed_commands > 0.0, "the case has one of {total}");
+        let all = text(&summarise(&rows));
+        assert!(all.contains(&format!("\nLost: the origin of 1 of {total} device commands (")), "{all}");
+        assert!(!all.contains("No losses"), "{all}");
+        let account =
+            |unattributed, total| crate::contract::DeviceCommands { unattributed, total, ..Default::default() };
+        let lost = |unattributed, total| crate::account::unattributed(&account(unattributed, total));
+        assert_eq!((lost(1.0, 100), lost(1.01, 100), lost(0.0, 0), lost(0.5, 1)), (0.0, 1.01, 0.0, 0.5));
     }
 
     /// A small demo: cheap statements, probes of other kernels and repeated files take little room.

@@ -84,6 +84,7 @@ pub(crate) fn with_slices<E>(
     trace.end_ns = fact("trace.end").or_else(last).unwrap_or(0);
     let mut device_commands = account::device_commands(&index);
     device_times::add(&index, &mut device_commands.by_disk, (trace.start_ns, trace.end_ns));
+    let loss = Loss { unattributed_commands: account::unattributed(&device_commands), ..loss(rows) };
     Ok(Summary {
         version: VERSION,
         trace,
@@ -93,7 +94,7 @@ pub(crate) fn with_slices<E>(
         links,
         relations,
         cause_confidence: account::confidence(&index),
-        loss: loss(rows),
+        loss,
         completeness: completeness(&index),
         environment: rows.environment(),
         disks: disks(&index),
@@ -579,6 +580,7 @@ fn loss(rows: &Rows) -> Loss {
                 weakened_links: weakened.get(&l.id).copied().unwrap_or(0),
             })
             .collect(),
+        unattributed_commands: 0.0,
     }
 }
 
