@@ -4,6 +4,7 @@
 use crate::Metadata;
 use crate::disk_counters::CountedDisks;
 use crate::left_running::LeftRunning;
+use crate::log_disks::log_disks;
 use capture::Finished;
 use device::{Below, Disks, Local};
 use model::table::Coverage;
@@ -25,10 +26,11 @@ impl Collector {
     pub fn new(archive: &Path, context: &Context) -> Self {
         context.progress("reading facts about the device", 0, 0);
         let disks = Disks::read(&Local).unwrap_or_default();
+        let several = disks.volumes(&Local).into_iter().chain(log_disks(&disks, &Local));
         let mut metadata = Metadata {
             tracer: Some(capture::tracer()),
             disks: disks.rows(None),
-            partitions: disks.partitions().into_iter().chain(disks.volumes(&Local)).map(|(p, d)| (p.0, d.0)).collect(),
+            partitions: disks.partitions().into_iter().chain(several).map(|(p, d)| (p.0, d.0)).collect(),
             environment: device::collect(&Local, None),
             ..Metadata::default()
         };

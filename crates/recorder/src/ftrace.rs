@@ -152,7 +152,8 @@ fn translate(recording: &Recording, partitions: &[(u32, u32)], put: &mut dyn FnM
         parts.push(Part { decoder, layout: raw.layout, clock: Clock::NS, cpus, cut: 0 });
     }
     let mut context = recording.context.clone();
-    context.partitions = partitions.to_vec();
+    // The last one counts; of the disks of one file system, that is to be the first.
+    context.partitions = partitions.iter().rev().copied().collect();
     let mut bytes = Vec::new();
     run::run(&parts, &context, &stats, &mut |event| {
         bytes.clear();

@@ -41,6 +41,7 @@ mod inside;
 pub mod left_running;
 mod libraries;
 pub mod link;
+mod log_disks;
 mod log_writer;
 pub mod metadata;
 mod new_archive;
