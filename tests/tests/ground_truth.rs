@@ -60,6 +60,10 @@ fn main() -> ExitCode {
         ("partition_is_charged_to_its_disk", needs().and_then(|()| installed("partx")), partition),
         ("xfs_writes_are_followed_to_device", needs().and_then(|()| installed("mkfs.xfs")), xfs),
         ("btrfs_writes_are_followed_to_device", needs().and_then(|()| installed("mkfs.btrfs")), btrfs),
+        ("fast_commits_are_charged_to_their_callers", needs(), fast_commits),
+        ("journal_on_other_disk_is_charged_and_counted", needs(), external_journal),
+        ("btrfs_mirrors_are_charged_alike", needs().and_then(|()| installed("mkfs.btrfs")), mirrors),
+        ("direct_io_from_any_memory_is_charged", needs().and_then(|()| installed("mkfs.btrfs")), direct_io),
         ("io_uring_requests_are_charged_to_operations", root().and_then(|()| installed("cc")), || {
             ring_requests(&[&["read", "opened"], &["vector", "registered", "opened", "async"]])
         }),
@@ -474,6 +478,119 @@ fn btrfs() -> Result<()> {
     let summary = all_charged_on(&disk, folder.path(), disk.path())?;
     // The file system has no disk's number, but is known to be on this disk.
     account_holds(&summary, &[&disk])
+}
+
+/// INSERTs on a disk whose file system is already quiet; returns the summary, and the kernel's count of flushes of each disk meanwhile.
+fn inserts_on(disks: &[&LoopDisk], mode: &str, rows: u32) -> Result<(Value, Vec<f64>)> {
+    let folder = tempfile::tempdir()?;
+    run(Command::new("sync").arg("-f").arg(disks[0].path()))?;
+    let database = disks[0].path().join("t.db");
+    let argv = ["python3", "-c", PROGRAM, &database.to_string_lossy(), mode, &rows.to_string(), "0"];
+    let flushes = || -> Result<Vec<f64>> {
+        let count = |disk: &&LoopDisk| {
+            let stat = fs::read_to_string(format!("/sys/block/{}/stat", disk.name()))?;
+            Ok(stat.split_whitespace().nth(15).context("flushes")?.parse()?)
+        };
+        disks.iter().map(count).collect()
+    };
+    let before = flushes()?;
+    let summary = show(&record(folder.path(), &[], &argv)?)?;
+    let of_kernel = flushes()?.iter().zip(&before).map(|(after, before)| after - before).collect();
+    near("the reported loss", number(&summary, "/loss/unattributed_commands")?, 0.0)?;
+    Ok((summary, of_kernel))
+}
+
+/// The flushes of the INSERTs are those that the kernel counted, but for a few of the table's creation.
+fn flushes_are_of_inserts(summary: &Value, of_kernel: f64, rows: u32) -> Result<()> {
+    let insert = shape(summary, "INSERT")?;
+    let charged = number(insert, "/count")? * number(insert, "/per_operation/flushes")?;
+    near("INSERTs", number(insert, "/count")?, rows.into())?;
+    let told = || format!("{charged} of {of_kernel} flushes: {:#}", summary["device_commands"]);
+    ensure!(
+        charged >= 0.9 * of_kernel - 20.0 && charged <= of_kernel && charged >= 1.9 * f64::from(rows),
+        "{}",
+        told()
+    );
+    Ok(())
+}
+
+/// ext4 with fast commits: an fsync writes the log itself.
+fn fast_commits() -> Result<()> {
+    let options = Options { mkfs: vec!["-O".into(), "fast_commit".into()], ..Options::default() };
+    for mode in ["wal", "delete"] {
+        let disk = LoopDisk::create(256 << 20, FileSystem::Ext4, &Backing::Ram, &options)?;
+        let (summary, flushes) = inserts_on(&[&disk], mode, 100).context(mode)?;
+        let unattributed = number(&summary, &format!("/device_commands/by_disk/{}/unattributed", disk.name()))?;
+        // What was logged by an ordinary commit before the recording may be written home meanwhile.
+        ensure!(unattributed <= 2.0, "{mode}: {unattributed} unattributed: {:#}", summary["device_commands"]);
+        flushes_are_of_inserts(&summary, flushes[0], 100).context(mode)?;
+    }
+    Ok(())
+}
+
+/// With and without fast commits: what is asked of the journal's disk belongs to the INSERTs as well.
+fn external_journal() -> Result<()> {
+    for feature in ["^fast_commit", "fast_commit"] {
+        let journal = LoopDisk::create(64 << 20, FileSystem::None, &Backing::Ram, &Options::default())?;
+        run(Command::new("mkfs.ext4").args(["-q", "-b", "4096", "-O", "journal_dev"]).arg(journal.device()))?;
+        let device = format!("device={}", journal.device().display());
+        let mkfs = ["-b", "4096", "-O", feature, "-J", &device].map(Into::into).to_vec();
+        let disk =
+            LoopDisk::create(256 << 20, FileSystem::Ext4, &Backing::Ram, &Options { mkfs, ..Options::default() })?;
+        let (summary, flushes) = inserts_on(&[&disk, &journal], "wal", 100).context(feature)?;
+        flushes_are_of_inserts(&summary, flushes.iter().sum(), 100).context(feature)?;
+        account_holds(&summary, &[&disk, &journal])?;
+    }
+    Ok(())
+}
+
+fn mirrors() -> Result<()> {
+    let second = LoopDisk::create(400 << 20, FileSystem::None, &Backing::Ram, &Options::default())?;
+    let mkfs = ["-d", "raid1", "-m", "raid1", &second.device().to_string_lossy()].map(Into::into).to_vec();
+    let first = LoopDisk::create(400 << 20, FileSystem::Btrfs, &Backing::Ram, &Options { mkfs, ..Options::default() })?;
+    let (summary, _) = inserts_on(&[&first, &second], "wal", 40)?;
+    for disk in [&first, &second] {
+        let all = &summary["device_commands"]["by_disk"][disk.name()];
+        near("unattributed", number(all, "/unattributed")?, 0.0).with_context(|| format!("{all:#}"))?;
+        ensure!(number(all, "/total")? >= 100.0, "{all:#}");
+    }
+    Ok(())
+}
+
+/// Direct I/O, 100 writes of 4 KiB; argv: a disk or file, the memory that they are from, a file to be mapped.
+const DIRECT: &str = r#"
+import mmap, os, sys
+target, memory, file = sys.argv[1:]
+fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+if memory == "mapped":
+    open(file, "wb").write(b"y" * 4096)
+    memory = mmap.mmap(os.open(file, os.O_RDWR), 4096)
+else:
+    memory = mmap.mmap(-1, 4096, flags=mmap.MAP_SHARED if memory == "shared" else mmap.MAP_PRIVATE)
+memory[:] = b"x" * 4096
+for n in range(100): os.pwrite(fd, memory, n * 4096)
+for n in range(100): os.preadv(fd, [memory], n * 4096)
+"#;
+
+/// To a block device, and to files on ext4 and btrfs: from memory of its own, shared memory, and a mapped file of another disk.
+fn direct_io() -> Result<()> {
+    let other = ext4()?;
+    for system in [FileSystem::None, FileSystem::Ext4, FileSystem::Btrfs] {
+        let disk = LoopDisk::create(256 << 20, system, &Backing::Ram, &Options::default())?;
+        let target = if system == FileSystem::None { disk.device().to_path_buf() } else { disk.path().join("f") };
+        for memory in ["private", "shared", "mapped"] {
+            let folder = tempfile::tempdir()?;
+            let file = other.path().join("mapped");
+            let argv = ["python3", "-c", DIRECT, &target.to_string_lossy(), memory, &file.to_string_lossy()];
+            let summary = show(&record(folder.path(), &[], &argv)?)?;
+            let all = &summary["device_commands"]["by_disk"][disk.name()];
+            let told = || format!("{system:?}, {memory}: {all:#}");
+            ensure!(number(all, "/total")? >= 200.0, "{}", told());
+            near("unattributed", number(all, "/unattributed")?, 0.0).with_context(told)?;
+            near("other processes", number(all, "/other_processes")?, 0.0).with_context(told)?;
+        }
+    }
+    Ok(())
 }
 
 /// The account covers the disks that hold the files: these and, if the program's libraries are not in the page cache yet, the one

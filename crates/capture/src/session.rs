@@ -600,6 +600,7 @@ pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Resu
         .override_global("compat_shapes", &compat_shapes, true)
         .override_global("end_functions", &functions.ends.0, true)
         .override_global("end_classes", &functions.ends.1, true)
+        .override_global("log_block_end", &functions.log_block_end, true)
         .override_global("wait_calls", &wait_calls, true)
         .override_global("compat_wait_calls", &compat_wait_calls, true)
         .override_global("wait_from", &functions.waits.0, true)

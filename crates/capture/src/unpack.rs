@@ -289,7 +289,7 @@ fn bio_queue([bio, sector_op, bytes_disk, index, place, ino, call_ns]: [u64; 7],
     let pages = (index & 0xfff | high_pages << 12) & 0xffff_ffff;
     let dev = if pages == 0 { 0 } else { dev ^ disk };
     let ino = if pages == 0 { 0 } else { ino ^ dev };
-    let (op, end) = (op_end & 7, op_end >> 3 & 7);
+    let (op, end) = (op_end & 7, op_end >> 3 & 0x1f);
     [bio, first, ino, index >> 12, call_ns, bytes_disk, dev | pages << 32, op | end << 8 | flags << 16 | ctx << 32]
 }
 
@@ -398,7 +398,7 @@ mod tests {
         let index = (1 << 40) << 12 | 0x123;
         let body = [
             with_byte(BIO, 5),
-            with_byte(640, 1 | 2 << 3),
+            with_byte(640, 1 | 31 << 3),
             8192 | disk << 32,
             index,
             (dev ^ disk) | 1 << 32,
@@ -416,7 +416,7 @@ mod tests {
             dev: dev as u32,
             pages: 0x1123,
             op: 1,
-            end: 2,
+            end: 31,
             flags: 5,
             ctx: 0x1ff,
             pad: 0,
@@ -525,7 +525,7 @@ mod tests {
         const { assert!(event::flags::BETWEEN_ROWS < 1 << CONTEXT_BITS) };
         const { assert!(event::header_flags::POLLING < 1 << 4) };
         assert!(model::DiskOp::ALL.iter().all(|op| (*op as u64) < 8));
-        assert!(model::BioEnd::ALL.iter().all(|end| (*end as u64) < 8));
+        assert!(model::BioEnd::ALL.iter().all(|end| (*end as u64) < 32));
         assert!(model::Call::ALL.iter().all(|call| (*call as u64) < 256));
         for kind in Record::KINDS {
             assert!(usize::from(kind.kind) < SYSCALL && words_of(kind) * 8 == kind.size(), "{}", kind.name);

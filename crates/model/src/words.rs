@@ -439,6 +439,8 @@ numbers! {
         PageRead = 6 "page read" "END_PAGE_READ",
         /// A bio of the device mapper's crypt target.
         Crypt = 7 "crypt" "END_CRYPT",
+        /// A block of the file system's log that the thread writes itself, without a commit of the journal (ext4's fast commit).
+        Log = 8 "log" "END_LOG",
     }
 }
 

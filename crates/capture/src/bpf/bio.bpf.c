@@ -94,6 +94,27 @@ static __always_inline u8 bio_end(void *function)
 	return FATHOM_END_UNKNOWN;
 }
 
+/* What kind of bio it is. The blocks of ext4's fast commits are buffer heads like its other metadata, with an end of their own. */
+static __always_inline u8 kind_of(struct bio *bio, u8 op)
+{
+	u8 end = bio_end(bio->bi_end_io);
+
+	if (end != FATHOM_END_BUFFER_HEAD || op != FATHOM_OP_WRITE || !log_block_end)
+		return end;
+	if ((u64)BPF_CORE_READ((struct buffer_head *)bio->bi_private, b_end_io) == log_block_end)
+		return FATHOM_END_LOG;
+	return end;
+}
+
+/*
+ * Pages of file systems in memory (uapi/linux/magic.h: tmpfs, hugetlbfs, ramfs) are no page cache of a disk: a bio that carries them
+ * is direct I/O from shared memory.
+ */
+static __always_inline bool only_in_memory(unsigned long magic)
+{
+	return magic == 0x01021994 || magic == 0x958458f6 || magic == 0x858458f6;
+}
+
 /* A range of consecutive pages of one inode. */
 struct run {
 	u64 mapping; /* address; 0: pages of no file */
@@ -208,6 +229,10 @@ static __always_inline void mapping_file(struct walk *w, u64 mapping)
 	}
 	sb = HEAD_FIELD(&w->inode, struct inode, inode, i_sb);
 	w->id.dev = BPF_CORE_READ(sb, s_dev);
+	if (unlikely(only_in_memory(BPF_CORE_READ(sb, s_magic)))) {
+		w->id.ino = 0;
+		w->id.dev = 0;
+	}
 }
 
 /* The first run becomes part of bio_queue itself, so it is kept; every other one is a separate record. */
@@ -222,6 +247,8 @@ static __always_inline void end_run(struct walk *w)
 	if (!w->run.mapping)
 		return;
 	mapping_file(w, w->run.mapping);
+	if (!w->id.ino)
+		return;
 	r = RESERVE(bio_pages, BIO_PAGES, w->now, w->who);
 	if (!r)
 		return;
@@ -299,6 +326,8 @@ static __always_inline bool walk_one_page(struct bio *bio, u32 bytes, struct wal
 	if (!w->first.mapping)
 		return true;
 	inode = mapping->host;
+	if (unlikely(only_in_memory(inode->i_sb->s_magic)))
+		return true;
 	id->mode = inode->i_mode;
 	id->ino = inode->i_ino;
 	id->dev = (id->mode & S_IFMT) == S_IFBLK ? inode->i_rdev : inode->i_sb->s_dev;
@@ -320,6 +349,12 @@ seldom void walk_pages(struct walk *w, struct file_id *id)
 		w->first = w->run;
 	mapping_file(w, w->first.mapping);
 	*id = w->id;
+}
+
+/* Whether its thread is in a call on a file that bypasses the page cache. */
+static __always_inline u16 directly(struct slot *slot)
+{
+	return slot && slot->call ? slot->file_flags & FATHOM_DIRECT : 0;
 }
 
 SEC("tp_btf/block_bio_queue")
@@ -382,7 +417,7 @@ int PROBE(bio_queue, struct bio *bio)
 		words = 5;
 	else if (from_3)
 		words = 4;
-	r = ring_reserve(PACKED_BIO_QUEUE, words, now, who, context(slot, who));
+	r = ring_reserve(PACKED_BIO_QUEUE, words, now, who, context(slot, who) | directly(slot));
 	if (r) {
 		r[2] = two_words(bytes, disk);
 		if (from_3) {
@@ -397,7 +432,7 @@ int PROBE(bio_queue, struct bio *bio)
 			}
 		}
 		put_with_byte(&r[0], (u64)bio, op_flags(opf));
-		put_with_byte(&r[1], bio->bi_iter.bi_sector, bio_end(bio->bi_end_io) << 3 | op);
+		put_with_byte(&r[1], bio->bi_iter.bi_sector, kind_of(bio, op) << 3 | op);
 		submit(r);
 	}
 	if (w->runs)

@@ -48,6 +48,9 @@ const volatile struct call_shape compat_shapes[CALLS];
 const volatile u64 end_functions[END_FUNCTIONS];
 const volatile u8 end_classes[END_FUNCTIONS];
 
+/* Called at the end of a block of ext4's fast commits; 0: not known. */
+const volatile u64 log_block_end;
+
 #include "ring.h"
 #include "packed.h"
 

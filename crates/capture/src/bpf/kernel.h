@@ -354,6 +354,10 @@ struct bio {
 	struct bio_vec *bi_io_vec;
 };
 
+struct buffer_head {
+	void *b_end_io;
+};
+
 struct request_queue {
 	struct gendisk *disk;
 	void *queuedata;

@@ -25,6 +25,9 @@ const NAMES: &[(&str, BioEnd)] = &[
     ("crypt_endio", BioEnd::Crypt),
 ];
 
+/// Called at the end of a block of ext4's fast commits (fs/ext4/fast_commit.c).
+const LOG_BLOCK_END: &str = "ext4_end_buffer_io_sync";
+
 /// Number of entries that the kernel side compares; as in `waits.h`.
 pub const WAIT_FUNCTIONS: usize = 48;
 
@@ -74,6 +77,8 @@ type Waits = ([u64; WAIT_FUNCTIONS], [u64; WAIT_FUNCTIONS], [u8; WAIT_FUNCTIONS]
 pub struct Functions {
     /// Those called at a bio's end.
     pub ends: Ends,
+    /// The one called at the end of a block of ext4's fast commits; 0: unknown.
+    pub log_block_end: u64,
     /// Those that wait.
     pub waits: Waits,
 }
@@ -86,6 +91,7 @@ impl Functions {
 
     fn parse(kallsyms: &str) -> Self {
         let (mut ends, mut waits, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        let mut log_block_end = 0;
         for line in kallsyms.lines() {
             let mut words = line.split_ascii_whitespace();
             let (Some(address), Some(_), Some(name)) = (words.next(), words.next(), words.next()) else { continue };
@@ -95,13 +101,16 @@ impl Functions {
             if let Some(rank) = NAMES.iter().position(|(n, _)| *n == name) {
                 ends.push((rank, address));
             }
+            if name == LOG_BLOCK_END {
+                log_block_end = address;
+            }
             let function = without_suffix(name);
             if let Some((_, wait)) = WAITS.iter().find(|(n, _)| *n == function) {
                 waits.push((address, wait.number() as u8));
             }
         }
         places.sort_unstable();
-        Self { ends: table_of_ends(ends), waits: table_of_waits(waits, &places) }
+        Self { ends: table_of_ends(ends), log_block_end, waits: table_of_waits(waits, &places) }
     }
 }
 
@@ -152,6 +161,9 @@ mod tests {
         assert_eq!(addresses[..4], [0xffff_ffff_0000_0010, 0xffff_ffff_0000_0020, 0xffff_ffff_0000_0030, u64::MAX]);
         assert_eq!(classes[..4], [BioEnd::Ext4 as u8, BioEnd::PageRead as u8, BioEnd::PageRead as u8, 0]);
         assert_eq!(functions.waits.1, [0; WAIT_FUNCTIONS]);
+        assert_eq!(functions.log_block_end, 0);
+        let functions = Functions::parse("ffffffff00000050 t ext4_end_buffer_io_sync\t[ext4]\n");
+        assert_eq!(functions.log_block_end, 0xffff_ffff_0000_0050);
     }
 
     #[test]

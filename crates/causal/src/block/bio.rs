@@ -30,6 +30,8 @@ pub(crate) struct Bio {
     pub commit: Option<TxnKey>,
     pub call: (u32, u64),
     pub pages_of: (u32, u64),
+    /// It carries a program's memory: direct I/O.
+    pub direct: bool,
     /// Made from another bio and not seen to be queued itself.
     pub derived: bool,
     /// Its start within the bytes of that bio.

@@ -8,7 +8,7 @@
 //! of an earlier one was lost, that one simply has no end.
 
 use super::bio::{Bio, disk_op, flag_words, flight};
-use super::charging::Charging;
+use super::charging::{Charging, FILES_FROM};
 use super::{BlockIo, Env};
 use crate::Config;
 use crate::actor::{Actor, cut_out, split_off_front};
@@ -16,12 +16,26 @@ use crate::context::{Context, span};
 use crate::loss::Window;
 use crate::pages::PAGE;
 use crate::tasks::Tasks;
-use model::event::{BioDone, BioPages, BioQueue, BioRemap, BioSplit, Header, bio_flags};
+use model::event::{BioDone, BioPages, BioQueue, BioRemap, BioSplit, Header, bio_flags, flags};
 use model::table::Span;
-use model::{Confidence, DiskOp, Layer, Relation};
+use model::{BioEnd, Confidence, DiskOp, Layer, Relation};
 
 /// Number of bios of stacked disks that are kept until their clones appear, which happens at once.
 const ABOVE: usize = 256;
+
+/// Whether a bio carries a program's memory, by its completion handler: `submit_bio_wait` sends data for short direct I/O to a block
+/// device (`__blkdev_direct_IO_simple`). btrfs has one handler for all its bios; it sends only the call's data while a thread is in a
+/// call on a file opened for direct I/O.
+fn is_direct(r: &BioQueue, config: &Config) -> bool {
+    match BioEnd::from_number(r.end) {
+        Some(BioEnd::Direct) => true,
+        Some(BioEnd::Wait) => !config.by_place && r.bytes > 0,
+        Some(BioEnd::Unknown) => {
+            !config.by_place && r.ctx & flags::DIRECT != 0 && r.ino >= FILES_FROM && r.ino != u64::from(r.dev)
+        }
+        _ => false,
+    }
+}
 
 impl BlockIo {
     /// A bio entered the block layer.
@@ -42,6 +56,15 @@ impl BlockIo {
             return;
         }
         self.drop_bio(r.bio, env);
+        let direct = is_direct(r, env.cx.config);
+        // Memory that a program shares with a file, or maps from one, is no page of the file that is written.
+        let anonymous;
+        let r = if direct && !env.cx.config.by_place {
+            anonymous = BioQueue { ino: 0, dev: 0, index: 0, pages: 0, ..r.clone() };
+            &anonymous
+        } else {
+            r
+        };
         // A bare flush is a write of nothing with PREFLUSH (blkdev_issue_flush).
         let bare = r.bytes == 0 && r.flags & bio_flags::PREFLUSH != 0;
         let op = if bare { DiskOp::Flush } else { disk_op(r.op) };
@@ -69,13 +92,14 @@ impl BlockIo {
             commit,
             call: (header.tid, r.syscall_ns),
             pages_of: (r.dev, r.ino),
+            direct,
             derived: false,
             at_parent: 0,
             written: false,
             carrier: 0,
         };
         bio.flight = env.objects.activity.add(flight(&bio));
-        Charging { tid: header.tid, issuer, objects: env.objects, cx: env.cx, taken: &mut self.taken }
+        Charging { tid: header.tid, issuer, objects: env.objects, cx: env.cx, carried: &mut self.carried }
             .charge_bio(header, r, &mut bio);
         if bio.is_barrier() {
             self.barriers.push_back(r.bio);
@@ -93,13 +117,13 @@ impl BlockIo {
     /// More pages of the bio just queued.
     pub(crate) fn on_bio_pages(&mut self, header: &Header, r: &BioPages, env: &mut Env<'_, '_>) {
         let Some(mut bio) = self.bios.remove(&r.bio) else { return };
-        if bio.op == DiskOp::Write && bio.call.0 == header.tid && !bio.written {
+        if bio.op == DiskOp::Write && bio.call.0 == header.tid && !bio.written && !bio.direct {
             let issuer = env.tasks.issuer(header, 0, bio.call.1, env.objects, env.cx);
             if let Some(key) = bio.commit.filter(|_| r.ino == u64::from(r.dev)) {
                 env.objects.journal.logged(r.dev, r.index, r.pages, key);
             } else if bio.pages_of.1 != u64::from(bio.pages_of.0) {
                 let mut billing =
-                    Charging { tid: header.tid, issuer, objects: env.objects, cx: env.cx, taken: &mut self.taken };
+                    Charging { tid: header.tid, issuer, objects: env.objects, cx: env.cx, carried: &mut self.carried };
                 billing.pages((r.dev, r.ino), r.index, r.pages.into(), &mut bio);
             }
         }

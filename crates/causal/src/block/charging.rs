@@ -14,10 +14,11 @@ use crate::stacked;
 use crate::tasks::Issuer;
 use model::event::{BioQueue, Header, bio_flags, flags, header_flags};
 use model::{BioEnd, Call, Confidence, DiskOp, Origin, Relation};
+use std::collections::VecDeque;
 
 /// Lower inodes are internal to a file system: the nodes (1) and the checkpoint area (2) of f2fs, the trees of btrfs (1). 0 is
 /// none.
-const FILES_FROM: u64 = 3;
+pub(super) const FILES_FROM: u64 = 3;
 
 /// Determines the charges of one bio.
 pub(super) struct Charging<'a, 'c> {
@@ -26,8 +27,47 @@ pub(super) struct Charging<'a, 'c> {
     pub issuer: Issuer,
     pub objects: &'a mut Objects,
     pub cx: &'a mut Context<'c>,
-    /// Kept to reuse its memory.
-    pub taken: &'a mut Vec<Taken>,
+    pub carried: &'a mut Carried,
+}
+
+/// Number of runs of pages that are remembered for their copies.
+const RUNS_MAX: usize = 16;
+/// Maximum time between the first copy of a run and the last.
+const COPIES_WITHIN_NS: u64 = 10_000_000;
+
+/// A run of pages that a thread sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    /// The thread and its call.
+    call: (u32, u64),
+    file: (u32, u64),
+    index: u64,
+    pages: u64,
+}
+
+/// Pages on their way to a disk.
+#[derive(Debug, Default)]
+pub(super) struct Carried {
+    /// Those of one run. Kept to reuse its memory.
+    taken: Vec<Taken>,
+    /// Runs of file systems that may send them to several places, by age, and when they were sent.
+    sent: VecDeque<(Run, u64, Vec<Taken>)>,
+}
+
+impl Carried {
+    /// btrfs sends its data to each mirror, one after the other: the pages of the second one have the writers of the first one's.
+    fn copy(&mut self, run: Run, now_ns: u64) {
+        if self.taken.iter().any(|taken| taken.writer.is_some()) {
+            if self.sent.len() >= RUNS_MAX {
+                self.sent.pop_front();
+            }
+            self.sent.push_back((run, now_ns, self.taken.clone()));
+        } else if let Some((.., taken)) =
+            self.sent.iter().rev().find(|sent| sent.0 == run && now_ns.saturating_sub(sent.1) <= COPIES_WITHIN_NS)
+        {
+            self.taken.clone_from(taken);
+        }
+    }
 }
 
 impl Charging<'_, '_> {
@@ -42,7 +82,10 @@ impl Charging<'_, '_> {
             bio.charges.push(Charge { confidence: Confidence::Structural, ..charge });
             return;
         }
-        if bio.op == DiskOp::Write && r.bytes > 0 && BioEnd::from_number(r.end) != Some(BioEnd::Direct) {
+        if BioEnd::from_number(r.end) == Some(BioEnd::Log) {
+            return self.own_log(header, r.dev, bio, (weight, kernel));
+        }
+        if bio.op == DiskOp::Write && r.bytes > 0 && !bio.direct {
             let metadata = r.ino == u64::from(r.dev) && r.ino != 0;
             let buffer = BioEnd::from_number(r.end) == Some(BioEnd::BufferHead);
             if metadata || (buffer && (bio.commit.is_some() || !self.objects.pages.knows(file))) {
@@ -106,6 +149,36 @@ impl Charging<'_, '_> {
         }
     }
 
+    /// Charges a block of a log that the thread writes itself: it is in a call that needs it on the medium (`ext4_fc_commit`), or
+    /// serves a disk above. The block holds the changes of all since the last one, which the caller waits for too.
+    fn own_log(&mut self, header: &Header, dev: u32, bio: &mut Bio, (weight, kernel): (f64, bool)) {
+        if let Some(upper) = self.objects.stacked.served_by(header.tid, dev).filter(|_| kernel) {
+            let window = Window { start_ns: bio.queue_ns, end_ns: bio.queue_ns, cpus: [bio.cpu; 2] };
+            let confidence = self.cx.link(upper, bio.span, Relation::Remaps, Confidence::Structural, window);
+            let charge = Charge { source: Source::Command(upper), confidence, ..Charge::unattributed(weight, "log") };
+            return bio.charges.push(Charge { span: upper, ..charge });
+        }
+        if self.issuer.actor == Actor::UNATTRIBUTED {
+            self.issuer.actor = Actor::process(Origin::OtherProcess, header.tgid);
+        }
+        self.thread(bio, weight, "log", self.issuer.confidence);
+    }
+
+    /// Whether metadata that no transaction logged is likely to be the file system's log or superblock, written by the thread itself
+    /// (`jbd2_write_superblock`, `ext4_commit_super`): no checkpoint needs a flush for its blocks. Where the completion handlers are not
+    /// known, also what an fsync sends: it makes no checkpoint, but may make a fast commit.
+    fn writes_log(&self, r: &BioQueue, bio: &Bio) -> Option<Confidence> {
+        if self.issuer.actor == Actor::UNATTRIBUTED {
+            return None;
+        }
+        if bio.is_barrier() {
+            return Some(Confidence::Interval);
+        }
+        let known = !self.cx.config.by_place && BioEnd::from_number(r.end) != Some(BioEnd::Unknown);
+        let syncs = matches!(self.issuer.call, Some(Call::Fsync | Call::Fdatasync));
+        (!known && syncs && bio.flags & bio_flags::SYNC != 0).then_some(Confidence::Guess)
+    }
+
     fn stacked_file(&self, file: (u32, u64)) -> bool {
         self.cx.config.stacked.iter().any(|s| s.below == crate::Below::File { dev: file.0, ino: file.1 })
     }
@@ -165,6 +238,8 @@ impl Charging<'_, '_> {
             // A block of the disk itself may be anything, including ext4's before its first transaction, unless the disk
             // holds a file system known to have no transactions.
             self.orphan(r.dev, bio, weight);
+        } else if let Some(sure) = self.writes_log(r, bio).filter(|_| self.objects.journal.is_journal(r.dev)) {
+            self.thread(bio, weight, "log", sure);
         } else if self.objects.journal.is_journal(r.dev) {
             // Logged before the trace began. The thread that writes it home now (a checkpoint may run in any call that
             // needs room in the journal) is not its cause.
@@ -176,9 +251,13 @@ impl Charging<'_, '_> {
 
     /// Charges data to the writers of each page.
     pub(super) fn pages(&mut self, file: (u32, u64), index: u64, pages: u64, bio: &mut Bio) {
-        let mut taken = std::mem::take(self.taken);
-        taken.clear();
-        self.objects.pages.take(file, index, pages, bio.queue_ns, bio.call, &mut taken);
+        self.carried.taken.clear();
+        self.objects.pages.take(file, index, pages, bio.queue_ns, bio.call, &mut self.carried.taken);
+        // File systems on several disks have no disk's number.
+        if file.0 >> 20 == 0 && file.0 != 0 {
+            self.carried.copy(Run { call: bio.call, file, index, pages }, bio.queue_ns);
+        }
+        let taken = std::mem::take(&mut self.carried.taken);
         let mut linked: Option<(u64, Confidence)> = None;
         for Taken { writer, weight } in &taken {
             let Some(w) = writer else {
@@ -214,7 +293,7 @@ impl Charging<'_, '_> {
                 _ => bio.charges.push(charge),
             }
         }
-        *self.taken = taken;
+        self.carried.taken = taken;
         if bio.commit.is_some() {
             // Ordered mode: the journal's thread writes data before the commit that names it.
             if let Some(key) = bio.commit {

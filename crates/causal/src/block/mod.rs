@@ -16,9 +16,9 @@ use crate::attribution::Pending;
 use crate::context::Context;
 use crate::hash::FastMap;
 use crate::objects::Objects;
-use crate::pages::Taken;
 use crate::tasks::Tasks;
 use bio::Bio;
+use charging::Carried;
 use driver::Sent;
 use requests::Request;
 use std::collections::VecDeque;
@@ -47,8 +47,7 @@ pub(crate) struct BlockIo {
     sent: FastMap<u64, Sent>,
     /// Commands that ended and have not been handed on yet.
     completed: Vec<Pending>,
-    /// Kept to reuse its memory.
-    taken: Vec<Taken>,
+    carried: Carried,
 }
 
 impl BlockIo {
