@@ -9,19 +9,23 @@
     fathom.open("/srv/fleet").operations
 
 Tables and columns are those of docs/reference/tables.md. A table that this kind of archive lacks has no rows. A file with a wrong
-checksum is rejected. Nothing is written: an archive without tables needs `fathom reindex` first.
+checksum, without a column that is never empty, or with more rows than its size allows is rejected. If an archive's log has lost a part
+since its tables were made, a warning says so. Nothing is written: an archive without tables needs `fathom reindex` first.
 """
 
+import datetime
 import errno
 import functools
 import json
 import os
 import re
 import stat
+import warnings
 import zlib
 from importlib import resources
 
 import pyarrow
+import pyarrow.compute
 import pyarrow.dataset
 import pyarrow.parquet
 
@@ -34,6 +38,12 @@ _DECLARED = json.loads((resources.files(__package__) / "tables.json").read_text(
 
 # A file's path in a fleet. It cannot lead outside of the fleet, whoever wrote the commit.
 _DATA_PATH = re.compile(r"(\w+)/date=[0-9-]{10}/[A-Za-z0-9](?!.*\.\.)[A-Za-z0-9.-]*\.parquet", re.ASCII)
+
+
+# What reading a file may cost: these bytes, and so many per byte of the file. As in crates/archive/src/tables/bound.rs.
+_FREE_BYTES = 64 << 20
+_CELL_BYTES_PER_BYTE = 64
+_CELL_BYTES = 8
 
 
 class Error(Exception):
@@ -52,6 +62,50 @@ def _opened(path):
         file.close()
         raise OSError(errno.EINVAL, "it is no file")
     return file
+
+
+def _bytes_of(path, size):
+    """Reads a file of a table, unless it is larger than stated."""
+    with _opened(path) as file:
+        data = file.read() if size is None else file.read(size + 1)
+    if size is not None and len(data) != size:
+        raise ValueError(f"it has not {size} bytes")
+    return data
+
+
+def _table(data, schema):
+    """Reads a Parquet file that is not trusted, as a table of this schema; `ValueError` says what is wrong with it."""
+    file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(data))
+    bound = _FREE_BYTES + _CELL_BYTES_PER_BYTE * len(data)
+    rows = file.metadata.num_rows
+    if rows * len(schema) * _CELL_BYTES > bound:
+        raise ValueError(f"it claims {rows} rows in {len(data)} bytes")
+    found = {field.name: field.type for field in file.schema_arrow}
+    for field in schema:
+        if field.name not in found and not field.nullable:
+            raise ValueError(f"missing column {field.name}")
+        if field.name in found and found[field.name] != field.type:
+            raise ValueError(f"column {field.name} has the type {found[field.name]}")
+    # Texts stay in their dictionaries until it is known how long they are: a long one may be in every row.
+    texts = [field.name for field in schema if field.type == pyarrow.string() and field.name in found]
+    file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(data), read_dictionary=texts)
+    table = file.read([field.name for field in schema if field.name in found])
+    columns = []
+    for field in schema:
+        if field.name not in found:
+            columns.append(pyarrow.nulls(rows, field.type))
+            continue
+        column = table[field.name]
+        if column.null_count and not field.nullable:
+            raise ValueError(f"column {field.name} has empty cells")
+        for chunk in column.chunks:
+            if pyarrow.types.is_dictionary(chunk.type):
+                lengths = pyarrow.compute.binary_length(chunk.dictionary).take(chunk.indices)
+                bound -= pyarrow.compute.sum(lengths).as_py() or 0
+                if bound < 0:
+                    raise ValueError("it repeats texts until they take more memory than its size allows")
+        columns.append(column.cast(field.type))
+    return pyarrow.Table.from_arrays(columns, schema=schema)
 
 
 def _read_json(path):
@@ -108,6 +162,19 @@ class Archive:
             )
         if not (isinstance(self._index["rows"], dict) and isinstance(self._index.get("sums", {}), dict)):
             raise Error(f"{path} has damaged tables; `fathom reindex {path}` rebuilds them")
+        self._check_log()
+
+    def _check_log(self):
+        """Warns if the log is not the one that the tables were made from."""
+        made_from = self._index.get("log")
+        logs = [os.path.join(self.path, name) for name in ("events.log", "runs.jsonl")]
+        log = next((log for log in logs if os.path.isfile(log)), None)
+        if made_from is None or log is None:
+            return
+        size, before = os.path.getsize(log), made_from["bytes"]
+        if size != before:
+            remedy = f"`fathom reindex {self.path}` makes them anew" if size > before else "copy the archive again"
+            warnings.warn(f"{log} has {size} bytes, but the tables were made from {before}: {remedy}", stacklevel=5)
 
     def __repr__(self):
         return f"<fathom.Archive {self.path} ({self.meta['kind']})>"
@@ -118,7 +185,7 @@ class Archive:
     @property
     def tables(self):
         """Names of the tables that have rows."""
-        return sorted(name for name in self._index["rows"] if name in _DECLARED["tables"])
+        return sorted(name for name, rows in self._index["rows"].items() if rows and name in _DECLARED["tables"])
 
     @property
     def facts(self):
@@ -134,21 +201,18 @@ class Archive:
             return schema.empty_table()
         path = os.path.join(self.path, "tables", f"{name}.parquet")
         try:
-            with _opened(path) as file:
-                data = file.read()
+            data = _bytes_of(path, None)
         except OSError as error:
             raise Error(f"{path} cannot be read: {error.strerror}; `fathom reindex {self.path}` rebuilds it") from None
         if zlib.crc32(data) != self._index.get("sums", {}).get(name, zlib.crc32(data)):
             raise Error(f"{path} is damaged (checksum mismatch); `fathom reindex {self.path}` rebuilds it")
         try:
-            found = pyarrow.parquet.read_table(pyarrow.BufferReader(data))
-            columns = [
-                found[field.name].cast(field.type) if field.name in found.column_names else pyarrow.nulls(len(found), field.type)
-                for field in schema
-            ]
-            return pyarrow.Table.from_arrays(columns, schema=schema)
-        except (pyarrow.ArrowException, OSError) as error:
+            found = _table(data, schema)
+        except (pyarrow.ArrowException, OSError, ValueError) as error:
             raise Error(f"{path} is damaged ({error}); `fathom reindex {self.path}` rebuilds it") from None
+        if len(found) != self._index["rows"][name]:
+            raise Error(f"{path} is damaged (it has {len(found)} rows, but index.json says {self._index['rows'][name]})")
+        return found
 
     def __getattr__(self, name):
         if name.startswith("_"):
@@ -210,7 +274,10 @@ class Fleet:
         return sorted({*super().__dir__(), *_DECLARED["tables"]})
 
     def dataset(self, name):
-        """Returns a table as a pyarrow.dataset.Dataset, which reads only the columns and rows that are needed."""
+        """Returns a table as a pyarrow.dataset.Dataset, which reads only the columns and rows that are needed.
+
+        Its files are read without checking them: of a fleet that is not trusted, use `table`.
+        """
         if name not in _DECLARED["tables"]:
             raise AttributeError(f"there is no table {name}; there are {', '.join(_DECLARED['tables'])}")
         schema = _schema(name, _DECLARED["leading"]).append(pyarrow.field("date", pyarrow.date32()))
@@ -224,12 +291,28 @@ class Fleet:
 
     def table(self, name):
         """Returns a whole table."""
-        try:
-            return self.dataset(name).to_table()
-        except FileNotFoundError as error:
-            raise Error(f"{self.path} lacks a file ({error}); if `fathom fleet gc` removed it meanwhile, open the fleet again") from None
-        except (pyarrow.ArrowException, OSError) as error:
-            raise Error(f"{self.path} has a damaged table {name}: {error}") from None
+        if name not in _DECLARED["tables"]:
+            raise AttributeError(f"there is no table {name}; there are {', '.join(_DECLARED['tables'])}")
+        schema = _schema(name, _DECLARED["leading"])
+        parts = []
+        for file in sorted((file for file in self._files.values() if file["table"] == name), key=lambda file: file["path"]):
+            path = os.path.join(self.path, file["path"])
+            try:
+                data = _bytes_of(path, file["bytes"])
+                if zlib.crc32(data) != file["sum"]:
+                    raise ValueError("checksum mismatch")
+                part = _table(data, schema)
+                day = datetime.date.fromisoformat(file["date"])
+            except FileNotFoundError as error:
+                raise Error(
+                    f"{self.path} lacks a file ({error}); if `fathom fleet gc` removed it meanwhile, open the fleet again"
+                ) from None
+            except (pyarrow.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+                raise Error(f"{path} is damaged: {error}") from None
+            days = pyarrow.repeat(pyarrow.scalar(day, pyarrow.date32()), len(part))
+            parts.append(part.append_column(pyarrow.field("date", pyarrow.date32()), days))
+        whole = schema.append(pyarrow.field("date", pyarrow.date32()))
+        return pyarrow.concat_tables(parts) if parts else whole.empty_table()
 
     def __getattr__(self, name):
         if name.startswith("_"):

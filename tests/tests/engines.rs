@@ -27,6 +27,7 @@ fn main() -> ExitCode {
             questions("ballista")
         }),
         ("long::python_package_opens_archive_and_fleet", with_sql("pyarrow"), python_package),
+        ("long::python_package_trusts_no_table", there("pyarrow"), python_package_trusts_nothing),
         ("long::notebook_makes_comparison_of_paper", with_sql("pyarrow"), || notebook("plain")),
         (
             "long::notebook_runs_in_jupyter",
@@ -274,5 +275,31 @@ fn python_package() -> Result<()> {
         ensure!(ours["rows"][0]["n"] == *rows, "{table}: {rows} rows, and {ours}");
     }
     ensure!(read["refused"].as_str().is_some_and(|why| why.contains("reindex")), "{read}");
+    Ok(())
+}
+
+/// Rows of 100 MB and texts of 2 GB from files of a few KB, and tables that are not as declared.
+fn python_package_trusts_nothing() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let made = run(Command::new(python())
+        .arg(here("programs/package_trust.py"))
+        .arg(folder.path())
+        .env("PYTHONPATH", here("../python")))?;
+    let made: Value = serde_json::from_slice(&made.stdout)?;
+    ensure!(made["good"] == "2 rows", "{made}");
+    for (case, part) in [
+        ("without a required column", "missing column id"),
+        ("with empty cells", "empty cells"),
+        ("of another type", "has the type"),
+        ("with fewer rows than stated", "index.json says 3"),
+        ("many rows", "it claims 5000000 rows"),
+        ("long texts", "repeats texts"),
+    ] {
+        let said = made[case].as_str().unwrap_or_default();
+        ensure!(said.starts_with("refused: ") && said.contains(part), "{case}: {made}");
+    }
+    let cut = made["cut log"].as_str().unwrap_or_default();
+    ensure!(cut.starts_with("2 rows; ") && cut.contains("has 5 bytes"), "{made}");
+    ensure!(made["grew"].as_u64().is_some_and(|kib| kib < 200 << 10), "{made}");
     Ok(())
 }

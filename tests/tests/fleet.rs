@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         ("long::full_s3proxy_is_named_and_add_repeats", with_proxy().and_then(|()| root()), full_s3proxy),
         ("long::interrupted_add_stops_at_next_archive", built(), interrupted),
         ("long::many_damaged_archives_cost_no_good_one", built(), many_damaged),
+        ("best_copy_of_recording_is_added_once", built(), best_copy),
         ("long::slow_store_gives_same_rows", with_s3(), slow_store),
         ("long::store_that_is_down_or_hangs_is_named", with_s3(), dead_store),
         ("long::serve_answers_others_only_with_key", built(), served),
@@ -408,6 +409,43 @@ fn many_damaged() -> Result<()> {
         ensure!(complaint.matches(&format!("{}: ", text(archive))).count() == 1, "{}: {complaint}", archive.display());
     }
     let expected = told(&good)?;
+    ensure!(counted(place, &expected)? == expected);
+    Ok(())
+}
+
+/// Of four copies, the first has a damaged table and the second half a log.
+fn best_copy() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let runs = folder.path().join("runs");
+    fs::create_dir(&runs)?;
+    let [table, half, whole, _again] =
+        ["0-table", "1-half", "2-whole", "3-again"].map(|name| runs.join(format!("{name}.fathom")));
+    for to in ["0-table", "1-half", "2-whole", "3-again"] {
+        copy(&here("archives/v3-linux-6.18-virtio"), &runs.join(format!("{to}.fathom")))?;
+    }
+    let spans = table.join("tables/spans.parquet");
+    fs::write(&spans, &fs::read(&spans)?[..200])?;
+    let log = half.join("events.log");
+    let bytes = fs::read(&log)?;
+    fs::write(&log, &bytes[..bytes.len() / 2])?;
+    let place = folder.path().join("fleet");
+    let place = text(&place);
+    run(&mut fleet(&["init", place]))?;
+    let output = fleet(&["add", place, text(&runs)]).output()?;
+    let (out, complaint) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+    ensure!(output.status.code() == Some(1) && out.starts_with("1 archive added"), "{out}{complaint}");
+    ensure!(out.contains("1 already there, 2 skipped"), "{out}{complaint}");
+    for bad in [&table, &half] {
+        ensure!(complaint.contains(&format!("skipped: {}", text(bad))), "{}: {complaint}", bad.display());
+    }
+    let expected = told(std::slice::from_ref(&whole))?;
+    ensure!(counted(place, &expected)? == expected);
+    // Tables of the half alone are another run of the same recording.
+    fs::remove_dir_all(half.join("tables"))?;
+    let complaint = refused(fleet(&["add", place, text(&half)]))?;
+    ensure!(complaint.contains("another state of this recording"), "{complaint}");
+    let complaint = refused(sql(&[text(&half), text(&whole), "SELECT 1"]))?;
+    ensure!(complaint.contains("hold the same recording"), "{complaint}");
     ensure!(counted(place, &expected)? == expected);
     Ok(())
 }

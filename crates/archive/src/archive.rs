@@ -3,9 +3,11 @@
 use crate::error::{Error, Result, Tried};
 use crate::lock::Lock;
 use crate::log::{self, LogReader};
-use crate::meta::Meta;
+use crate::meta::{self, Meta};
+use crate::tables::Bound;
 use crate::{runs, tables};
 use model::table::{Cell, Row, TableInfo};
+use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -62,13 +64,15 @@ impl Archive {
             return there.map_err(|source| Error::creating("create the folder", dir, source));
         }
         let not_ours = |why: &str| Error::NotAnArchive { path: dir.into(), why: why.into() };
-        let mut entries = fs::read_dir(dir).map_err(|e| match e.kind() {
+        let entries = fs::read_dir(dir).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotADirectory => {
                 not_ours("a file of this name exists, and Fathom does not overwrite it; choose another name with -o")
             }
             _ => Error::Io { action: "read", path: dir.into(), source: e },
         })?;
-        if entries.next().is_none() {
+        // A process that is killed while it creates an archive may leave no more than the first, unfinished meta.json.
+        let unfinished = |entry: fs::DirEntry| entry.path() == meta::unfinished(dir) && meta::is_begun(&entry.path());
+        if entries.into_iter().all(|entry| entry.is_ok_and(unfinished)) {
             return Ok(Existing::Empty);
         }
         match Meta::read(dir) {
@@ -111,6 +115,24 @@ impl Archive {
         tables::Index::path(&self.dir).is_file()
     }
 
+    /// Whether its tables exist and hold all of its log, which a benchmark that was resumed has continued.
+    pub fn has_current_tables(&self) -> bool {
+        match tables::Index::read(&self.dir) {
+            Ok(index) => index.log.is_none_or(|log| !log.has_grown(&self.dir)),
+            // If they are damaged, whoever reads them reports it.
+            Err(error) => !matches!(error, Error::NotLinked { .. }),
+        }
+    }
+
+    /// Checks that its log, byte by byte, is the one that its tables were made from. An archive without a log has nothing to check. Of
+    /// older archives, whose tables do not name their log, the log's own checksums are checked.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it is not, [`Error::NotLinked`], [`Error::Newer`], [`Error::Io`].
+    pub fn check_log(&self) -> Result<()> {
+        tables::check_log(self)
+    }
+
     /// Returns the Parquet file of a table and its number of rows, if it has any. The checksum is verified first.
     ///
     /// # Errors
@@ -128,8 +150,19 @@ impl Archive {
     /// # Errors
     /// [`Error::NotLinked`], [`Error::Damaged`], [`Error::Newer`], [`Error::Io`].
     pub fn rows<T: Row>(&self) -> Result<Vec<T>> {
-        let mut rows = Vec::new();
-        self.for_each(|row| rows.push(row))?;
+        let path = tables::file(&self.dir, T::TABLE.name);
+        let bound = Bound::of(fs::metadata(&path).map_or(0, |about| about.len()));
+        let (mut rows, mut texts) = (Vec::new(), 0_u64);
+        self.each_row(|cells, row| {
+            texts = cells.iter().fold(texts, |sum, cell| sum.saturating_add(own_text(cell)));
+            // The reader cannot be stopped; further rows are dropped.
+            if !bound.is_exceeded_by_texts(texts) {
+                rows.push(row);
+            }
+        })?;
+        if bound.is_exceeded_by_texts(texts) {
+            return Err(Error::damaged_table(&path, format!("it repeats texts until they take {texts} bytes")));
+        }
         Ok(rows)
     }
 
@@ -146,10 +179,14 @@ impl Archive {
     /// # Errors
     /// As [`Archive::rows`]; rows before the damaged place have been handed out then.
     pub fn for_each<T: Row>(&self, mut each: impl FnMut(T)) -> Result<()> {
+        self.each_row(|_, row| each(row))
+    }
+
+    fn each_row<T: Row>(&self, mut each: impl FnMut(&[Cell], T)) -> Result<()> {
         let path = tables::file(&self.dir, T::TABLE.name);
         let mut wrong = 0_u64;
         tables::read(&self.dir, &T::TABLE, &mut |cells| match T::from_cells(cells) {
-            Some(row) => each(row),
+            Some(row) => each(cells, row),
             None => wrong += 1,
         })?;
         if wrong > 0 {
@@ -159,6 +196,14 @@ impl Archive {
             ));
         }
         Ok(())
+    }
+}
+
+/// Bytes of a text that is in no list of words.
+fn own_text(cell: &Cell) -> u64 {
+    match cell {
+        Cell::Text(Cow::Owned(text)) => text.len() as u64,
+        _ => 0,
     }
 }
 

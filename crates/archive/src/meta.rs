@@ -177,6 +177,19 @@ pub fn unix_now_ns() -> u64 {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Where a process that was killed leaves the `meta.json` that it was writing.
+pub(crate) fn unfinished(dir: &Path) -> PathBuf {
+    beside(&Meta::path(dir))
+}
+
+/// Whether a file is the begin of a `meta.json`, or space reserved for one.
+pub(crate) fn is_begun(path: &Path) -> bool {
+    let begin = format!("{{\n  \"format\": \"{FORMAT}\"").into_bytes();
+    let mut found = Vec::new();
+    let read = crate::own_file::open(path).and_then(|file| file.take(begin.len() as u64).read_to_end(&mut found));
+    read.is_ok() && (begin.starts_with(&found) || found.iter().all(|byte| *byte == 0))
+}
+
 /// The temporary name of a file while it is written.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();

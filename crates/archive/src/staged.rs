@@ -34,6 +34,8 @@ impl Staged {
         let mut name = place.clone().into_os_string();
         name.push(format!(".coming-{}", std::process::id()));
         let folder = PathBuf::from(name);
+        // Left by a killed process with the same number, which in a container is the same each time.
+        let _ = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).tried("create", &folder)?;
         Ok(Self { folder, place })
     }
@@ -101,6 +103,15 @@ mod tests {
         fs::write(staged.folder().join("a"), b"123").unwrap();
         assert_eq!(staged.finish().unwrap(), place);
         assert_eq!(fs::read(place.join("a")).unwrap(), b"123");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn leftover_of_killed_process_blocks_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("r.fathom");
+        std::mem::forget(Staged::begin(&place).unwrap());
+        assert_eq!(Staged::begin(&place).unwrap().finish().unwrap(), place);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 

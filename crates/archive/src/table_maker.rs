@@ -1,7 +1,7 @@
 //! Makes the tables of an archive of any kind: the rooms that write a log implement [`TableMaker`], and a program that opens
 //! archives passes all of them. So no caller needs to know an archive's kind to open it.
 
-use crate::{Archive, ArchiveKind, Error, Lock};
+use crate::{Archive, ArchiveKind, Error, Lock, tables};
 use model::Context;
 use std::path::{Path, PathBuf};
 
@@ -19,8 +19,11 @@ pub trait TableMaker {
     /// Whether its log may be read while it is written; the tables of such an archive are rebuilt each time it is opened.
     fn reads_live(&self) -> bool;
 
-    /// Reports that an archive is opened whose tables must be made first; `live` if it is being written.
-    fn report_start(&self, dir: &Path, live: bool);
+    /// Reports that an archive is opened whose tables must be made first, and why.
+    fn report_start(&self, dir: &Path, why: Occasion);
+
+    /// Reports that an archive is opened whose log has lost a part since its tables were made; `why` names it.
+    fn report_cut(&self, why: Error);
 
     /// Makes the tables. The caller holds the archive's lock, unless the archive is live.
     ///
@@ -42,6 +45,17 @@ pub struct TableCounts {
     pub read: (u64, &'static str),
     /// What was found in it, such as 3 operations.
     pub found: (u64, &'static str),
+}
+
+/// Why tables are made when an archive is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occasion {
+    /// It has none.
+    NoTables,
+    /// Its log has grown since they were made, as that of a resumed benchmark.
+    LogGrew,
+    /// It is being written.
+    Live,
 }
 
 /// Why an archive cannot be opened, or its tables cannot be made.
@@ -74,14 +88,22 @@ pub fn open(dir: &Path, makers: &[&dyn TableMaker], context: &Context) -> Result
     let maker = maker_of(archive.meta().kind, makers)?;
     // The tables of an archive that is being written are as old as its last opening.
     let live = maker.reads_live() && Lock::is_free(dir).is_err();
-    if archive.has_tables() && !live {
+    if archive.has_current_tables() && !live {
+        if let Some(why) = tables::cut_log(dir) {
+            maker.report_cut(why);
+        }
         return Ok(archive);
     }
     // The writer of a live archive holds the lock until it ends.
     let _lock = if live { None } else { Some(Lock::take(dir).map_err(|error| OpenError::Tables(error.into()))?) };
     // The previous holder of the lock may have made them.
-    if live || !archive.has_tables() {
-        maker.report_start(dir, live);
+    if live || !archive.has_current_tables() {
+        let why = match (live, archive.has_tables()) {
+            (true, _) => Occasion::Live,
+            (false, true) => Occasion::LogGrew,
+            (false, false) => Occasion::NoTables,
+        };
+        maker.report_start(dir, why);
         maker.make(dir, context).map_err(OpenError::Tables)?;
     }
     Ok(Archive::open(dir)?)
@@ -96,6 +118,10 @@ pub fn remake(dir: &Path, makers: &[&dyn TableMaker], context: &Context) -> Resu
     let logged = makers.iter().find(|maker| maker.log(dir).is_file());
     // Nothing is created in a folder that is not an archive, not even a lock.
     let _lock = logged.map(|_| Lock::take(dir)).transpose()?;
+    // Tables of the whole log are worth more than those of what is left of it.
+    if let Some(cut) = tables::cut_log(dir) {
+        return Err(cut.into());
+    }
     let made = match (Archive::open(dir), logged) {
         (Ok(archive), _) => maker_of(archive.meta().kind, makers)?.make(dir, context),
         (Err(error), Some(maker)) if error.is_rescuable() => maker.make_without_meta(dir, error, context),
@@ -134,8 +160,11 @@ mod tests {
         fn reads_live(&self) -> bool {
             self.live
         }
-        fn report_start(&self, _: &Path, live: bool) {
-            self.calls.borrow_mut().push(format!("start live={live}"));
+        fn report_start(&self, _: &Path, why: Occasion) {
+            self.calls.borrow_mut().push(format!("{why:?}"));
+        }
+        fn report_cut(&self, why: Error) {
+            self.calls.borrow_mut().push(format!("cut: {why}"));
         }
         fn make(&self, dir: &Path, _: &Context) -> Result<TableCounts, Failure> {
             self.calls.borrow_mut().push("make".into());
@@ -171,7 +200,7 @@ mod tests {
             let opened = open(&dir, &[&runs, &events], &Context::silent()).unwrap();
             assert!(opened.has_tables());
         }
-        assert_eq!(*events.calls.borrow(), ["start live=false", "make"]);
+        assert_eq!(*events.calls.borrow(), ["NoTables", "make"]);
         assert!(runs.calls.borrow().is_empty());
         assert!(!dir.join("lock").exists());
     }
@@ -184,7 +213,7 @@ mod tests {
         for _ in 0..2 {
             open(&dir, &[&runs, &events], &Context::silent()).unwrap();
         }
-        assert_eq!(*runs.calls.borrow(), ["start live=true", "make", "start live=true", "make"]);
+        assert_eq!(*runs.calls.borrow(), ["Live", "make", "Live", "make"]);
         // A recording that is being made is busy instead.
         let (_folder, dir) = archive(ArchiveKind::Trace);
         let _written = Lock::take(&dir).unwrap();
@@ -204,6 +233,28 @@ mod tests {
         assert_eq!(remake(&dir, &[&runs, &events], &Context::silent()).unwrap(), MADE);
         assert_eq!(*events.calls.borrow(), ["make without meta"]);
         assert!(runs.calls.borrow().is_empty());
+    }
+
+    /// A file that was copied in part, and a benchmark that was resumed.
+    #[test]
+    fn log_that_changed_behind_its_tables_is_told_or_read_again() {
+        let (runs, events) = makers();
+        let makers: [&dyn TableMaker; 2] = [&runs, &events];
+        let (_folder, dir) = archive(ArchiveKind::Trace);
+        let log = dir.join("events.log");
+        std::fs::write(&log, "0123456789").unwrap();
+        open(&dir, &makers, &Context::silent()).unwrap();
+        std::fs::write(&log, "01234").unwrap();
+        assert!(open(&dir, &makers, &Context::silent()).unwrap().has_current_tables());
+        let error = remake(&dir, &makers, &Context::silent()).unwrap_err().to_string();
+        assert!(error.contains("it has 5 bytes, but its tables were made from 10"), "{error}");
+        assert_eq!(*events.calls.borrow(), ["NoTables", "make", &format!("cut: {error}")]);
+        events.calls.borrow_mut().clear();
+        std::fs::write(&log, "0123456789ab").unwrap();
+        for _ in 0..2 {
+            open(&dir, &makers, &Context::silent()).unwrap();
+        }
+        assert_eq!(*events.calls.borrow(), ["LogGrew", "make"]);
     }
 
     #[test]

@@ -3,9 +3,10 @@
 
 use crate::{Absent, Completed, Design, Results, Sink, Stopped, Stored};
 use archive::runs::{Entry, Run};
-use archive::{Archive, Meta, Runs, RunsWriter, is_lost};
+use archive::tables::Index;
+use archive::{Meta, Runs, RunsWriter, is_lost};
 use model::shell_word;
-use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
+use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Row as _, Sample};
 use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 
@@ -32,7 +33,7 @@ pub enum Error {
          bench show {2}` shows the tables; to continue with the log instead, move the tables away first: mv {3} \
          {3}.before",
         dir.shown(),
-        model::counted(*logged, "process"),
+        model::counted(*logged as usize, "process"),
         shell_word(dir),
         shell_word(&dir.join("tables")),
     )]
@@ -40,9 +41,9 @@ pub enum Error {
         /// The archive.
         dir: PathBuf,
         /// Processes in the log.
-        logged: usize,
+        logged: u64,
         /// Processes in the tables.
-        tabled: usize,
+        tabled: u64,
     },
 }
 
@@ -284,8 +285,9 @@ pub fn read(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
 /// # Errors
 /// [`Error::Cut`]: they would not.
 pub fn keeps_tables(dir: &Path, runs: &Runs) -> Result<(), Error> {
-    let tabled = Archive::open(dir).and_then(|archive| archive.rows::<Replicate>()).map_or(0, |rows| rows.len());
-    let logged = runs.runs.len();
+    let rows = |index: Index| index.rows.get(Replicate::TABLE.name).copied().unwrap_or(0);
+    let tabled = Index::read(dir).map_or(0, rows);
+    let logged = runs.runs.len() as u64;
     if logged < tabled { Err(Error::Cut { dir: dir.into(), logged, tabled }) } else { Ok(()) }
 }
 

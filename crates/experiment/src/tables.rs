@@ -2,7 +2,7 @@
 
 use crate::store::{self, Error};
 use archive::runs::NET_RUN;
-use archive::table_maker::{Failure, TableCounts};
+use archive::table_maker::{Failure, Occasion, TableCounts};
 use archive::{Archive, ArchiveKind, Meta, Runs, SignalCleanup, TableMaker};
 use model::Context;
 use model::text::ShownPath as _;
@@ -16,11 +16,13 @@ pub enum Notice {
     Building {
         /// The archive.
         archive: PathBuf,
-        /// Whether its benchmark is still running.
-        live: bool,
+        /// Why.
+        why: Occasion,
     },
     /// An archive's `meta.json` is missing or damaged; the tables are made without its contents.
     MetaUnreadable(archive::Error),
+    /// An archive's log has lost a part since its tables were made.
+    LogCut(archive::Error),
     /// Something is missing in the log.
     Missing(String),
 }
@@ -29,8 +31,12 @@ pub enum Notice {
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Building { archive, live } => {
-                let state = if *live { "is still running" } else { "has no tables yet" };
+            Self::Building { archive, why } => {
+                let state = match why {
+                    Occasion::NoTables => "has no tables yet",
+                    Occasion::LogGrew => "has grown since its tables were made",
+                    Occasion::Live => "is still running",
+                };
                 write!(f, "{} {state}; building the tables from its log", archive.shown())
             }
             Self::MetaUnreadable(error) => write!(
@@ -39,6 +45,7 @@ impl fmt::Display for Notice {
                  first process",
                 error.without_remedy()
             ),
+            Self::LogCut(error) => error.fmt(f),
             Self::Missing(what) => f.write_str(what),
         }
     }
@@ -70,8 +77,12 @@ impl TableMaker for FromRuns<'_> {
         true
     }
 
-    fn report_start(&self, dir: &Path, live: bool) {
-        (self.notify)(Notice::Building { archive: dir.into(), live });
+    fn report_start(&self, dir: &Path, why: Occasion) {
+        (self.notify)(Notice::Building { archive: dir.into(), why });
+    }
+
+    fn report_cut(&self, why: archive::Error) {
+        (self.notify)(Notice::LogCut(why));
     }
 
     fn make(&self, dir: &Path, _context: &Context) -> Result<TableCounts, Failure> {

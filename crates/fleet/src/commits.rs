@@ -125,6 +125,9 @@ pub struct Commit {
     pub remove: Vec<String>,
     /// Archives that were added.
     pub runs: Vec<String>,
+    /// The recordings of these archives ([`crate::Identity::recording`]), by run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub recordings: BTreeMap<String, String>,
 }
 
 /// All commits up to one.
@@ -138,6 +141,9 @@ pub struct Checkpoint {
     pub files: Vec<DataFile>,
     /// The fleet's archives.
     pub runs: Vec<String>,
+    /// Their recordings, by run; those added by older versions have none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub recordings: BTreeMap<String, String>,
     /// Files that belonged to it, and when they were replaced.
     #[serde(default)]
     pub removed: BTreeMap<String, u64>,
@@ -152,6 +158,8 @@ pub struct State {
     pub files: BTreeMap<String, DataFile>,
     /// Its archives.
     pub runs: BTreeSet<String>,
+    /// The run of each recording.
+    pub recordings: BTreeMap<String, String>,
     /// Files that belonged to it, and when they were replaced, ns since 1970: a query that began before may still read them.
     pub removed: BTreeMap<String, u64>,
 }
@@ -162,6 +170,9 @@ pub enum Conflict {
     /// Another writer added these archives.
     #[error("another writer has added {} of these archives", .0.len())]
     Runs(Vec<String>),
+    /// Another writer added other states of the recordings of these archives.
+    #[error("another writer has added {} of these recordings", .0.len())]
+    Recordings(Vec<String>),
     /// Another writer replaced a file.
     #[error("another writer has replaced {0}")]
     Gone(String),
@@ -176,9 +187,11 @@ pub enum Conflict {
 impl State {
     /// The state that a checkpoint holds.
     pub fn from_checkpoint(checkpoint: Checkpoint) -> Result<Self, Conflict> {
-        let Checkpoint { upto, files, runs, removed, .. } = checkpoint;
+        let Checkpoint { upto, files, runs, recordings, removed, .. } = checkpoint;
         let removed = removed.into_iter().filter(|(path, _)| is_data_path(path)).collect();
-        let mut state = Self { last: upto, runs: runs.into_iter().collect(), removed, ..Self::default() };
+        let recordings = recordings.into_iter().map(|(run, recording)| (recording, run)).collect();
+        let runs = runs.into_iter().collect();
+        let mut state = Self { last: upto, runs, recordings, removed, ..Self::default() };
         for file in files {
             state.insert(file)?;
         }
@@ -192,6 +205,7 @@ impl State {
             upto: self.last,
             files: self.files.values().cloned().collect(),
             runs: self.runs.iter().cloned().collect(),
+            recordings: self.recordings.iter().map(|(recording, run)| (run.clone(), recording.clone())).collect(),
             removed: self.removed.clone(),
         }
     }
@@ -214,6 +228,11 @@ impl State {
         let known: Vec<String> = commit.runs.iter().filter(|run| self.runs.contains(*run)).cloned().collect();
         if !known.is_empty() {
             return Err(Conflict::Runs(known));
+        }
+        let there = |(run, recording): (&String, &String)| self.recordings.contains_key(recording).then(|| run.clone());
+        let other: Vec<String> = commit.recordings.iter().filter_map(there).collect();
+        if !other.is_empty() {
+            return Err(Conflict::Recordings(other));
         }
         if let Some(gone) = commit.remove.iter().find(|path| !self.files.contains_key(*path)) {
             return Err(Conflict::Gone(gone.clone()));
@@ -247,6 +266,7 @@ impl State {
             self.insert(file.clone())?;
         }
         self.runs.extend(commit.runs.iter().cloned());
+        self.recordings.extend(commit.recordings.iter().map(|(run, recording)| (recording.clone(), run.clone())));
         self.last = number;
         Ok(())
     }
@@ -331,6 +351,21 @@ mod tests {
         assert_eq!(state.apply(2, &commit(&[], &[B], &[])), Err(Conflict::Gone(B.into())));
         assert_eq!(state, before);
         assert_eq!(state.allows(&commit(&[B], &[A], &["2"])), Ok(()));
+    }
+
+    /// Another state of a recording is another run, whose rows would count beside it.
+    #[test]
+    fn second_state_of_recording_conflicts() {
+        let of = |run: &str| {
+            let recordings = BTreeMap::from([(run.to_string(), "r".to_string())]);
+            Commit { recordings, ..commit(&[], &[], &[run]) }
+        };
+        let mut state = State::default();
+        state.apply(1, &of("1")).unwrap();
+        assert_eq!(state.apply(2, &of("2")), Err(Conflict::Recordings(vec!["2".into()])));
+        assert_eq!(State::from_checkpoint(state.to_checkpoint()), Ok(state.clone()));
+        // Written by an older version.
+        assert_eq!(state.apply(2, &commit(&[], &[], &["3"])), Ok(()));
     }
 
     #[test]

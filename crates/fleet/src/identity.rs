@@ -4,12 +4,16 @@
 //! The log is authoritative and never changes once it is complete; `meta.json` and the tables may be rebuilt. An archive that is
 //! still being written has another identity a moment later.
 //!
+//! Several states of one recording, such as a copy that was cut short, or a benchmark before it was resumed, have different identities.
+//! They are recognised by [`Identity::recording`], as their rows would otherwise count twice.
+//!
 //! An archive does not name the device under test: host names and serial numbers are left out of its facts on purpose. So the
 //! person who collects archives names the device (`--device`, or a folder `device=NAME` on the path to them); otherwise it is
 //! vendor and model.
 
-use archive::{Archive, Error, Result};
-use model::table::FactRow;
+use archive::{Archive, Error, Meta, Result};
+use model::LossSource;
+use model::table::{FactRow, LossRow};
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
@@ -24,6 +28,10 @@ pub struct Identity {
     pub device: String,
     /// Hash of its log.
     pub run: String,
+    /// Hash of when it was made, in which boot: the same for every state of its log. `None` if that is unknown.
+    pub recording: Option<String>,
+    /// Whether a part of its log was damaged when its tables were made.
+    pub damaged: bool,
     /// The folder's name.
     pub archive: String,
     /// When it was made, ns since 1970; times that exceed a signed number (after 2262) become the largest one.
@@ -38,9 +46,10 @@ impl Identity {
     /// The identity of an archive that has its tables; `named` is the device's name, if one was given.
     ///
     /// # Errors
-    /// Those of reading its log and its facts.
+    /// Those of reading its log and its facts, and [`Error::Damaged`] if its tables are not of this log.
     pub fn of(archive: &Archive, named: Option<&str>) -> Result<Self> {
         let dir = archive.dir();
+        archive.check_log()?;
         let (run, log_bytes) = run(archive)?;
         let device = match named.map(str::to_string).or_else(|| in_path(dir)) {
             Some(name) => name,
@@ -48,7 +57,11 @@ impl Identity {
         };
         let created_unix_ns = i64::try_from(archive.meta().created_unix_ns).unwrap_or(i64::MAX);
         let day = i32::try_from(created_unix_ns.cast_unsigned() / DAY_NS).unwrap_or(i32::MAX);
-        Ok(Self { device, run, archive: name(dir), created_unix_ns, day, log_bytes })
+        // A table that cannot be read is reported when all of them are read.
+        let damaged =
+            archive.rows::<LossRow>().is_ok_and(|all| all.iter().any(|loss| loss.source == LossSource::Damage));
+        let recording = recording(archive.meta());
+        Ok(Self { device, run, recording, damaged, archive: name(dir), created_unix_ns, day, log_bytes })
     }
 
     /// Its day as `2026-11-25`.
@@ -67,6 +80,20 @@ fn name(dir: &Path) -> String {
     let whole = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
     let given = dir.file_name().or(whole.file_name());
     given.map_or_else(|| dir.to_string_lossy().into_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+fn recording(meta: &Meta) -> Option<String> {
+    if meta.created_unix_ns == 0 {
+        return None;
+    }
+    let mut hash = Sha256::new_with_prefix(meta.created_unix_ns.to_le_bytes());
+    hash.update(meta.boot.as_deref().unwrap_or_default());
+    Some(short(hash))
+}
+
+/// 16 digits of a hash.
+fn short(hash: Sha256) -> String {
+    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The hash and the size of the log; without a log, those of the index of the tables.
@@ -89,8 +116,7 @@ fn run(archive: &Archive) -> Result<(String, u64)> {
             }
         }
     }
-    let run = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    Ok((run, if log.is_some() { size } else { 0 }))
+    Ok((short(hash), if log.is_some() { size } else { 0 }))
 }
 
 /// The name in a folder `device=NAME` on the path to the archive, as in Hive's layout; the nearest.
@@ -120,7 +146,7 @@ fn by_model(facts: &[FactRow]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use archive::{ArchiveKind, Meta, TablesWriter};
+    use archive::{ArchiveKind, TablesWriter};
 
     fn fact(name: &str, value: &str) -> FactRow {
         let text = |text: &str| text.to_string();
@@ -157,6 +183,31 @@ mod tests {
         assert_ne!(a.run, other.run);
         assert_eq!((a.archive.as_str(), copy.archive.as_str()), ("a.fathom", "b.fathom"));
         assert_eq!((a.date().as_str(), a.device.as_str()), ("1970-01-02", "Pad 3"));
+    }
+
+    /// Copied in part, as by an interrupted `cp`: the tables are whole, and would count twice beside the whole one's.
+    #[test]
+    fn log_that_is_not_that_of_tables_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for (n, (log, has)) in
+            [("123\n", "12"), ("123\n", ""), ("123\n", "124\n"), ("123\n", "123\n4\n")].into_iter().enumerate()
+        {
+            let archive = made(&folder.path().join(format!("{n}.fathom")), log);
+            std::fs::write(archive::runs::path(archive.dir()), has).unwrap();
+            let error = Identity::of(&archive, None).unwrap_err();
+            assert!(matches!(error, Error::Damaged { .. }), "{has:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn states_of_one_recording_share_its_identity() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |name: &str, unix_ns, log| {
+            Identity::of(&made_at(unix_ns, &folder.path().join(name), log), None).unwrap().recording
+        };
+        assert_eq!(of("whole.fathom", 7, "12"), of("half.fathom", 7, "1"));
+        assert_ne!(of("other.fathom", 8, "12"), of("again.fathom", 7, "12"));
+        assert_eq!(of("unknown.fathom", 0, "12"), None);
     }
 
     #[test]

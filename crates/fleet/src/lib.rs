@@ -6,6 +6,7 @@
 //! always tested.
 
 pub mod args;
+pub mod candidates;
 pub mod commits;
 pub mod devices;
 pub mod identity;

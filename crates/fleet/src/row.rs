@@ -14,7 +14,7 @@ pub fn archives_row(meta: &Meta, identity: &Identity) -> Vec<Cell> {
         text(words.join(" ")),
         Cell::I64(identity.created_unix_ns),
         meta.boot.clone().map_or(Cell::Empty, text),
-        Cell::Bool(meta.complete),
+        Cell::Bool(meta.complete && !identity.damaged),
         text(meta.made_by.clone()),
         Cell::I64(i64::try_from(identity.log_bytes).unwrap_or(i64::MAX)),
     ]

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::left_running::LeftRunning;
 use crate::output::MovedArchive;
+use archive::table_maker::Occasion;
 use model::counted;
 use model::text::ShownPath as _;
 use std::fmt;
@@ -82,11 +83,15 @@ pub enum Notice {
         /// Why.
         error: Error,
     },
-    /// An archive has no tables yet; its events are being linked.
+    /// An archive has no tables, or none of its whole log; its events are being linked.
     Linking {
         /// The archive.
         archive: PathBuf,
+        /// Why.
+        why: Occasion,
     },
+    /// An archive's log has lost a part since its tables were made.
+    LogCut(archive::Error),
 }
 
 const EVENTS_ALONE: &str = "continuing with the events alone; disks, facts and coverage are lost";
@@ -156,7 +161,14 @@ impl fmt::Display for Notice {
             ),
             Self::MetaUnreadable(error) => write!(f, "{}\n{EVENTS_ALONE}", error.without_remedy()),
             Self::MetadataDamaged { archive, error } => write!(f, "{}: {error}\n{EVENTS_ALONE}", archive.shown()),
-            Self::Linking { archive } => write!(f, "{} has no tables yet; linking its events", archive.shown()),
+            Self::Linking { archive, why } => {
+                let state = match why {
+                    Occasion::NoTables | Occasion::Live => "has no tables yet",
+                    Occasion::LogGrew => "has grown since its tables were made",
+                };
+                write!(f, "{} {state}; linking its events", archive.shown())
+            }
+            Self::LogCut(error) => error.fmt(f),
         }
     }
 }

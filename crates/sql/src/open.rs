@@ -57,7 +57,7 @@ fn link(dir: &Path) -> Result<()> {
 /// It is not an archive, is damaged or newer, or its tables cannot be built.
 pub fn linked(dir: &Path) -> Result<Archive> {
     let archive = Archive::open(dir)?;
-    if archive.has_tables() {
+    if archive.has_current_tables() {
         return Ok(archive);
     }
     link(dir)?;
@@ -185,7 +185,8 @@ impl Archives {
         for dir in dirs {
             let archive = if read_only { as_it_is(dir)? } else { linked(dir)? };
             let identity = Identity::of(&archive, None)?;
-            if let Some(first) = runs.insert(identity.run.clone(), dir.clone()) {
+            let recording = identity.recording.clone().unwrap_or_else(|| identity.run.clone());
+            if let Some(first) = runs.insert(recording, dir.clone()) {
                 bail!(
                     "{} and {} hold the same recording: each of its rows would count twice",
                     first.display(),

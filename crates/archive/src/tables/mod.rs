@@ -12,11 +12,18 @@
 //! an older version if [`crate::versions`] defines one, and is an error otherwise; a column that is not requested is
 //! skipped.
 
+mod bound;
+mod column;
+mod pages;
 mod read;
+mod source;
 mod write;
 
+pub(crate) use bound::Bound;
 pub use read::read_file;
 pub(crate) use read::{read, sound};
+pub use source::LogState;
+pub(crate) use source::{check_log, cut_log};
 pub use write::TablesWriter;
 pub(crate) use write::rewrite;
 
@@ -33,8 +40,8 @@ use std::sync::Arc;
 /// Rows of a row group.
 const GROUP_ROWS: usize = 64 << 10;
 
-/// `tables/index.json`: which tables exist. Without it a deleted table file would look like a table that never had a
-/// row.
+/// `tables/index.json`: which tables exist. Archives of older versions have only those with rows; without the index a deleted file
+/// would look like a table that never had a row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Index {
     /// [`model::table::TABLE_VERSION`] of the writer.
@@ -47,6 +54,9 @@ pub struct Index {
     /// Older archives have none.
     #[serde(default)]
     pub sums: BTreeMap<String, u32>,
+    /// The log that they were made from; older archives do not name it, and some have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogState>,
 }
 
 impl Index {

@@ -1,21 +1,21 @@
 //! Reads a table, trusting nothing in the file, with a few thousand rows in memory at a time.
 
+use super::bound::Bound;
+use super::column::Column;
+use super::pages;
 use super::{Index, file};
 use crate::error::{Error, Result, Tried};
 use crate::versions;
 use model::table::{Cell, ColumnInfo, ColumnType, TableInfo};
 use parquet::basic::{Repetition, Type as Physical};
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
-use parquet::file::reader::{ChunkReader, FileReader, RowGroupReader, SerializedFileReader};
-use std::borrow::Cow;
-use std::collections::BTreeSet;
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::reader::{ChunkReader, FileReader, Length, RowGroupReader, SerializedFileReader};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Rows taken from a row group at a time.
 const BATCH: usize = 4096;
@@ -86,14 +86,52 @@ fn read_groups<R: ChunkReader + 'static>(
     each: &mut dyn FnMut(&[Cell]),
 ) -> Result<u64> {
     let damaged = |e: ParquetError| Error::damaged_table(path, e);
-    let reader = SerializedFileReader::new(source).map_err(damaged)?;
+    let source = Arc::new(source);
+    let (bytes, bound) = (source.len(), Bound::of(source.len()));
+    let reader = SerializedFileReader::new(Shared(source.clone())).map_err(damaged)?;
+    let groups = reader.metadata().row_groups();
+    let rows = groups.iter().try_fold(0_u64, |sum, group| Ok(sum.saturating_add(rows_of(group)?))).map_err(damaged)?;
+    if bound.is_exceeded_by(rows, table.columns.len()) {
+        return Err(Error::damaged_table(path, format!("it claims {rows} rows in {bytes} bytes")));
+    }
     let places = places(&reader, path, table, version)?;
     let mut rows = 0;
     for at in 0..reader.num_row_groups() {
         let group = reader.get_row_group(at).map_err(damaged)?;
+        let mut held = 0_u64;
+        for place in &places {
+            if let ColumnSource::File { column, .. } = place {
+                let largest = pages::largest(&*source, group.metadata().column(*column)).map_err(damaged)?;
+                held = held.saturating_add(largest);
+            }
+        }
+        if bound.is_exceeded_by_texts(held) {
+            return Err(Error::damaged_table(path, format!("its pages claim {held} bytes, and the file has {bytes}")));
+        }
         rows += read_group(&*group, &places, each).map_err(damaged)?;
     }
     Ok(rows)
+}
+
+/// A file that is read in two places.
+struct Shared<R>(Arc<R>);
+
+impl<R: Length> Length for Shared<R> {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+}
+
+impl<R: ChunkReader> ChunkReader for Shared<R> {
+    type T = R::T;
+
+    fn get_read(&self, start: u64) -> Result<R::T, ParquetError> {
+        self.0.get_read(start)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<bytes::Bytes, ParquetError> {
+        self.0.get_bytes(start, length)
+    }
 }
 
 /// Where the values of a column come from.
@@ -143,29 +181,30 @@ fn read_group(
     places: &[ColumnSource],
     each: &mut dyn FnMut(&[Cell]),
 ) -> Result<u64, ParquetError> {
-    let rows = u64::try_from(group.metadata().num_rows())
-        .map_err(|_| ParquetError::General("a row group of negative length".into()))?;
+    let rows = rows_of(group.metadata())?;
     let mut columns = places
         .iter()
         .map(|place| match place {
             ColumnSource::File { column, optional, nothing } => {
-                let reader = Box::new(group.get_column_reader(*column)?);
-                Ok(Column::File { reader, optional: *optional, nothing: nothing.as_ref(), cells: Vec::new() })
+                Column::new(group.get_column_reader(*column)?, *optional, nothing.as_ref()).map(Some)
             }
-            ColumnSource::Always(cell) => Ok(Column::Always(cell)),
+            ColumnSource::Always(_) => Ok(None),
         })
         .collect::<Result<Vec<_>, ParquetError>>()?;
+    let always = |place: &ColumnSource| match place {
+        ColumnSource::Always(cell) => cell.clone(),
+        ColumnSource::File { .. } => Cell::Empty,
+    };
+    let mut row: Vec<Cell> = places.iter().map(always).collect();
     let mut done = 0;
-    let mut row = vec![Cell::Empty; columns.len()];
     while done < rows {
         let batch = BATCH.min(usize::try_from(rows - done).unwrap_or(BATCH));
-        columns.iter_mut().try_for_each(|column| column.fill(batch))?;
-        for at in 0..batch {
+        columns.iter_mut().flatten().try_for_each(|column| column.fill(batch))?;
+        for _ in 0..batch {
             for (cell, column) in row.iter_mut().zip(&mut columns) {
-                *cell = match column {
-                    Column::File { cells, .. } => std::mem::replace(&mut cells[at], Cell::Empty),
-                    Column::Always(cell) => cell.clone(),
-                };
+                if let Some(column) = column {
+                    *cell = column.next()?;
+                }
             }
             each(&row);
         }
@@ -174,79 +213,6 @@ fn read_group(
     Ok(rows)
 }
 
-/// Short texts that were read before. Most columns of text hold few words (a layer, a call's name, a request's flags), and
-/// otherwise a span would take more memory for its words than for all its numbers.
-struct Words(BTreeSet<&'static str>);
-
-/// They are kept for the life of the program, so there must not be many: 32 KiB at most.
-const MOST_WORDS: usize = 1024;
-const LONGEST_WORD: usize = 32;
-
-static WORDS: Mutex<Words> = Mutex::new(Words(BTreeSet::new()));
-
-impl Words {
-    fn get(&mut self, text: &str) -> Cow<'static, str> {
-        if let Some(&word) = self.0.get(text) {
-            return Cow::Borrowed(word);
-        }
-        if text.len() > LONGEST_WORD || self.0.len() >= MOST_WORDS {
-            return Cow::Owned(text.to_owned());
-        }
-        let word: &'static str = Box::leak(text.to_owned().into_boxed_str());
-        self.0.insert(word);
-        Cow::Borrowed(word)
-    }
-}
-
-enum Column<'a> {
-    File { reader: Box<ColumnReader>, optional: bool, nothing: Option<&'a Cell>, cells: Vec<Cell> },
-    Always(&'a Cell),
-}
-
-impl Column<'_> {
-    /// Reads exactly `rows` cells.
-    fn fill(&mut self, rows: usize) -> Result<(), ParquetError> {
-        let Column::File { reader, optional, nothing, cells } = self else { return Ok(()) };
-        cells.clear();
-        let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut **reader {
-            ColumnReader::Int64ColumnReader(r) => take(r, rows, *optional, cells, |x| Ok(Cell::I64(*x))),
-            ColumnReader::DoubleColumnReader(r) => take(r, rows, *optional, cells, |x| Ok(Cell::F64(*x))),
-            ColumnReader::BoolColumnReader(r) => take(r, rows, *optional, cells, |x| Ok(Cell::Bool(*x))),
-            ColumnReader::ByteArrayColumnReader(r) => take(r, rows, *optional, cells, |x: &ByteArray| {
-                let text = std::str::from_utf8(x.data()).map_err(|e| ParquetError::General(e.to_string()))?;
-                Ok(Cell::Text(words.get(text)))
-            }),
-            _ => Err(ParquetError::General("a column chunk has a different type than its column".into())),
-        }?;
-        if let Some(nothing) = nothing {
-            cells.iter_mut().filter(|cell| *cell == *nothing).for_each(|cell| *cell = Cell::Empty);
-        }
-        Ok(())
-    }
-}
-
-fn take<D: DataType>(
-    reader: &mut ColumnReaderImpl<D>,
-    rows: usize,
-    optional: bool,
-    cells: &mut Vec<Cell>,
-    mut cell: impl FnMut(&D::T) -> Result<Cell, ParquetError>,
-) -> Result<(), ParquetError> {
-    let (mut present, mut values) = (Vec::new(), Vec::new());
-    let mut records = 0;
-    while records < rows {
-        let (more, _, _) = reader.read_records(rows - records, optional.then_some(&mut present), None, &mut values)?;
-        if more == 0 {
-            return Err(ParquetError::EOF(format!("a column ends {} rows too early", rows - records)));
-        }
-        records += more;
-    }
-    let mut values = values.iter();
-    let short = || ParquetError::EOF("a column has fewer values than rows".into());
-    for at in 0..rows {
-        let there = !optional || *present.get(at).ok_or_else(short)? > 0;
-        cells.push(if there { cell(values.next().ok_or_else(short)?)? } else { Cell::Empty });
-    }
-    Ok(())
+fn rows_of(group: &RowGroupMetaData) -> Result<u64, ParquetError> {
+    u64::try_from(group.num_rows()).map_err(|_| ParquetError::General("a row group of negative length".into()))
 }

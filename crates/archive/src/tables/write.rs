@@ -1,7 +1,7 @@
 //! Writes all tables of an archive at once: into `tables.tmp`, which becomes `tables` only when every file is complete
 //! and on disk.
 
-use super::{GROUP_ROWS, Index, folder, schema};
+use super::{GROUP_ROWS, Index, LogState, folder, schema};
 use crate::error::{Error, Result, Tried};
 use crate::meta::replace;
 use model::table::{Cell, ColumnInfo, ColumnType, Row, TABLE_VERSION, TABLES, TableInfo};
@@ -11,6 +11,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -26,6 +27,7 @@ pub struct TablesWriter {
     dir: PathBuf,
     tmp: PathBuf,
     tables: BTreeMap<&'static str, Table>,
+    log: Option<LogState>,
     finished: bool,
 }
 
@@ -39,7 +41,7 @@ impl TablesWriter {
         tables.chain(index).map(|name| tmp.join(name)).chain([tmp.clone()]).collect()
     }
 
-    /// Begins new tables in the archive `dir`.
+    /// Begins new tables in the archive `dir`, of its log as it is now.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -50,7 +52,9 @@ impl TablesWriter {
             _ => {}
         }
         fs::create_dir(&tmp).tried("create the folder", &tmp)?;
-        Ok(Self { dir: dir.into(), tmp, tables: BTreeMap::new(), finished: false })
+        let mut writer = Self { dir: dir.into(), tmp, tables: BTreeMap::new(), log: None, finished: false };
+        writer.log = LogState::of(dir)?;
+        Ok(writer)
     }
 
     /// Appends a row to its table.
@@ -58,22 +62,28 @@ impl TablesWriter {
     /// # Errors
     /// [`Error::Io`], such as for a full disk.
     pub fn push<T: Row>(&mut self, row: &T) -> Result<()> {
-        let name = T::TABLE.name;
-        if !self.tables.contains_key(name) {
-            let path = self.tmp.join(format!("{name}.parquet"));
-            self.tables.insert(name, Table::create(path, T::TABLE)?);
-        }
-        match self.tables.get_mut(name) {
-            Some(table) => table.push(row.cells()),
-            None => Ok(()),
-        }
+        self.table(T::TABLE)?.push(row.cells())
     }
 
-    /// Completes the tables, and replaces the old ones.
+    fn table(&mut self, info: TableInfo) -> Result<&mut Table> {
+        Ok(match self.tables.entry(info.name) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(new) => {
+                let path = self.tmp.join(format!("{}.parquet", info.name));
+                new.insert(Table::create(path, info)?)
+            }
+        })
+    }
+
+    /// Completes the tables, each of which exists if only without rows, and replaces the old ones.
     ///
     /// # Errors
     /// [`Error::Io`]; the old tables are still there then.
     pub fn finish(mut self) -> Result<()> {
+        // A query of a table that an engine does not find fails, where one of no rows has an answer.
+        for info in TABLES {
+            self.table(*info)?;
+        }
         let (mut rows, mut sums) = (BTreeMap::new(), BTreeMap::new());
         for (name, table) in std::mem::take(&mut self.tables) {
             let (count, sum) = table.finish()?;
@@ -81,7 +91,7 @@ impl TablesWriter {
             sums.insert(name.to_string(), sum);
         }
         let made_by = format!("Fathom {}", env!("CARGO_PKG_VERSION"));
-        let index = Index { table_version: TABLE_VERSION, made_by, rows, sums };
+        let index = Index { table_version: TABLE_VERSION, made_by, rows, sums, log: self.log };
         let path = self.tmp.join("index.json");
         let bytes = serde_json::to_vec_pretty(&index).map_err(std::io::Error::from).tried("write", &path)?;
         replace(&path, &bytes)?;

@@ -20,7 +20,7 @@ mod used_disks;
 
 use crate::collect::fact;
 use crate::{Error, Metadata, Notice, Notify, Result};
-use archive::table_maker::{Failure, TableCounts};
+use archive::table_maker::{Failure, Occasion, TableCounts};
 use archive::{ArchiveKind, LogReader, Meta, SignalCleanup, TableMaker, TablesWriter};
 use causal::Linker;
 use causal::accounts::Accounts;
@@ -179,8 +179,12 @@ impl TableMaker for FromEvents<'_> {
         false
     }
 
-    fn report_start(&self, dir: &Path, _live: bool) {
-        (self.notify)(Notice::Linking { archive: dir.into() });
+    fn report_start(&self, dir: &Path, why: Occasion) {
+        (self.notify)(Notice::Linking { archive: dir.into(), why });
+    }
+
+    fn report_cut(&self, why: archive::Error) {
+        (self.notify)(Notice::LogCut(why));
     }
 
     fn make(&self, dir: &Path, context: &Context) -> std::result::Result<TableCounts, Failure> {

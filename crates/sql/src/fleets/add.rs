@@ -4,7 +4,8 @@
 //! batch ends with the day, or when its largest file has the target size. Rows are passed on while they are read: if an archive turns
 //! out to be damaged, the batch is restarted without it, so that nothing of it is in the fleet and memory does not depend on its size.
 //!
-//! An archive that the fleet already has (by its run) is skipped. So an `add` that was killed at any point can simply be repeated.
+//! Of several archives of one recording, the best is added, and the next best if that turns out to be damaged. An archive that the fleet
+//! already has (by its run) is skipped. So an `add` that was killed at any point can simply be repeated.
 
 use super::collect;
 use super::log::{Fleet, NotCommitted};
@@ -13,12 +14,11 @@ use super::rows::Files;
 use crate::{errors, open};
 use anyhow::{Context as _, Result};
 use archive::Archive;
+use fleet::candidates::{Candidate, Known, grouped, known};
 use fleet::commits::{Commit, Conflict};
 use fleet::privacy::{self, Class};
 use fleet::{ARCHIVES, Identity};
-use model::table::{Cell, ColumnType, LossRow, TABLES, TableInfo};
-use model::words::LossSource;
-use std::collections::HashMap;
+use model::table::{Cell, ColumnType, TABLES, TableInfo};
 use std::path::{Path, PathBuf};
 
 /// Adding merges small files once there are this many of one table and day.
@@ -51,8 +51,31 @@ pub struct Added {
 struct Waiting {
     dir: PathBuf,
     identity: Identity,
-    /// Whether a part of its log is missing.
-    damaged: bool,
+    /// Other archives of its recording, in case that this one cannot be read; the next best last.
+    spare: Vec<Candidate>,
+}
+
+impl Waiting {
+    /// The best of a recording's archives, which are in order; `None` if there is none.
+    fn of(mut group: Vec<Candidate>) -> Option<Self> {
+        group.reverse();
+        group.pop().map(|Candidate { dir, identity }| Self { dir, identity, spare: group })
+    }
+
+    /// Puts the next best in its place, and returns the path of the one that was not good; `None` if it was the last.
+    fn replace(&mut self) -> Option<PathBuf> {
+        let Candidate { dir, identity } = self.spare.pop()?;
+        self.identity = identity;
+        Some(std::mem::replace(&mut self.dir, dir))
+    }
+}
+
+/// Notes that the archive at this position cannot be read for the given reason; whether another is in its place.
+fn fails(waiting: &mut Vec<Waiting>, at: usize, why: String, added: &mut Added) -> bool {
+    let next = waiting[at].replace();
+    let is_replaced = next.is_some();
+    added.skipped.push((next.unwrap_or_else(|| waiting.remove(at).dir), why));
+    is_replaced
 }
 
 /// Adds archives; one that cannot be added is reported and skipped.
@@ -79,21 +102,24 @@ pub async fn add(fleet: &mut Fleet, dirs: &[PathBuf], options: &Options) -> Resu
 /// The archives that are new to the fleet, in order.
 async fn known_and_new(fleet: &Fleet, dirs: &[PathBuf], options: &Options, added: &mut Added) -> Vec<Waiting> {
     let mut progress = Progress::default();
-    let mut new: HashMap<String, Waiting> = HashMap::new();
+    let mut new = Vec::new();
     for (at, dir) in dirs.iter().enumerate() {
         progress.step("reading archives", at, dirs.len());
         interruptible().await;
-        match identity(dir, options.device.as_deref()) {
-            Ok((identity, _)) if fleet.state.runs.contains(&identity.run) || new.contains_key(&identity.run) => {
-                added.known += 1
+        let identity = match identity(dir, options.device.as_deref()) {
+            Ok(identity) => identity,
+            Err(error) => {
+                added.skipped.push((dir.clone(), errors::whole(&error)));
+                continue;
             }
-            Ok((identity, damaged)) => {
-                new.insert(identity.run.clone(), Waiting { dir: dir.clone(), identity, damaged });
-            }
-            Err(error) => added.skipped.push((dir.clone(), errors::whole(&error))),
+        };
+        match known(&fleet.state, &identity) {
+            None => new.push(Candidate { dir: dir.clone(), identity }),
+            Some(Known::Same) => added.known += 1,
+            Some(Known::OtherState(run)) => added.skipped.push((dir.clone(), other_state(&run))),
         }
     }
-    let mut new: Vec<Waiting> = new.into_values().collect();
+    let mut new: Vec<Waiting> = grouped(new).into_iter().filter_map(Waiting::of).collect();
     new.sort_by(|a, b| {
         let key = |one: &Waiting| (one.identity.day, one.identity.device.clone(), one.identity.run.clone());
         key(a).cmp(&key(b))
@@ -106,13 +132,13 @@ async fn interruptible() {
     tokio::task::yield_now().await;
 }
 
-/// Returns the identity of an archive, and whether a part of its log is missing.
-fn identity(dir: &Path, device: Option<&str>) -> Result<(Identity, bool)> {
-    let archive = open::linked(dir)?;
-    let identity = Identity::of(&archive, device)?;
-    // A table that cannot be read is reported when all of them are read.
-    let losses = archive.rows::<LossRow>().unwrap_or_default();
-    Ok((identity, losses.iter().any(|loss| loss.source == LossSource::Damage)))
+fn identity(dir: &Path, device: Option<&str>) -> Result<Identity> {
+    Ok(Identity::of(&open::linked(dir)?, device)?)
+}
+
+/// Why an archive is not added whose recording the fleet has.
+fn other_state(run: &str) -> String {
+    format!("the fleet has another state of this recording, run {run}: its rows would count twice")
 }
 
 /// Adds the first of the waiting archives, as many as make a batch; returns how many of them are done.
@@ -134,14 +160,13 @@ async fn batch(
             match rows_of(fleet, one, &mut files) {
                 Ok(count) => rows += count,
                 Err(Stopped::Archive(why)) => {
-                    let bad = waiting.remove(taken);
-                    added.skipped.push((bad.dir, why));
+                    fails(waiting, taken, why, added);
                     // If one is damaged, others may be. All are found before the batch restarts, since each restart costs a pass.
                     let mut at = taken;
                     while waiting.get(at).is_some_and(|one| one.identity.day == day) {
                         interruptible().await;
                         match read(fleet, &waiting[at], &mut |_, _| Ok(())) {
-                            Err(Stopped::Archive(why)) => added.skipped.push((waiting.remove(at).dir, why)),
+                            Err(Stopped::Archive(why)) => drop(fails(waiting, at, why, added)),
                             _ => at += 1,
                         }
                     }
@@ -161,19 +186,41 @@ async fn batch(
         }
         let add = files.finish().await?;
         let runs = waiting[..taken].iter().map(|one| one.identity.run.clone()).collect();
+        let recording = |one: &Waiting| Some((one.identity.run.clone(), one.identity.recording.clone()?));
+        let recordings = waiting[..taken].iter().filter_map(recording).collect();
         let made = add.len();
-        match fleet.commit(Commit { add: add.clone(), runs, ..Commit::default() }).await {
+        match fleet.commit(Commit { add: add.clone(), runs, recordings, ..Commit::default() }).await {
             Ok(()) => {
                 added.added += taken;
                 added.rows += rows;
                 added.files += made;
-                added.damaged.extend(waiting[..taken].iter().filter(|one| one.damaged).map(|one| one.dir.clone()));
+                for one in &mut waiting[..taken] {
+                    if one.identity.damaged {
+                        added.damaged.push(one.dir.clone());
+                    }
+                    for other in one.spare.drain(..) {
+                        if other.identity.run == one.identity.run {
+                            added.known += 1;
+                        } else {
+                            added.skipped.push((other.dir, other_state(&one.identity.run)));
+                        }
+                    }
+                }
                 return Ok(taken);
             }
             Err(NotCommitted::Conflict(Conflict::Runs(known))) => {
                 fleet.discard(&add).await?;
                 waiting.retain(|one| !known.contains(&one.identity.run));
                 added.known += known.len();
+            }
+            Err(NotCommitted::Conflict(Conflict::Recordings(others))) => {
+                fleet.discard(&add).await?;
+                let of = |one: &Waiting| known(&fleet.state, &one.identity);
+                for one in waiting.extract_if(.., |one| others.contains(&one.identity.run)) {
+                    if let Some(Known::OtherState(run)) = of(&one) {
+                        added.skipped.push((one.dir, other_state(&run)));
+                    }
+                }
             }
             Err(NotCommitted::Conflict(other)) => return Err(other.into()),
             Err(NotCommitted::Store(error)) => return Err(error),

@@ -1,0 +1,106 @@
+//! The log that tables were made from. Log and tables are separate files of a folder that people copy: with half of one and all of the
+//! other, a recording would pass as another, complete one.
+
+use super::Index;
+use crate::archive::Archive;
+use crate::error::{Error, Result, Tried};
+use crate::{LogReader, Runs, layout};
+use model::LossSource;
+use model::table::{LossRow, Replicate, Row as _};
+use serde::{Deserialize, Serialize};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+/// A log at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogState {
+    /// Its size.
+    pub bytes: u64,
+    /// CRC-32 of all of it.
+    pub sum: u32,
+}
+
+/// The log of an archive, if it has one.
+fn log_of(dir: &Path) -> Option<PathBuf> {
+    [layout::events(dir), layout::runs(dir)].into_iter().find(|log| log.is_file())
+}
+
+fn damaged(dir: &Path, log: PathBuf, why: String) -> Error {
+    let tables = model::shell_word(&super::folder(dir));
+    let remedy = format!(
+        "The tables are complete: copy the archive again; to make tables from what is left of the log instead, move these away first: \
+         mv {tables} {tables}.before"
+    );
+    Error::Damaged { path: log, why, remedy }
+}
+
+impl LogState {
+    /// That of the log of the archive `dir`; `None` if it has none.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn of(dir: &Path) -> Result<Option<Self>> {
+        let Some(path) = log_of(dir) else { return Ok(None) };
+        let mut file = crate::own_file::open(&path).tried("open", &path)?;
+        let (mut sum, mut size, mut bytes) = (crc32fast::Hasher::new(), 0, vec![0; 1 << 20]);
+        loop {
+            match file.read(&mut bytes).tried("read", &path)? {
+                0 => return Ok(Some(Self { bytes: size, sum: sum.finalize() })),
+                n => {
+                    sum.update(&bytes[..n]);
+                    size += n as u64;
+                }
+            }
+        }
+    }
+
+    fn size(dir: &Path) -> Option<u64> {
+        Some(std::fs::metadata(log_of(dir)?).ok()?.len())
+    }
+
+    /// Whether the log is longer now.
+    pub fn has_grown(&self, dir: &Path) -> bool {
+        Self::size(dir).is_some_and(|bytes| bytes > self.bytes)
+    }
+}
+
+/// Reports that the log of the archive `dir` has become shorter since its tables were made.
+pub fn cut_log(dir: &Path) -> Option<Error> {
+    let (made_from, log) = (Index::read(dir).ok()?.log?, log_of(dir)?);
+    let bytes = LogState::size(dir)?;
+    (bytes < made_from.bytes)
+        .then(|| damaged(dir, log, format!("it has {bytes} bytes, but its tables were made from {}", made_from.bytes)))
+}
+
+/// As [`Archive::check_log`].
+pub fn check_log(archive: &Archive) -> Result<()> {
+    let dir = archive.dir();
+    let index = Index::read(dir)?;
+    let Some(log) = log_of(dir) else { return Ok(()) };
+    let why = match index.log {
+        Some(of) => (Some(of) != LogState::of(dir)?).then(|| "its tables were made from another log".to_owned()),
+        None => missing_behind_tables(archive, &index)?,
+    };
+    why.map_or(Ok(()), |why| Err(damaged(dir, log, why)))
+}
+
+/// What the log of an archive of an older version lacks, although its tables do not say so.
+fn missing_behind_tables(archive: &Archive, index: &Index) -> Result<Option<String>> {
+    let dir = archive.dir();
+    if !layout::events(dir).is_file() {
+        let tabled = index.rows.get(Replicate::TABLE.name).copied().unwrap_or(0);
+        let logged = Runs::salvage(dir)?.0.runs.len() as u64;
+        return Ok((logged < tabled).then(|| format!("it has {logged} processes, its tables {tabled}")));
+    }
+    if archive.rows::<LossRow>()?.iter().any(|loss| loss.source == LossSource::Damage) {
+        return Ok(None);
+    }
+    let mut log = LogReader::open(dir)?;
+    let events = log.by_ref().count() as u64 - log.damage().tellings;
+    let stored = archive.meta().extra.get("surroundings").and_then(|all| all.get("stored")?.as_u64());
+    Ok(match stored {
+        Some(stored) if events < stored => Some(format!("it has {events} events of {stored}")),
+        _ if log.damage().places > 0 => Some("a part of it is missing".into()),
+        _ => None,
+    })
+}
