@@ -265,7 +265,7 @@ tables! {
         end_ns: Option<u64>,
         /// Time inside the database's calls; less than end - start if the application spent time between rows.
         inside_ns: u64,
-        /// Rows returned.
+        /// Rows returned; 0 for an execution without an end, of which they are unknown.
         rows: u64,
         /// Calls of `sqlite3_step`, or of the function (several if it recurses); each costs the recording two traps. Empty if not
         /// counted: marks, inferred transactions, executions without an end, older archives.

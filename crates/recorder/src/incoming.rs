@@ -152,6 +152,7 @@ mod tests {
         fs::write(here.join("meta.json"), "{}").unwrap();
         assert!(!keep() && !here.exists() && !output.exists());
         Archive::create(&output, &Meta::new(ArchiveKind::Trace, 1, vec!["old".into()]), false).unwrap();
+        fs::write(archive::log::path(&output), "events").unwrap();
         Archive::create(&here, &Meta::new(ArchiveKind::Trace, 1, vec!["new".into()]), false).unwrap();
         let log = archive::log::path(&here);
         fs::create_dir_all(log.parent().unwrap()).unwrap();

@@ -1,6 +1,7 @@
 //! The place of a new archive: an existing one is kept, and the new one belongs to the user who called sudo.
 
 use crate::{Doing, Result};
+use archive::tables::Index;
 use archive::{Lock, Meta, Runs};
 use capture::launch;
 use model::text::ShownPath as _;
@@ -29,8 +30,7 @@ pub fn keep_old(output: &Path) -> Result<Option<MovedArchive>> {
         return Ok(None);
     }
     // An archive without measurements must not push out one with measurements.
-    let small = fs::metadata(archive::runs::path(output)).is_ok_and(|log| log.len() < SMALL_LOG);
-    if small && Runs::read(output).is_ok_and(|runs| runs.runs.is_empty()) {
+    if is_without_measurements(output) {
         fs::remove_dir_all(output).doing(|| format!("removing {}, which has no result", output.shown()))?;
         return Ok(None);
     }
@@ -44,6 +44,18 @@ pub fn keep_old(output: &Path) -> Result<Option<MovedArchive>> {
     }
     fs::rename(output, &path).doing(|| format!("keeping {} as {}", output.shown(), path.shown()))?;
     Ok(Some(MovedArchive { path, replaced }))
+}
+
+/// Whether an archive ended before its first replicate or event, as if killed while it started.
+fn is_without_measurements(dir: &Path) -> bool {
+    let size = |log: PathBuf| fs::metadata(log).map(|log| log.len());
+    let has_tables = Index::path(dir).is_file();
+    match (size(archive::log::path(dir)), size(archive::runs::path(dir))) {
+        (Ok(0), _) => !has_tables,
+        (Err(_), Err(_)) => !has_tables,
+        (Err(_), Ok(bytes)) => bytes < SMALL_LOG && Runs::read(dir).is_ok_and(|runs| runs.runs.is_empty()),
+        _ => false,
+    }
 }
 
 /// Removes the archive of a command that never ran, and puts back the previous one.
@@ -83,6 +95,7 @@ mod tests {
         let output = folder.path().join("t.fathom");
         let make = |command: &str| {
             Archive::create(&output, &Meta::new(archive::ArchiveKind::Trace, 1, vec![command.into()]), false).unwrap();
+            fs::write(archive::log::path(&output), "events").unwrap();
         };
         assert_eq!(keep_old(&output).unwrap(), None);
         make("first");
@@ -94,5 +107,22 @@ mod tests {
         make("third");
         put_back(&output, Some(&kept));
         assert!(Meta::read(&output).unwrap().command == ["second"] && !path.exists());
+    }
+
+    #[test]
+    fn archive_of_killed_start_pushes_out_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let (output, old) = (folder.path().join("t.fathom"), folder.path().join("t.fathom.old"));
+        let make = |log: Option<&str>| {
+            Archive::create(&output, &Meta::new(archive::ArchiveKind::Trace, 1, vec![]), false).unwrap();
+            log.iter().for_each(|log| fs::write(archive::log::path(&output), log).unwrap());
+        };
+        make(Some("events"));
+        keep_old(&output).unwrap();
+        for log in [None, Some("")] {
+            make(log);
+            assert_eq!(keep_old(&output).unwrap(), None);
+            assert!(!output.exists() && fs::read(archive::log::path(&old)).unwrap() == b"events", "{log:?}");
+        }
     }
 }
