@@ -31,6 +31,11 @@ pub fn fact(name: &str, value: u64) -> FactRow {
     }
 }
 
+/// The fact of a machine whose processor is emulated.
+pub fn emulated() -> FactRow {
+    FactRow { value: Some("tcg".into()), unit: None, source: "/proc/cmdline".into(), ..fact("virtual.accelerator", 0) }
+}
+
 fn us(t: u64) -> u64 {
     1_000_000_000 + t * 1000
 }

@@ -48,12 +48,9 @@ pub fn completeness(index: &Index) -> Completeness {
         let each = |(name, check): &(&String, &DiskCheck)| format!("{name}: {}", check.why.as_deref().unwrap_or(""));
         list.iter().map(each).collect::<Vec<_>>().join("; ")
     };
-    let used: BTreeSet<String> = rows
-        .spans
-        .iter()
-        .filter(|span| span.layer == Layer::Driver)
-        .filter_map(|span| Some(index.disk_name(span.disk?)))
-        .collect();
+    let used: BTreeSet<u32> =
+        rows.spans.iter().filter(|span| span.layer == Layer::Driver).filter_map(|span| span.disk).collect();
+    let used: BTreeSet<String> = used.into_iter().map(|disk| index.disk_name(disk)).collect();
     let uncounted: Vec<&str> = used.iter().filter(|name| !disks.contains_key(*name)).map(String::as_str).collect();
     let (failed, unchecked) = (all(FAILED), all(NOT_CHECKED));
     let (state, why) = if !rows.trace.complete {

@@ -6,6 +6,7 @@
 //! each operation that contributes. An operation that contains others (a function around a statement) includes them; `own`
 //! leaves them out, so that the own counts of all operations add up to the totals.
 
+use crate::caveats::Caveats;
 use model::{Absence, Environment, Layer, Wait};
 use serde::Serialize;
 use sqlite::FileClass;
@@ -37,6 +38,8 @@ pub struct Summary {
     pub loss: Loss,
     /// Whether the recording was checked for missing events.
     pub completeness: Completeness,
+    /// What cannot be claimed from this recording.
+    pub caveats: Caveats,
     /// Facts about the device under test.
     pub environment: Environment,
     /// Disks.

@@ -11,6 +11,7 @@ pub mod bench;
 mod blind;
 #[cfg(test)]
 mod case;
+pub mod caveats;
 mod charges;
 pub mod check;
 mod checkpoints;

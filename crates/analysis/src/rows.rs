@@ -155,12 +155,12 @@ pub struct Index<'a> {
     /// The rows.
     pub rows: &'a Rows,
     span: Places,
-    operation: HashMap<u64, u32>,
+    operation: Places,
     /// The operation that a span is itself, by position of both.
     operation_of_span: HashMap<u64, u32>,
     /// Position of each operation's shape.
     shapes: Vec<Option<u32>>,
-    file: HashMap<u64, u32>,
+    file: Places,
     /// Class of each file.
     pub classes: Vec<FileClass>,
     /// Disks whose commands are counted: those that hold the files.
@@ -179,11 +179,11 @@ impl<'a> Index<'a> {
     pub fn new(rows: &'a Rows) -> Self {
         let shape: HashMap<u64, u32> = positions(rows.shapes.iter().map(|s| s.id));
         let disk = positions(rows.disks.iter().map(|d| d.dev));
-        let file = positions(rows.files.iter().map(|f| f.id));
+        let file = Places::new(rows.files.iter().map(|f| f.id), rows.files.len());
         let (counted, below) = roles(rows);
         Self {
             span: Places::new(rows.spans.iter().map(|s| s.id), rows.spans.len()),
-            operation: positions(rows.operations.iter().map(|o| o.id)),
+            operation: Places::new(rows.operations.iter().map(|o| o.id), rows.operations.len()),
             operation_of_span: positions(rows.operations.iter().map(|o| o.span)),
             shapes: rows.operations.iter().map(|o| shape.get(&o.shape).copied()).collect(),
             classes: classes(rows, &file),
@@ -203,7 +203,7 @@ impl<'a> Index<'a> {
 
     /// Position of an operation.
     pub fn operation(&self, id: u64) -> Option<usize> {
-        self.operation.get(&id).map(|&i| i as usize)
+        self.operation.of(id)
     }
 
     /// Position of the operation's shape.
@@ -213,7 +213,7 @@ impl<'a> Index<'a> {
 
     /// Position of a file.
     pub fn file(&self, id: u64) -> Option<usize> {
-        self.file.get(&id).map(|&i| i as usize)
+        self.file.of(id)
     }
 
     /// The operation to which a span belongs, or which it is.
@@ -305,7 +305,7 @@ fn positions<K: std::hash::Hash + Eq>(keys: impl Iterator<Item = K>) -> HashMap<
 }
 
 /// Classes of files, by name, by the names of the files beside them, and by how they are read.
-fn classes(rows: &Rows, position: &HashMap<u64, u32>) -> Vec<FileClass> {
+fn classes(rows: &Rows, position: &Places) -> Vec<FileClass> {
     let companions = Companions::new(rows.files.iter().filter_map(|f| f.path.as_deref()));
     let mut classes: Vec<FileClass> =
         rows.files.iter().map(|f| f.path.as_deref().map_or(FileClass::Other, |path| companions.class(path))).collect();
@@ -313,10 +313,10 @@ fn classes(rows: &Rows, position: &HashMap<u64, u32>) -> Vec<FileClass> {
         let (Some(file), Some(offset)) = (span.file, span.offset) else { continue };
         if call(span).is_some_and(Call::reads)
             && reads_database_header(offset, span.bytes)
-            && let Some(&at) = position.get(&file)
-            && classes[at as usize] == FileClass::Other
+            && let Some(at) = position.of(file)
+            && classes[at] == FileClass::Other
         {
-            classes[at as usize] = FileClass::Database;
+            classes[at] = FileClass::Database;
         }
     }
     classes

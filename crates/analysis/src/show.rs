@@ -122,8 +122,8 @@ fn header(out: &mut String, summary: &Summary) {
     if let (Some(backend), Some(why)) = (fact("trace.backend"), fact("trace.backend_why")) {
         wrapped(out, "  backend      ", &format!("{}: {}", shown(backend), shown(why)));
     }
-    if fact("virtual.accelerator") == Some("tcg") {
-        line(out, "  times        of an emulated processor (QEMU's TCG): they show order, not speed");
+    if let Some(caveat) = summary.caveats.against_times() {
+        wrapped(out, "  times        ", &caveat.because);
     }
     if fact("disk.name").is_none() && fact("fs.type").is_some_and(|kind| kind.starts_with("fuse")) {
         let why =
@@ -179,6 +179,11 @@ fn statements(out: &mut String, summary: &Summary) {
 fn statement(out: &mut String, operation: &OperationSummary, counts: &StatementCounts) {
     out.push('\n');
     line(out, &counts.statement);
+    if operation.count == 0 {
+        let executions = number(operation.unfinished, "execution", "executions");
+        line(out, &format!("  {executions} without an end: neither times nor rows are known"));
+        return;
+    }
     let latency = &operation.latency_ns;
     let mut head = format!(
         "  {}: median {}, p95 {}, p99 {}, max {}, sum {}",
@@ -202,9 +207,6 @@ fn statement(out: &mut String, operation: &OperationSummary, counts: &StatementC
     distribution(out, operation);
     for (outer, n) in &operation.inside {
         line(out, &format!("  {n} of them inside {}, and counted there too", shown(outer)));
-    }
-    if operation.count == 0 {
-        return;
     }
     layers(out, operation);
     waits(out, operation);
@@ -695,12 +697,22 @@ mod tests {
     fn emulated_processor_times_are_marked() {
         let mut summary = summarise(&case::rows());
         assert!(!text(&summary).contains("emulated"));
-        let fact = summary.environment.values().next().unwrap().clone();
-        summary.environment.insert("virtual.accelerator".into(), model::Fact { value: Some("tcg".into()), ..fact });
+        let mut rows = case::rows();
+        rows.facts.push(case::emulated());
+        summary = summarise(&rows);
         assert!(
             text(&summary)
-                .contains("\n  times        of an emulated processor (QEMU's TCG): they show order, not speed\n")
+                .contains("\n  times        the processor is emulated (QEMU's TCG): times show order, not speed\n")
         );
+    }
+
+    #[test]
+    fn statement_without_end_has_no_time() {
+        let mut rows = case::rows();
+        rows.operations.iter_mut().filter(|o| o.shape == 2).for_each(|o| o.end_ns = None);
+        let text = text(&summarise(&rows));
+        assert!(text.contains("1 execution without an end: neither times nor rows are known"), "{text}");
+        assert!(!text.contains("0 times"), "{text}");
     }
 
     #[test]

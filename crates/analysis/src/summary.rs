@@ -7,6 +7,7 @@
 
 use crate::account;
 use crate::blind;
+use crate::caveats::Caveats;
 use crate::charges::{Charges, OperationShare, Shared};
 use crate::completeness::completeness;
 use crate::contract::{
@@ -60,15 +61,23 @@ pub(crate) fn with_slices<E>(
     rows: &Rows,
     slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>,
 ) -> Result<Summary, E> {
-    let index = Index::new(rows);
-    let charges = Charges::new(&index);
-    let mut tallies = Tallies::new(&index);
+    of_index(&Index::new(rows), slices)
+}
+
+/// The same of a trace that has its index.
+pub(crate) fn of_index<E>(
+    index: &Index,
+    slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>,
+) -> Result<Summary, E> {
+    let rows = index.rows;
+    let charges = Charges::new(index);
+    let mut tallies = Tallies::new(index);
     tallies.executions();
     slices(&mut |slice| tallies.slice(slice))?;
     tallies.slices_end();
     tallies.calls();
     tallies.charges(&charges);
-    for (shape, waits) in stacks::slow_waits(&index) {
+    for (shape, waits) in stacks::slow_waits(index) {
         tallies.shapes[shape].summary.slow_waits = waits;
     }
     let files = std::mem::take(&mut tallies.files);
@@ -82,23 +91,24 @@ pub(crate) fn with_slices<E>(
     let last = || rows.spans.iter().map(|s| s.end_ns.unwrap_or(s.start_ns)).max();
     trace.start_ns = fact("trace.start").or_else(first).unwrap_or(0);
     trace.end_ns = fact("trace.end").or_else(last).unwrap_or(0);
-    let mut device_commands = account::device_commands(&index);
-    device_times::add(&index, &mut device_commands.by_disk, (trace.start_ns, trace.end_ns));
+    let mut device_commands = account::device_commands(index);
+    device_times::add(index, &mut device_commands.by_disk, (trace.start_ns, trace.end_ns));
     let loss = Loss { unattributed_commands: account::unattributed(&device_commands), ..loss(rows) };
     Ok(Summary {
         version: VERSION,
         trace,
         operations,
         device_commands,
-        driver_commands: driver::driver_commands(&index),
+        driver_commands: driver::driver_commands(index),
         links,
         relations,
-        cause_confidence: account::confidence(&index),
+        cause_confidence: account::confidence(index),
         loss,
-        completeness: completeness(&index),
+        completeness: completeness(index),
+        caveats: Caveats::of(index),
         environment: rows.environment(),
-        disks: disks(&index),
-        files: file_uses(&index, &files),
+        disks: disks(index),
+        files: file_uses(index, &files),
         coverage: coverage(rows),
         blind: blind::blind(&rows.coverage),
     })

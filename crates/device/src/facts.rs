@@ -280,10 +280,16 @@ fn virtual_machine(sheet: &mut Sheet<'_>) {
     };
     sheet.part("virtual.hypervisor", Varies::Device, "", "/proc/cpuinfo", flag);
     sheet.file("virtual.type", Varies::Device, "", "/sys/hypervisor/type");
-    // Only the lab's guests have it; on any other machine the fact is omitted.
+    // Of guests whose kernel or processor says so; on any other machine the fact is omitted.
     let accelerator = |line: &str| Some(line.split_whitespace().find_map(|w| w.strip_prefix(ACCELERATOR))?.to_owned());
     if sheet.reader.read("/proc/cmdline").is_ok_and(|line| accelerator(&line).is_some()) {
         sheet.part("virtual.accelerator", Varies::Boot, "", "/proc/cmdline", accelerator);
+        return;
+    }
+    // The name that QEMU's emulator gives to `-cpu max`, its default for many guests.
+    let emulated = |text: &str| entry(text, "model name")?.starts_with("QEMU TCG CPU").then(|| "tcg".to_owned());
+    if sheet.reader.read("/proc/cpuinfo").is_ok_and(|text| emulated(&text).is_some()) {
+        sheet.part("virtual.accelerator", Varies::Boot, "", "/proc/cpuinfo", emulated);
     }
 }
 

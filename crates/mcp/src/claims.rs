@@ -5,21 +5,8 @@ use serde_json::{Value, json};
 
 /// Claims about a recording, from its summary.
 pub fn of_recording(summary: &Value) -> Vec<Value> {
-    let mut claims = Vec::new();
-    let lost = summary["loss"]["events"].as_u64().unwrap_or(0)
-        + summary["loss"]["events_at_unknown_time"].as_u64().unwrap_or(0);
-    if lost > 0 {
-        claims.push(json!(format!("exact counts: {lost} records were lost")));
-    }
-    if summary["trace"]["complete"] == false || summary["complete"] == false {
-        claims.push(json!("what happened at the end: the recording was cut short"));
-    }
+    let mut claims = caveats(summary).map(|caveat| json!(caveat)).collect::<Vec<_>>();
     claims.extend(blind(summary).map(|(layer, means)| json!(format!("anything about {layer}: {means}"))));
-    let completeness = &summary["completeness"];
-    if let Some(state) = completeness["state"].as_str().filter(|state| *state != "checked") {
-        let why = completeness["why"].as_str().unwrap_or("the kernel's counts are unknown");
-        claims.push(json!(format!("that every device command was recorded ({state}): {why}")));
-    }
     let statements = |wanted: &dyn Fn(&Value) -> bool| {
         let operations = summary["operations"].as_array().into_iter().flatten().filter(|operation| wanted(operation));
         let names: Vec<String> =
@@ -39,6 +26,11 @@ pub fn of_recording(summary: &Value) -> Vec<Value> {
         claims.push(json!(format!("percentiles of these (fewer than six executions): {names}")));
     }
     claims
+}
+
+/// What a recording cannot carry, by its own account.
+fn caveats(recording: &Value) -> impl Iterator<Item = &str> {
+    recording["caveats"].as_array().into_iter().flatten().filter_map(|caveat| caveat["cannot_claim"].as_str())
 }
 
 /// Layers that were not recorded, and what that means.
@@ -71,9 +63,7 @@ pub fn of_difference(diff: &Value) -> Vec<Value> {
         if diff[side]["losses"].as_array().is_some_and(|losses| !losses.is_empty()) {
             claims.push(json!(format!("that {side} does not do something: it lost records")));
         }
-        if diff[side]["complete"] == false {
-            claims.push(json!(format!("what happened at the end of {side}: its recording was cut short")));
-        }
+        claims.extend(caveats(&diff[side]).map(|caveat| json!(format!("of {side}: {caveat}"))));
         claims.extend(
             blind(&diff[side]).map(|(layer, means)| json!(format!("anything about {layer} of {side}: {means}"))),
         );
@@ -108,9 +98,18 @@ pub fn of_comparison(compared: &Value) -> Vec<Value> {
     claims
 }
 
-/// Claims about rows of a query.
-pub fn of_rows() -> Vec<Value> {
-    vec![json!("a difference or a trend from these rows alone: they have no intervals; `diff` of two recordings does")]
+/// Claims about rows of a query; of so many of its archives, the processor was emulated.
+pub fn of_rows(emulated: usize) -> Vec<Value> {
+    let mut claims = vec![json!(
+        "a difference or a trend from these rows alone: they have no intervals; `diff` of two recordings does"
+    )];
+    if emulated > 0 {
+        claims.push(json!(format!(
+            "how fast anything is in {emulated} of the archives: the processor was emulated (QEMU's TCG), so that times show order, not \
+             speed"
+        )));
+    }
+    claims
 }
 
 #[cfg(test)]
@@ -120,20 +119,17 @@ mod tests {
     #[test]
     fn flawed_recording_limits_claims() {
         let summary = json!({
-            "trace": {"complete": false},
-            "loss": {"events": 3, "events_at_unknown_time": 2},
+            "caveats": [{"limit": "cut_short", "because": "x", "cannot_claim": "the end: cut short"}],
             "blind": [{"layer": "Database", "means": "statements are missing"}],
-            "completeness": {"state": "failed", "why": "12 writes of vda"},
             "operations": [{"statement": "SELECT 1", "count": 2, "tracer": {"large": true}}],
         });
         let claims: Vec<String> =
             of_recording(&summary).iter().map(|claim| claim.as_str().unwrap_or_default().to_string()).collect();
-        for part in ["5 records", "cut short", "Database", "12 writes of vda", "a tenth", "six executions"] {
+        for part in ["the end: cut short", "Database", "a tenth", "six executions"] {
             assert!(claims.iter().any(|claim| claim.contains(part)), "{part}: {claims:?}");
         }
         let sound = json!({
-            "trace": {"complete": true}, "loss": {"events": 0, "events_at_unknown_time": 0}, "blind": [],
-            "completeness": {"state": "checked", "why": null}, "operations": [{"statement": "x", "count": 6, "tracer": null}],
+            "caveats": [], "blind": [], "operations": [{"statement": "x", "count": 6, "tracer": null}],
         });
         assert!(of_recording(&sound).is_empty());
     }
@@ -162,15 +158,15 @@ mod tests {
 
     #[test]
     fn difference_carries_no_more_than_either_recording() {
-        let sound = json!({"complete": true, "losses": [], "blind": []});
-        let flawed = json!({"complete": false, "losses": [], "blind": [{"layer": "Driver", "means": "no commands"}]});
+        let sound = json!({"caveats": [], "losses": [], "blind": []});
+        let flawed = json!({"caveats": [{"cannot_claim": "the end: cut short"}], "losses": [], "blind": [{"layer": "Driver", "means": "no commands"}]});
         assert!(of_difference(&json!({"verdict": "slower", "a": sound, "b": sound})).is_empty());
         for (a, b, side) in [(&flawed, &sound, "a"), (&sound, &flawed, "b")] {
             let claims = of_difference(&json!({"verdict": "slower", "a": a, "b": b}));
             assert_eq!(
                 claims,
                 [
-                    json!(format!("what happened at the end of {side}: its recording was cut short")),
+                    json!(format!("of {side}: the end: cut short")),
                     json!(format!("anything about the layer Driver of {side}: no commands")),
                 ]
             );

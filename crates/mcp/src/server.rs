@@ -4,8 +4,10 @@
 use crate::inbox::Inbox;
 use crate::protocol::{self, Call};
 use crate::{Error, Result, claims, fit, tools, verb};
-use archive::{ArchiveKind, Meta};
+use archive::{Archive, ArchiveKind, Meta};
+use model::table::FactRow;
 use model::text::ShownPath as _;
+use model::words::EMULATED_PROCESSOR;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
@@ -112,7 +114,8 @@ impl Server {
             }
             "sql" => {
                 let (rows, places) = self.sql(call, text("query")?, cancelled)?;
-                (rows, claims::of_rows(), places)
+                let emulated = places.iter().flat_map(|place| found(place).archives).filter(|dir| is_emulated(dir));
+                (rows, claims::of_rows(emulated.count()), places)
             }
             other => return Err(Error::NoTool(model::text::shown(other))),
         };
@@ -271,6 +274,13 @@ fn source(dir: &Path) -> Value {
         }),
         Err(error) => json!({"archive": path, "unreadable": error.to_string()}),
     }
+}
+
+/// Whether the processor of a recording was emulated.
+fn is_emulated(dir: &Path) -> bool {
+    let facts = Archive::open(dir).and_then(|archive| archive.rows::<FactRow>());
+    let (name, value) = EMULATED_PROCESSOR;
+    facts.is_ok_and(|facts| facts.iter().any(|fact| fact.name == name && fact.value.as_deref() == Some(value)))
 }
 
 fn has_tables(dir: &Path) -> Result<()> {

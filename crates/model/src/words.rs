@@ -511,6 +511,9 @@ pub struct Fact {
 /// Facts by name, such as `kernel.release`.
 pub type Environment = std::collections::BTreeMap<String, Fact>;
 
+/// The fact, and its value, of a machine whose processor is emulated in software: its times show order, not speed.
+pub const EMULATED_PROCESSOR: (&str, &str) = ("virtual.accelerator", "tcg");
+
 names! {
     /// What a row of `shapes` is.
     ShapeKind {

@@ -11,6 +11,7 @@
 //! placeholders (`{scratch}`, `{inner}`, `{fathom}`) unexpanded, so that differences between processes do not make cells
 //! incomparable.
 
+use super::Of;
 use super::error::{Error, Silent};
 use super::results::{Measured, words};
 use serde::Serialize;
@@ -104,6 +105,14 @@ pub fn why_not(a: &Measured, b: &Measured, on_purpose: bool, rules: &Rules) -> V
             "the rate of an open loop is an input; run it again: percentiles of its latency are scores now".into(),
         );
     }
+    let emulated: Vec<&str> =
+        [("A", a), ("B", b)].into_iter().filter(|(_, m)| m.emulated && is_of_time(m)).map(|(which, _)| which).collect();
+    if !emulated.is_empty() {
+        why.push(format!(
+            "the processor of {} was emulated (QEMU's TCG): times show order, not speed; measure on hardware",
+            emulated.join(" and ")
+        ));
+    }
     let (u, v) = (&a.estimate.unit, &b.estimate.unit);
     // A cell without a result has neither a unit nor a ratio.
     if u != v && a.estimate.processes > 0 && b.estimate.processes > 0 {
@@ -116,6 +125,12 @@ pub fn why_not(a: &Measured, b: &Measured, on_purpose: bool, rules: &Rules) -> V
         why.push(format!("A was measured against {p}, B against {q}"));
     }
     why
+}
+
+/// Whether a score depends on how fast the machine is. A count does not.
+fn is_of_time(m: &Measured) -> bool {
+    let unit = m.estimate.unit.as_str();
+    m.score().of != Of::Value || unit.ends_with("/s") || ["ns", "us", "µs", "ms", "s"].contains(&unit)
 }
 
 /// Whether a cell's processes report that they sent at a fixed rate, whether they achieved it or not.

@@ -5,6 +5,7 @@
 //! still comparable.
 
 use super::{CellEstimate, Of, Process, Score, Tables, counts, disturbed, estimate_by, process, seconds};
+use crate::caveats::is_emulated;
 use crate::older;
 use archive::{Archive, Error};
 use model::Fact;
@@ -49,6 +50,8 @@ pub struct Measured<'a> {
     pub marks: BTreeMap<String, BTreeMap<String, u64>>,
     /// `None` if this is the cell's own score; otherwise the further score ([`Bench::scores`]).
     pub also: Option<ExtraScore>,
+    /// Whether the processor was emulated, so that its times show order, not speed.
+    pub emulated: bool,
     /// The offered rate of the cell's processes, per second; the score is what they achieved.
     pub offered: Option<f64>,
 }
@@ -193,6 +196,7 @@ impl Bench {
             }
         }
         let of = |cell: &u64| t.cells.iter().find(|c| c.id == *cell);
+        let emulated = is_emulated(&t.environment);
         estimates
             .into_iter()
             .filter_map(|estimate| {
@@ -208,6 +212,7 @@ impl Bench {
                     cell,
                     factors,
                     also: also(design),
+                    emulated,
                     offered,
                     estimate,
                     processes: t.replicates.iter().filter(|r| r.cell == cell.id && counts(r)).filter_map(run).collect(),

@@ -44,6 +44,18 @@ fn cells_are_matched_by_factors_and_judged_per_unit_of_work() {
 }
 
 #[test]
+fn times_of_emulated_processor_are_not_compared() {
+    let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
+    a.add(&[("op", "x")], 100.0, 1000.0, 10);
+    b.add(&[("op", "x")], 200.0, 1000.0, 10);
+    assert_eq!(verdicts(&archives(&a, &b, &Rules::default())), ["slower"]);
+    b.fact("virtual.accelerator", "tcg", "boot");
+    let c = archives(&a, &b, &Rules::default());
+    assert!(c.results.is_empty() && c.overall.is_none() && c.slower(0.0).is_empty());
+    assert!(c.incomparable[0].words().contains("the processor of B was emulated"), "{:?}", c.incomparable);
+}
+
+#[test]
 fn differences_within_self_comparison_noise_are_not_reported() {
     let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
     a.add(&[("op", "x")], 100.0, 1000.0, 10);

@@ -13,6 +13,7 @@
 //! Times that differ although all the work is the same are *inconclusive*: one recording of each cannot distinguish a slower
 //! device from a busier machine. `fathom bench` can, with fresh processes in random order.
 
+use super::basis::Basis;
 use super::contract::{Contribution, Count, Delta, Medians, Times};
 use super::phase::Phase;
 use super::series::{Counted, Part, Place, Statement, Sums, Work};
@@ -151,13 +152,13 @@ impl<'a> Both<'a> {
     }
 
     /// Judges the times and breaks down the difference.
-    pub fn judged(&self) -> Judged {
+    pub fn judged(&self, basis: &Basis) -> Judged {
         let times = self.times();
         let different = self.different();
         let moved = self.grouped(|place| different.contains(&place.phase).then_some(()));
         let (delta_ns, interval) = self.delta(moved.get(&()).map(|g| &g[0]), moved.get(&()).map(|g| &g[1]));
         let different_work = interval.map(|interval| Delta { delta_ns, interval });
-        let (verdict, why) = self.verdict(&times, different_work.as_ref());
+        let (verdict, why) = basis.verdict(self.verdict(&times, different_work.as_ref()));
         let decided = matches!(verdict, Verdict::Faster | Verdict::Slower);
         let share = |delta: f64| Some(delta / times.delta_ns).filter(|share| decided && share.is_finite());
         let row = |phase: Option<Phase>, layer: Option<(Layer, Reason)>, [a, b]: &[Sums; 2]| {

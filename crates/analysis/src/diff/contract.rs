@@ -6,6 +6,7 @@
 use super::align::Alone;
 use super::edges::Edges;
 use crate::bench::fact_difference::FactDifference;
+use crate::caveats::Caveats;
 use crate::contract::Blind;
 use model::{Layer, Reason};
 use serde::Serialize;
@@ -27,7 +28,8 @@ pub struct Diff {
     pub verdict: Verdict,
     /// The reason, in a sentence.
     pub why: String,
-    /// Whether the verdict is withheld because of gaps in the recordings; it is `inconclusive` then.
+    /// Whether the verdict is withheld because of what the recordings cannot carry (gaps, an emulated processor); it is `inconclusive`
+    /// then.
     pub withheld: bool,
     /// The smallest difference that matters, as a fraction of the time.
     pub margin: f64,
@@ -96,6 +98,8 @@ pub struct Side {
     pub command: Vec<String>,
     /// Whether the recording ended normally.
     pub complete: bool,
+    /// What cannot be claimed from this recording.
+    pub caveats: Caveats,
     /// Finished executions.
     pub executions: u64,
     /// What was not recorded, and the consequences.

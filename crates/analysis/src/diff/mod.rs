@@ -7,6 +7,7 @@
 //! for the rest.
 
 mod align;
+mod basis;
 mod compare;
 pub mod contract;
 mod edges;
@@ -19,20 +20,18 @@ pub mod text;
 
 use crate::bench::fact_difference;
 use crate::blind;
+use crate::caveats::Caveats;
 use crate::completeness::lost_at_unknown_time;
-use crate::contract::Blind;
 use crate::rows::{Index, Rows};
 use archive::{Archive, Error};
+use basis::{Basis, Seen};
 use compare::{Both, Judged, Lots};
 use contract::{Compared, Contribution, Diff, Lost, Recordings, Side, Statement, Times, VERSION};
 use model::table::{LossRow, Slice};
-use model::{Absence, Layer, LossSource};
+use model::{Layer, LossSource};
 use recordings::Recording;
 use stats::verdict::{MARGIN, Verdict};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// Losses that may hide executions are harmless up to this fraction of the executions.
-const HARMLESS: f64 = 0.01;
+use std::collections::BTreeMap;
 
 /// Compares two recordings held in memory.
 pub fn diff(a: &Rows, b: &Rows) -> Diff {
@@ -40,7 +39,8 @@ pub fn diff(a: &Rows, b: &Rows) -> Diff {
         rows.slices.iter().for_each(each);
         Ok::<(), std::convert::Infallible>(())
     };
-    match with_slices([a, b], [&mut |each| all(a, each), &mut |each| all(b, each)]) {
+    let seen = [Seen::of(&Index::new(a), "A".into()), Seen::of(&Index::new(b), "B".into())];
+    match with_slices([a, b], [&mut |each| all(a, each), &mut |each| all(b, each)], &seen) {
         Ok(diff) => diff,
         Err(never) => match never {},
     }
@@ -51,10 +51,18 @@ pub fn diff(a: &Rows, b: &Rows) -> Diff {
 /// # Errors
 /// Those of [`Rows::load`].
 pub fn diff_archives(a: &Archive, b: &Archive) -> Result<Diff, Error> {
+    diff_seen(a, b, None)
+}
+
+/// Compares two archives, with a verdict that is made from these recordings; by default, from the two.
+fn diff_seen(a: &Archive, b: &Archive, seen: Option<&[Seen]>) -> Result<Diff, Error> {
     let rows = [Rows::load_without_slices(a)?, Rows::load_without_slices(b)?];
+    let own =
+        || [(&rows[0], "A"), (&rows[1], "B")].map(|(rows, which)| Seen::of(&Index::new(rows), which.into())).into();
     with_slices(
         [&rows[0], &rows[1]],
         [&mut |each| a.for_each(|slice: Slice| each(&slice)), &mut |each| b.for_each(|slice: Slice| each(&slice))],
+        &seen.map_or_else(own, <[Seen]>::to_vec),
     )
 }
 
@@ -67,35 +75,38 @@ pub fn diff_many<P, E: From<Error>>(a: &[P], b: &[P], open: impl Fn(&P) -> Resul
     let mut load = |paths: &[P], which: &str| {
         let each = paths.iter().enumerate().map(|(at, path)| {
             let rows = Rows::load_without_slices(&open(path)?)?;
-            seen.push(Seen::of(&rows, format!("{which}{}", at + 1)));
+            seen.push(Seen::of(&Index::new(&rows), format!("{which}{}", at + 1)));
             Ok(Recording::of(&rows))
         });
         each.collect::<Result<Vec<_>, E>>()
     };
     let (of_a, of_b) = (load(a, "A")?, load(b, "B")?);
-    let (found, statements) = recordings::compare(&of_a, &of_b);
-    let mut diff = diff_archives(&open(&a[found.middle_a])?, &open(&b[found.middle_b])?)?;
-    judge_by_recordings(&mut diff, found, &statements);
-    let pairs = diff.statements.iter().map(|s| s.pairs).sum();
-    if let Some(why) = withheld(&seen, pairs) {
-        withhold(&mut diff, &why);
-    }
+    let (found, statements, basis) = recordings::compare(&of_a, &of_b, |executions| Basis::of(&seen, executions));
+    let mut diff = diff_seen(&open(&a[found.middle_a])?, &open(&b[found.middle_b])?, Some(&seen))?;
+    judge_by_recordings(&mut diff, found, &statements, &basis);
     Ok(diff)
 }
 
 /// Replaces the verdict from a pair of recordings by the verdict from all of them.
-fn judge_by_recordings(diff: &mut Diff, found: Recordings, statements: &BTreeMap<(String, String), Compared>) {
+fn judge_by_recordings(
+    diff: &mut Diff,
+    found: Recordings,
+    statements: &BTreeMap<(String, String), Compared>,
+    basis: &Basis,
+) {
+    let judged = |one: &Compared| basis.verdict((one.verdict, recordings::why(one)));
+    diff.withheld |= basis.is_withheld();
     for statement in &mut diff.statements {
         let Some(own) = statements.get(&(statement.kind.clone(), statement.statement.clone())) else { continue };
         if own.ratio_interval.is_some() {
-            (statement.verdict, statement.why) = (own.verdict, recordings::why(own));
+            (statement.verdict, statement.why) = judged(own);
             (statement.latency_ns.ratio, statement.latency_ns.ratio_interval) = (own.ratio, own.ratio_interval);
             shares(statement.verdict, &statement.latency_ns, statement.phases.iter_mut().chain(&mut statement.layers));
         }
         statement.recordings = Some(own.clone());
     }
     if found.whole.ratio_interval.is_some() {
-        (diff.verdict, diff.why) = (found.whole.verdict, recordings::why(&found.whole));
+        (diff.verdict, diff.why) = judged(&found.whole);
         (diff.latency_ns.ratio, diff.latency_ns.ratio_interval) = (found.whole.ratio, found.whole.ratio_interval);
         let rows = diff.contributions.iter_mut().chain(&mut diff.phases).chain(&mut diff.layers);
         shares(diff.verdict, &diff.latency_ns, rows);
@@ -113,9 +124,10 @@ fn shares<'c>(verdict: Verdict, times: &Times, rows: impl Iterator<Item = &'c mu
 /// Passes the slices of a recording to a callback, one after the other.
 type Slices<'s, E> = &'s mut dyn FnMut(&mut dyn FnMut(&Slice)) -> Result<(), E>;
 
-fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2]) -> Result<Diff, E> {
+fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2], seen: &[Seen]) -> Result<Diff, E> {
     let indices = rows.map(Index::new);
     let alignment = align::align(&indices[0], &indices[1]);
+    let basis = Basis::of(seen, alignment.shapes.iter().map(|shape| shape.pairs.len() as u64).sum());
     let slots = series::slots([&indices[0], &indices[1]], &alignment);
     let count = alignment.shapes.len();
     let [of_a, of_b] = slices;
@@ -128,7 +140,7 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2]) -> Result<Diff, 
             continue;
         }
         let both = Both::new(&x.sums, &y.sums, &lots);
-        let Judged { verdict, why, times, different_work, phases, layers, .. } = both.judged();
+        let Judged { verdict, why, times, different_work, phases, layers, .. } = both.judged(&basis);
         statements.push(Statement {
             statement: shape.text.clone(),
             kind: shape.kind.clone(),
@@ -149,15 +161,13 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2]) -> Result<Diff, 
     statements.sort_by(|p, q| apart(q).total_cmp(&apart(p)));
     let found = [0, 1].map(|side| edges::found(&indices[side], &alignment, &slots[side]));
     let edges = edges::one_sided(&alignment, [&found[0], &found[1]]);
-    let judged = Both::new(&a.whole, &b.whole, &lots).judged();
-    let sides = rows.map(side);
-    let seen = [(rows[0], "A"), (rows[1], "B")].map(|(rows, which)| Seen::of(rows, which.into()));
-    let withheld = withheld(&seen, statements.iter().map(|s| s.pairs).sum());
+    let judged = Both::new(&a.whole, &b.whole, &lots).judged(&basis);
+    let sides = [side(&indices[0]), side(&indices[1])];
     let mut diff = Diff {
         version: VERSION,
         verdict: judged.verdict,
         why: judged.why,
-        withheld: withheld.is_some(),
+        withheld: basis.is_withheld(),
         margin: MARGIN,
         latency_ns: judged.times,
         different_work_ns: judged.different_work,
@@ -175,9 +185,6 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2]) -> Result<Diff, 
     };
     [diff.a, diff.b] = sides;
     [diff.only_a, diff.only_b] = alignment.alone;
-    if let Some(why) = withheld {
-        withhold(&mut diff, &why);
-    }
     Ok(diff)
 }
 
@@ -188,7 +195,8 @@ fn apart(s: &Statement) -> f64 {
     s.latency_ns.delta_ns.abs() + left(s.left_a, s.latency_ns.a) + left(s.left_b, s.latency_ns.b)
 }
 
-fn side(rows: &Rows) -> Side {
+fn side(index: &Index) -> Side {
+    let rows = index.rows;
     let mut losses: Vec<Lost> = rows.losses.iter().map(|loss| lost(rows, loss)).collect();
     let more = lost_at_unknown_time(rows);
     if more > 0 {
@@ -198,6 +206,7 @@ fn side(rows: &Rows) -> Side {
     Side {
         command: rows.trace.command.clone(),
         complete: rows.trace.complete,
+        caveats: Caveats::of(index),
         executions: rows.operations.iter().filter(|o| o.end_ns.is_some()).count() as u64,
         blind: blind::blind(&rows.coverage),
         losses,
@@ -219,56 +228,6 @@ pub(crate) fn lost(rows: &Rows, loss: &LossRow) -> Lost {
         events: loss.events.filter(|_| !loss.at_least),
         hides_executions: !below,
     }
-}
-
-/// What is missing in a recording.
-struct Seen {
-    which: String,
-    unseen: BTreeSet<String>,
-    losses: Vec<Lost>,
-}
-
-impl Seen {
-    fn of(rows: &Rows, which: String) -> Self {
-        // Programs without SQLite do not affect the recording of the others; the substitute for their statements is another shape.
-        let coverage: Vec<_> = rows.coverage.iter().filter(|c| c.absence != Some(Absence::NoSqlite)).cloned().collect();
-        let unseen = blind::blind(&coverage).into_iter().map(|Blind { means, .. }| means).collect();
-        Self { which, unseen, losses: side(rows).losses }
-    }
-}
-
-/// Returns why no verdict is given, regardless of the times.
-fn withheld(seen: &[Seen], pairs: u64) -> Option<String> {
-    if pairs == 0 {
-        return Some("the recordings have no statement in common".into());
-    }
-    for these in seen {
-        let only = seen.iter().find_map(|those| these.unseen.difference(&those.unseen).next());
-        if let Some(means) = only {
-            return Some(format!("only in {}: {}", these.which, means.trim_end_matches('.')));
-        }
-    }
-    for Seen { which, losses, .. } in seen {
-        let hiding = || losses.iter().filter(|lost| lost.hides_executions);
-        let known: u64 = hiding().filter_map(|lost| lost.events).fold(0, u64::saturating_add);
-        if hiding().any(|lost| lost.events.is_none()) {
-            return Some(format!("{which} lost an unknown number of records"));
-        }
-        if known as f64 > HARMLESS * pairs as f64 {
-            return Some(format!("{which} lost {known} records, which may have been executions"));
-        }
-    }
-    None
-}
-
-fn withhold(diff: &mut Diff, why: &str) {
-    (diff.verdict, diff.why) = (Verdict::Inconclusive, why.to_owned());
-    for statement in &mut diff.statements {
-        (statement.verdict, statement.why) = (Verdict::Inconclusive, why.to_owned());
-    }
-    let of_statements = diff.statements.iter_mut().flat_map(|s| s.phases.iter_mut().chain(&mut s.layers));
-    let all = diff.contributions.iter_mut().chain(&mut diff.phases).chain(&mut diff.layers).chain(of_statements);
-    all.for_each(|row| row.share = None);
 }
 
 impl Diff {

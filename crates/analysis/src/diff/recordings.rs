@@ -12,6 +12,7 @@
 //! **Uncertainty.** The test detects that the sides differ, not why: if all of A were made before all of B, whatever changed on
 //! the machine in between counts as a difference. [`apart`] detects this, and the text reports it.
 
+use super::basis::Basis;
 use super::contract::{Compared, Recordings};
 use crate::rows::{Index, Rows};
 use stats::cells::{Cell, Pairing, ratio};
@@ -94,6 +95,8 @@ impl Recording {
 struct Sums {
     statements: BTreeMap<Key, Vec<u64>>,
     whole: Vec<u64>,
+    /// Executions that all recordings have.
+    executions: u64,
 }
 
 fn sums(all: &[&Recording]) -> Sums {
@@ -120,6 +123,7 @@ fn sums(all: &[&Recording]) -> Sums {
     let mut sums = Sums {
         statements: common.keys().map(|key| (key.clone(), vec![0; all.len()])).collect(),
         whole: vec![0; all.len()],
+        executions: common.values().map(|set| set.len() as u64).sum(),
     };
     for (side, (recording, chosen)) in all.iter().zip(&chosen).enumerate() {
         for &(at, _) in chosen {
@@ -136,7 +140,7 @@ fn sums(all: &[&Recording]) -> Sums {
     sums
 }
 
-fn compared(sums: &[u64], of_a: usize) -> Compared {
+fn compared(sums: &[u64], of_a: usize, basis: &Basis) -> Compared {
     let (a, b) = sums.split_at(of_a);
     let cell = |side: &[u64]| Cell::new(&side.iter().map(|ns| [*ns as f64]).collect::<Vec<_>>());
     let found = cell(b).zip(cell(a)).and_then(|(b, a)| ratio(&b, &a, Pairing::Unpaired, LEVEL));
@@ -147,7 +151,7 @@ fn compared(sums: &[u64], of_a: usize) -> Compared {
         ratio_interval: found.map(|c| [c.ratio.low, c.ratio.high]),
         p: found.map(|c| c.p),
         adjusted_p: None,
-        verdict: found.map_or(Verdict::Inconclusive, |c| judge(&c.ratio, Better::Lower, MARGIN)),
+        verdict: basis.allows(found.map_or(Verdict::Inconclusive, |c| judge(&c.ratio, Better::Lower, MARGIN))),
     }
 }
 
@@ -167,21 +171,26 @@ fn middle(sums: &[u64]) -> usize {
     order.get(sums.len().saturating_sub(1) / 2).copied().unwrap_or(0)
 }
 
-/// Compares the recordings of both sides, and each statement.
-pub fn compare(a: &[Recording], b: &[Recording]) -> (Recordings, BTreeMap<Key, Compared>) {
+/// Compares the recordings of both sides, and each statement. `basis` is given the number of executions that all have.
+pub fn compare(
+    a: &[Recording],
+    b: &[Recording],
+    basis: impl FnOnce(u64) -> Basis,
+) -> (Recordings, BTreeMap<Key, Compared>, Basis) {
     let all: Vec<&Recording> = a.iter().chain(b).collect();
     let sums = sums(&all);
+    let basis = basis(sums.executions);
     let mut statements: BTreeMap<Key, Compared> =
-        sums.statements.iter().map(|(key, own)| (key.clone(), compared(own, a.len()))).collect();
+        sums.statements.iter().map(|(key, own)| (key.clone(), compared(own, a.len(), &basis))).collect();
     among_many(&mut statements, &sums.whole);
     let (of_a, of_b) = sums.whole.split_at(a.len());
     let recordings = Recordings {
         middle_a: middle(of_a),
         middle_b: middle(of_b),
         apart: apart(a, b),
-        whole: compared(&sums.whole, a.len()),
+        whole: compared(&sums.whole, a.len(), &basis),
     };
-    (recordings, statements)
+    (recordings, statements, basis)
 }
 
 /// Explains the recordings' verdict.
@@ -257,7 +266,7 @@ mod tests {
             let told = (0..1000)
                 .filter(|_| {
                     let (a, b) = pair(&mut random, each, 1.0);
-                    matches!(compare(&a, &b).0.whole.verdict, Verdict::Slower | Verdict::Faster)
+                    matches!(compare(&a, &b, |_| Basis::default()).0.whole.verdict, Verdict::Slower | Verdict::Faster)
                 })
                 .count();
             assert!(told <= 64, "{each} a side: {told} of 1,000");
@@ -273,7 +282,7 @@ mod tests {
         for (each, least) in [(6, 60), (10, 90)] {
             let told = (0..100).filter(|_| {
                 let (a, b) = pair(&mut random, each, 1.3);
-                let (all, statements) = compare(&a, &b);
+                let (all, statements, _) = compare(&a, &b, |_| Basis::default());
                 let one = &statements[&("statement".into(), INSERT.into())];
                 assert_eq!(one.verdict, all.whole.verdict, "one statement is all there is");
                 all.whole.verdict == Verdict::Slower
@@ -287,16 +296,16 @@ mod tests {
     fn three_per_side_decide_nothing_and_sides_apart_are_told() {
         let mut random = Random::new(3);
         let (a, b) = pair(&mut random, 3, 3.0);
-        let (all, _) = compare(&a, &b);
+        let (all, ..) = compare(&a, &b, |_| Basis::default());
         assert_eq!((all.whole.verdict, all.whole.ratio_interval, all.apart), (Verdict::Inconclusive, None, false));
         let later: Vec<Recording> = b.into_iter().map(|r| Recording { created_unix_ns: 100, ..r }).collect();
-        assert!(compare(&a, &later).0.apart);
+        assert!(compare(&a, &later, |_| Basis::default()).0.apart);
     }
 
     /// Oracle: R's `wilcox.test(c(5, 6, 7, 8), c(1, 2, 3, 4))$p.value` is 0.02857.
     #[test]
     fn p_is_that_of_exact_rank_test() {
-        let found = compared(&[1, 2, 3, 4, 5, 6, 7, 8], 4);
+        let found = compared(&[1, 2, 3, 4, 5, 6, 7, 8], 4, &Basis::default());
         assert!((found.p.unwrap() - 2.0 / 70.0).abs() < 1e-12, "{found:?}");
         assert_eq!(found.verdict, Verdict::Slower);
         let (low, high) = (found.ratio_interval.unwrap()[0], found.ratio_interval.unwrap()[1]);

@@ -3,8 +3,8 @@
 use super::*;
 use crate::made::{DATABASE, DIRECTORY, Execution, insert, recording};
 use contract::Contribution;
-use model::Reason;
 use model::table::{Coverage, File, Operation, Shape};
+use model::{Absence, Reason};
 use proptest::prelude::*;
 
 fn of<'d>(rows: &'d [Contribution], phase: &str) -> &'d Contribution {
@@ -199,6 +199,50 @@ fn verdict_is_withheld_where_recordings_saw_different_things() {
     assert!(done.why.starts_with("only in B: sleeping and waiting"), "{}", done.why);
     assert!(done.contributions.iter().all(|row| row.share.is_none()));
     assert!(done.statements.iter().all(|s| s.verdict.name() == "inconclusive"));
+}
+
+/// Two guests of an emulator: the work differs, and the ratio of the times is that of the emulator.
+#[test]
+fn times_of_emulated_processor_make_no_verdict() {
+    let more = Execution { calls: [insert().calls, insert().calls].concat(), ..insert() };
+    for (of_a, of_b) in [(true, true), (true, false), (false, true)] {
+        let (mut a, mut b) = (recording(&vec![insert(); 40]), recording(&vec![more.clone(); 40]));
+        a.facts.extend(of_a.then(crate::case::emulated));
+        b.facts.extend(of_b.then(crate::case::emulated));
+        let done = diff(&a, &b);
+        assert_eq!((done.verdict.name(), done.withheld), ("inconclusive", true));
+        assert!(done.why.contains("emulated") && done.slower(0.0).is_empty(), "{}", done.why);
+        let statement = &done.statements[0];
+        assert_eq!((statement.verdict.name(), &statement.why), ("inconclusive", &done.why));
+        let shares = done.contributions.iter().chain(&done.phases).chain(&statement.phases);
+        assert!(shares.into_iter().all(|row| row.share.is_none()));
+        assert_eq!([&done.a, &done.b].map(|side| side.caveats.against_times().is_some()), [of_a, of_b]);
+        assert!(text::text(&done).contains("   the processor is emulated (QEMU's TCG)"));
+        assert!(statement.counts.iter().any(|count| count.differs), "counts are as on any processor");
+    }
+}
+
+/// Recordings of several runs decide by their times alone.
+#[test]
+fn times_of_emulated_processor_make_no_verdict_however_many() {
+    let sides = |scale: u64| -> Vec<Rows> {
+        let execution = |n: u64| Execution { outside_ns: (2_000 + n) * scale, ..insert() };
+        (0..6).map(|n| recording(&vec![execution(n); 10])).collect()
+    };
+    let (a, mut b) = (sides(1), sides(100));
+    let judged = |a: &[Rows], b: &[Rows]| {
+        let seen: Vec<Seen> = a.iter().chain(b).map(|rows| Seen::of(&Index::new(rows), "A".into())).collect();
+        let of = |side: &[Rows]| side.iter().map(Recording::of).collect::<Vec<_>>();
+        recordings::compare(&of(a), &of(b), |executions| Basis::of(&seen, executions))
+    };
+    let (all, statements, _) = judged(&a, &b);
+    assert_eq!(all.whole.verdict.name(), "slower");
+    assert!(statements.values().all(|one| one.verdict.name() == "slower"));
+    b[3].facts.push(crate::case::emulated());
+    let (all, statements, basis) = judged(&a, &b);
+    assert!(basis.is_withheld());
+    assert_eq!(all.whole.verdict.name(), "inconclusive");
+    assert!(statements.values().all(|one| one.verdict.name() == "inconclusive"));
 }
 
 #[test]

@@ -26,6 +26,9 @@ pub fn text(diff: &Diff) -> String {
         let command = if side.command.is_empty() { "(no command)".into() } else { side.command.join(" ") };
         line(&mut out, &format!("{name}  {}", shown(&command)));
         line(&mut out, &format!("   {}{cut_short}", counted(side.executions as usize, "finished execution")));
+        if let Some(caveat) = side.caveats.against_times() {
+            line(&mut out, &format!("   {}", caveat.because));
+        }
     }
     let _ =
         writeln!(out, "\n{}", capital(&verdict(diff.verdict, diff.latency_ns.ratio, diff.latency_ns.ratio_interval)));

@@ -3,6 +3,7 @@
 //! As in [`crate::contract`], names and shapes change only together with [`VERSION`]. Times are ns, shares from 0 to 1, intervals
 //! `[low, high]` of 0.95. Unknown values are null.
 
+use crate::caveats::Caveats;
 use crate::contract::SlowWait;
 use serde::Serialize;
 
@@ -17,6 +18,8 @@ pub struct Explanation {
     /// Sorted by saving, by the lower bound of its interval; findings that only report where time goes come after their cause;
     /// those that cast doubt on the recording itself come first.
     pub findings: Vec<Finding>,
+    /// What cannot be claimed from this recording. Where times cannot be relied on, no finding has a saving.
+    pub caveats: Caveats,
     /// Finished executions of all operations; without any there is nothing to explain.
     pub executions: u64,
     /// Time of all executions; nested ones count as part of the outer ones.

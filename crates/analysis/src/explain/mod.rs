@@ -14,6 +14,7 @@ mod scan;
 mod tests;
 pub mod text;
 
+use crate::caveats::Caveats;
 use crate::contract::{SlowWait, Summary};
 use crate::rows::{Index, Rows};
 use crate::summary;
@@ -75,22 +76,32 @@ pub fn explain_archive(archive: &Archive) -> Result<Explanation, Error> {
 /// Those of [`Rows::load`].
 pub fn summarise_and_explain(archive: &Archive) -> Result<(Summary, Explanation), Error> {
     let rows = Rows::load_without_slices(archive)?;
-    let summary = summary::with_slices(&rows, |each| archive.for_each(|slice: Slice| each(&slice)))?;
-    Ok((summary, with_slices(&rows, |each| archive.for_each(|slice: Slice| each(&slice)))?))
+    let index = Index::new(&rows);
+    let summary = summary::of_index(&index, |each| archive.for_each(|slice: Slice| each(&slice)))?;
+    Ok((summary, of_index(&index, |each| archive.for_each(|slice: Slice| each(&slice)))?))
 }
 
 fn with_slices<E>(rows: &Rows, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>) -> Result<Explanation, E> {
-    let index = Index::new(rows);
-    let facts = facts::facts(&index, slices)?;
-    let scans = scan::Scans::new(&index);
+    of_index(&Index::new(rows), slices)
+}
+
+fn of_index<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>) -> Result<Explanation, E> {
+    let rows = index.rows;
+    let facts = facts::facts(index, slices)?;
+    let scans = scan::Scans::new(index);
     let outermost = (0..rows.operations.len()).filter(|&at| index.chain(at).nth(1).is_none());
     let latency_ns = outermost.fold(0_u64, |sum, at| sum.saturating_add(latency(rows, at)));
+    let caveats = Caveats::of(index);
     let mut findings = Vec::new();
-    for statement in statements(&index) {
-        let found = rules::statement(&index, &facts, &statement);
-        for found in found.into_iter().chain(scan::s04(&index, &scans, &statement)) {
-            findings.extend(finding(&index, &statement, found, latency_ns));
+    for statement in statements(index) {
+        let found = rules::statement(index, &facts, &statement);
+        for found in found.into_iter().chain(scan::s04(index, &scans, &statement)) {
+            findings.extend(finding(index, &statement, found, latency_ns));
         }
+    }
+    // Before they are ranked by it: what times do not show decides no order either.
+    if caveats.against_times().is_some() {
+        findings.iter_mut().for_each(|finding| (finding.saving_ns, finding.saving_interval_ns) = (None, None));
     }
     // By the minimum saving: a few slow executions rank below what all executions have in common.
     findings.sort_by_key(|finding: &Finding| {
@@ -99,9 +110,9 @@ fn with_slices<E>(rows: &Rows, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
     });
     general_last(&mut findings);
     // Findings that cast doubt on the rest come first.
-    findings.splice(0..0, rules::recording(&index));
+    findings.splice(0..0, rules::recording(index));
     let executions = rows.operations.iter().filter(|operation| operation.end_ns.is_some()).count() as u64;
-    Ok(Explanation { version: VERSION, findings, executions, latency_ns })
+    Ok(Explanation { version: VERSION, findings, caveats, executions, latency_ns })
 }
 
 /// Moves general findings, which only report where time goes, behind the findings of the same statement that cause it.

@@ -46,6 +46,19 @@ fn with_wal(executions: &[Execution]) -> Rows {
 }
 
 #[test]
+fn emulated_processor_saves_nothing() {
+    let mut rows = recording(&vec![insert(); 40]);
+    let hardware = explain(&rows);
+    assert!(hardware.findings.iter().any(|f| f.saving_ns.is_some()) && text::text(&hardware).contains("saving: "));
+    rows.facts.push(crate::case::emulated());
+    let done = explain(&rows);
+    assert!(done.findings.iter().all(|f| f.saving_ns.is_none() && f.saving_interval_ns.is_none()));
+    assert!(done.caveats.against_times().is_some() && the(&done, "F01").executions == 40);
+    let text = text::text(&done);
+    assert!(text.starts_with("The processor is emulated") && !text.contains("saving: "), "{text}");
+}
+
+#[test]
 fn flushes_and_syncs_of_delete_mode_are_found() {
     let done = explain(&recording(&vec![insert(); 40]));
     assert_eq!(done.latency_ns, 40 * 340_000);

@@ -20,6 +20,10 @@ the calls of a function operations, and --list-ops names those of databases.";
 /// Formats all findings.
 pub fn text(explanation: &Explanation) -> String {
     let mut out = String::new();
+    if let Some(caveat) = explanation.caveats.against_times() {
+        wrapped(&mut out, "", &format!("{}; so no saving is given.", capital(&caveat.because)));
+        out.push('\n');
+    }
     for finding in &explanation.findings {
         head(&mut out, finding);
         wrapped(&mut out, "  ", &capital(&shown(&finding.claim)));

@@ -9,6 +9,7 @@ use crate::bench::compare::{self, Pair};
 use crate::bench::figure::{Bar, Figure};
 use crate::bench::figures;
 use crate::bench::results::{Bench, words};
+use crate::caveats::is_emulated;
 use crate::text::{digits, escaped, scale, shown};
 use model::Environment;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +42,7 @@ impl Machine {
 
     /// Whether its processor is emulated in software.
     pub fn is_emulated(&self) -> bool {
-        self.fact("virtual.accelerator") == Some("tcg")
+        is_emulated(&self.facts)
     }
 
     /// Describes the machine in a line.

@@ -182,8 +182,7 @@ pub fn machine(name: &str, summary: &Summary) -> String {
     ] {
         machine.extend(fact(name).map(|value| format!("{what} {value}")));
     }
-    let emulated = fact("virtual.accelerator").is_some_and(|accelerator| accelerator == "tcg");
-    let times = if emulated { " (emulated: counts, no times)" } else { "" };
+    let times = if summary.caveats.against_times().is_some() { " (emulated: counts, no times)" } else { "" };
     folded(&format!("{}: {}{times}.\n", capital(name), machine.join(", ")))
 }
 

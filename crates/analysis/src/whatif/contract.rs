@@ -1,6 +1,7 @@
 //! The contract of `fathom whatif --json`: what a program may rely on. Names and shapes change only together with [`VERSION`].
 //! Times are ns, ratios predicted / recorded, intervals `[low, high]` of 0.95. Unknown values are null.
 
+use crate::caveats::Caveats;
 use crate::contract::{Bin, Times};
 use serde::Serialize;
 
@@ -28,6 +29,8 @@ pub struct Prediction {
     pub removed: Vec<Removed>,
     /// The error of such predictions.
     pub model_error: ModelError,
+    /// What cannot be claimed from the recordings it is made from. Where times cannot be relied on, no interval has the model's error.
+    pub caveats: Caveats,
     /// Limits of the prediction, in sentences.
     pub unknown: Vec<String>,
 }

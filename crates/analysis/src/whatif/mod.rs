@@ -19,6 +19,7 @@ mod tests;
 pub mod text;
 mod warm;
 
+use crate::caveats::Caveats;
 use crate::diff::phase::Phases;
 use crate::rows::{Index, Rows};
 use crate::times::{distribution, times};
@@ -121,16 +122,24 @@ pub fn whatif(rows: &Rows, asked: &Asked<'_>) -> Result<Prediction, Error> {
         (0..rows.shapes.len()).filter_map(|shape| statement(&index, shape, &replayed)).collect();
     statements.sort_by_key(|s| std::cmp::Reverse(s.total.recorded_ns.abs_diff(s.total.predicted_ns)));
     let all: Vec<usize> = (0..rows.operations.len()).filter(|&at| outermost(at) && ended(at)).collect();
+    let mut caveats = Caveats::of(&index);
+    caveats.extend(asked.device.map(|other| Caveats::of(&Index::new(other))).unwrap_or_default());
+    let mut total = total(&index, &all, &replayed);
+    if caveats.against_times().is_some() {
+        // The model's error was measured on processors that are not emulated.
+        statements.iter_mut().map(|s| &mut s.total).chain([&mut total]).for_each(|t| t.interval_with_model = None);
+    }
     Ok(Prediction {
         version: VERSION,
         without: asked.without.iter().map(ToString::to_string).collect(),
         other_device: asked.device.is_some(),
         queue: asked.queue,
         seed: asked.seed,
-        total: total(&index, &all, &replayed),
+        total,
         statements,
         removed,
         model_error: MODEL,
+        caveats,
         unknown: unknown(&index, asked, &change, factors.as_ref(), &all),
     })
 }

@@ -35,6 +35,23 @@ fn removed_flush_takes_its_wait_only() {
     assert!(low < 190.0 / 340.0 && high > 190.0 / 340.0);
 }
 
+/// The model's error was measured on hardware.
+#[test]
+fn prediction_from_emulated_processor_says_so() {
+    let mut rows = with_commands(&vec![insert(); 40]);
+    assert!(without(&rows, &["flush"]).caveats.against_times().is_none());
+    rows.facts.push(crate::case::emulated());
+    let emulated = without(&rows, &["flush"]);
+    let totals = emulated.statements.iter().map(|s| &s.total).chain([&emulated.total]);
+    assert!(totals.into_iter().all(|total| total.interval_with_model.is_none()));
+    let text = text::text(&emulated);
+    assert!(text.starts_with("The processor is emulated"), "{text}");
+    // As the device that commands are taken from.
+    let asked = Asked { device: Some(&rows), ..Asked::default() };
+    let other = whatif(&with_commands(&vec![insert(); 40]), &asked).unwrap();
+    assert!(other.caveats.against_times().is_some());
+}
+
 #[test]
 fn removed_calls_take_all_their_time() {
     let rows = recording(&vec![insert(); 12]);

@@ -8,6 +8,9 @@ use model::counted;
 /// Formats the prediction.
 pub fn text(prediction: &Prediction) -> String {
     let mut out = String::new();
+    if let Some(caveat) = prediction.caveats.against_times() {
+        wrapped(&mut out, "", &format!("{}.", capital(&caveat.because)));
+    }
     let total = &prediction.total;
     line(
         &mut out,

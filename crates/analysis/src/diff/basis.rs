@@ -1,0 +1,91 @@
+//! What a verdict is made from besides the times: what the compared recordings saw, lost, and cannot carry. Every verdict passes through
+//! [`Basis::verdict`] or [`Basis::allows`].
+
+use super::contract::{Lost, Side};
+use super::side;
+use crate::blind;
+use crate::caveats::Caveats;
+use crate::contract::Blind;
+use crate::rows::Index;
+use model::Absence;
+use stats::verdict::Verdict;
+use std::collections::BTreeSet;
+
+/// Losses that may hide executions are harmless up to this fraction of the executions.
+const HARMLESS: f64 = 0.01;
+
+/// What is missing in a recording.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    which: String,
+    unseen: BTreeSet<String>,
+    losses: Vec<Lost>,
+    caveats: Caveats,
+}
+
+impl Seen {
+    /// What is missing in this recording, which is called `which`.
+    pub fn of(index: &Index, which: String) -> Self {
+        // Programs without SQLite do not affect the recording of the others; the substitute for their statements is another shape.
+        let rows = &index.rows.coverage;
+        let coverage: Vec<_> = rows.iter().filter(|c| c.absence != Some(Absence::NoSqlite)).cloned().collect();
+        let unseen = blind::blind(&coverage).into_iter().map(|Blind { means, .. }| means).collect();
+        let Side { losses, caveats, .. } = side(index);
+        Self { which, unseen, losses, caveats }
+    }
+}
+
+/// What a verdict is made from. The default withholds none.
+#[derive(Debug, Clone, Default)]
+pub struct Basis(Option<String>);
+
+impl Basis {
+    /// That of these recordings, which have so many executions in common.
+    pub fn of(seen: &[Seen], pairs: u64) -> Self {
+        Self(withheld(seen, pairs))
+    }
+
+    /// Whether no verdict is given, regardless of the times.
+    pub fn is_withheld(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The verdict on these times, and why.
+    pub fn verdict(&self, of_times: (Verdict, String)) -> (Verdict, String) {
+        self.0.as_ref().map_or(of_times, |why| (Verdict::Inconclusive, why.clone()))
+    }
+
+    /// The verdict on these times.
+    pub fn allows(&self, of_times: Verdict) -> Verdict {
+        if self.is_withheld() { Verdict::Inconclusive } else { of_times }
+    }
+}
+
+/// Returns why no verdict is given, regardless of the times.
+fn withheld(seen: &[Seen], pairs: u64) -> Option<String> {
+    if pairs == 0 {
+        return Some("the recordings have no statement in common".into());
+    }
+    for Seen { which, caveats, .. } in seen {
+        if let Some(caveat) = caveats.against_times() {
+            return Some(format!("{which}: {}", caveat.because));
+        }
+    }
+    for these in seen {
+        let only = seen.iter().find_map(|those| these.unseen.difference(&those.unseen).next());
+        if let Some(means) = only {
+            return Some(format!("only in {}: {}", these.which, means.trim_end_matches('.')));
+        }
+    }
+    for Seen { which, losses, .. } in seen {
+        let hiding = || losses.iter().filter(|lost| lost.hides_executions);
+        let known: u64 = hiding().filter_map(|lost| lost.events).fold(0, u64::saturating_add);
+        if hiding().any(|lost| lost.events.is_none()) {
+            return Some(format!("{which} lost an unknown number of records"));
+        }
+        if known as f64 > HARMLESS * pairs as f64 {
+            return Some(format!("{which} lost {known} records, which may have been executions"));
+        }
+    }
+    None
+}
