@@ -488,7 +488,7 @@ fn said(archive: &Path, files: bool) -> Result<Vec<NamedRows>> {
     Ok(vec![("spans", table("spans", spans)?), ("links", links)])
 }
 
-/// One recording, as trace.dat, as trace-cmd's text, and as Perfetto's messages.
+/// One recording, as trace.dat, as trace-cmd's text in both its forms, and as Perfetto's messages.
 fn forms_agree() -> Result<()> {
     const EVENTS: [&str; 8] =
         ["raw_syscalls", "block", "jbd2", "ext4", "filemap", "sched_switch", "sched_waking", "task"];
@@ -519,7 +519,10 @@ fn forms_agree() -> Result<()> {
     fs::write(&trace, perfetto)?;
     println!("{} events of {} kinds", counts.values().sum::<u64>(), counts.len());
     processor_agrees(&trace, &counts)?;
-    for (file, kind, files) in [(&text, "trace as text", true), (&trace, "Perfetto trace", false)] {
+    let raw = folder.path().join("raw.txt");
+    fs::write(&raw, run(Command::new("trace-cmd").args(["report", "-R", "-t"]).arg(&file))?.stdout)?;
+    let text_of = "trace as text";
+    for (file, kind, files) in [(&text, text_of, true), (&raw, text_of, true), (&trace, "Perfetto trace", false)] {
         let (archive, output) = import(file, "other.fathom")?;
         ensure!(output.contains(&format!("of a {kind}")), "{output}");
         for ((name, truth), (_, ours)) in said(&dat, files)?.into_iter().zip(said(&archive, files)?) {

@@ -586,6 +586,12 @@ fn coverage(out: &mut String, summary: &Summary) {
         let how_much = if blind.wholly { "no probe attached" } else { "not recorded" };
         wrapped(out, "  ", &format!("{how_much}, {}: {}", blind.layer.name(), shown(&blind.means)));
     }
+    for (name, what) in [("trace.left_out", "left out"), ("trace.not_readable", "not readable")] {
+        let events = summary.environment.get(name).and_then(|fact| fact.value.as_deref());
+        events
+            .iter()
+            .for_each(|events| wrapped(out, "  ", &format!("{what} of the imported trace: {}", shown(events))));
+    }
 }
 
 /// Adds parts after `head`, separated by commas, over as many lines as needed; no part is split.

@@ -2,7 +2,11 @@
 //! single events without a format of their own.
 //!
 //! Values are the kernel's own: a disk's number as one number, a task's state as bits. Numbers are decimal, or hexadecimal after `0x`;
-//! tracefs appends the other form in parentheses. An array is `ARRAY[03, 00, …]` (trace-cmd) or `{0x3,0x0,…}` (tracefs).
+//! tracefs appends the other form in parentheses. An array is `ARRAY[03, 00, …]` (trace-cmd) or `{0x3,0x0,…}` (tracefs, which does not
+//! print the arguments of system calls: `args=<INVALID-SIZE>`).
+//!
+//! *Uncertainty*: later versions of libtraceevent print a field as the event's own format does, which may be hexadecimal without `0x`;
+//! earlier ones print it as decimal. Where both are possible and differ, the event counts as not readable.
 
 use super::fields::{hex, signed};
 use crate::ftrace::decoder::{DecodedEvent, Kind};
@@ -19,7 +23,7 @@ pub(super) fn fill(seen: &mut DecodedEvent, text: &str) -> Option<()> {
         if (seen.kind, *name) == (Kind::SysEnter, "args") {
             arguments(seen, value)?;
         } else {
-            seen.put(place, number(value)?);
+            seen.put(place, number(seen.kind, name, value)?);
         }
     }
     if let Some(words) = seen.kind.text().and_then(|name| value(text, name)) {
@@ -54,12 +58,21 @@ fn is_name(word: &str) -> bool {
 }
 
 /// A number; of an array its first four bytes.
-fn number(value: &str) -> Option<u64> {
+fn number(kind: Kind, name: &str, value: &str) -> Option<u64> {
     if let Some(all) = bytes(value) {
         return Some(all.iter().take(4).rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)));
     }
     let word = value.split(' ').next()?;
-    if word.starts_with("0x") { hex(word) } else { signed(word).or_else(|| word.parse().ok()) }
+    match name {
+        _ if word.starts_with("0x") => hex(word),
+        // Longs, which have a `0x` where they are not printed by the event's format (`%lx`).
+        "i_ino" | "clone_flags" => hex(word),
+        "cmd_arg" | "data_flags" | "opcode" if kind != Kind::NvmeSetup => {
+            let same = word.len() == 1 || word.contains(|c: char| c.is_ascii_alphabetic());
+            same.then(|| hex(word)).flatten()
+        }
+        _ => signed(word).or_else(|| word.parse().ok()),
+    }
 }
 
 fn unquoted(value: &str) -> &str {
@@ -124,6 +137,13 @@ mod tests {
                 &[8 << 20, u64::MAX, 0, 0xffff_fffb],
                 "FF",
             ),
+            (
+                Kind::CacheAdd,
+                "pfn=0x4872aa i_ino=d476e index=0x2 s_dev=266338304 order=0",
+                &[254 << 20, 0xd476e, 2, 0],
+                "",
+            ),
+            (Kind::NewTask, "pid=16731 comm=sh clone_flags=4100 oom_score_adj=0", &[16_731, 0x4100], "sh"),
             (Kind::SysExit, "id=1 ret=-28", &[1, (-28_i64).cast_unsigned()], ""),
             (Kind::SysEnter, "id=0x4a (74) args={0x3,0x0,0x0,0x0,0x0,0x7}", &[74, 3, 0, 0, 0, 0, 7], ""),
             (
@@ -145,6 +165,11 @@ mod tests {
             (Kind::Switch, "prev_comm=a prev_pid=1"),
             (Kind::RqIssue, "8,0 WS 4096 () 2048 + 8 [dev=1]"),
             (Kind::SysEnter, "id=1 args=ARRAY[03, zz]"),
+            (Kind::SysEnter, "id=0x21 (33) args=<INVALID-SIZE>"),
+            (
+                Kind::MmcStart,
+                "mrq=0xffff8 cmd_opcode=25 cmd_arg=800 blk_addr=2048 blocks=8 blksz=512 data_flags=0x100 tag=0",
+            ),
             (Kind::Print, "B|1|x buf=y"),
         ] {
             assert_eq!(read(kind, text), None, "{text}");
