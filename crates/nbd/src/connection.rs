@@ -5,8 +5,9 @@
 //! requests that arrive together are answered together, a lone one is answered at once, and no timer is involved.
 //!
 //! A client that does not read its replies, or has too many outstanding requests, is not read from until it has caught up:
-//! the memory of a connection is bounded.
+//! the memory of a connection is bounded, and that of all connections together ([`crate::budget`]).
 
+use crate::budget::{Budget, Share};
 use crate::buffer::LARGE_BYTES;
 use crate::export::{Error, Export, Exports, Extent};
 use crate::handshake::{Agreed, CONTEXT_ID, Encryption, Handshake, Step, Violation};
@@ -179,10 +180,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin, E: Export> Admitted<'_, S, E> {
     /// # Errors
     /// [`Failure`].
     pub async fn serve(self) -> Result<(), Failure> {
+        self.serve_within(&Budget::new(usize::MAX)).await
+    }
+
+    /// The same, with a common bound of memory for all connections with this budget.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn serve_within(self, budget: &Budget) -> Result<(), Failure> {
         match self.stream {
-            Way::Clear(stream) => transmit(stream, self.agreed, self.input).await,
+            Way::Clear(stream) => transmit(stream, self.agreed, self.input, budget.share()).await,
             #[cfg(feature = "tls")]
-            Way::Encrypted(stream) => transmit(*stream, self.agreed, self.input).await,
+            Way::Encrypted(stream) => transmit(*stream, self.agreed, self.input, budget.share()).await,
         }
     }
 }
@@ -232,7 +241,7 @@ enum Answer {
 }
 
 /// Handles requests and replies, until the client ends the session.
-async fn transmit<S, E>(mut stream: S, agreed: Agreed<'_, E>, input: BytesMut) -> Result<(), Failure>
+async fn transmit<S, E>(mut stream: S, agreed: Agreed<'_, E>, input: BytesMut, share: Share) -> Result<(), Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     E: Export,
@@ -245,6 +254,7 @@ where
         refused: None,
         writing: None,
         under_way_bytes: 0,
+        share,
         ending: false,
         closed: false,
     };
@@ -336,6 +346,8 @@ struct Session<'e, E> {
     writing: Option<Request>,
     /// Data that the requests at the store carry or request.
     under_way_bytes: usize,
+    /// Of the memory of all connections.
+    share: Share,
     /// The client has requested the end.
     ending: bool,
     /// The client has closed its side.
@@ -343,8 +355,12 @@ struct Session<'e, E> {
 }
 
 impl<E: Export> Session<'_, E> {
-    fn has_room(&self, under_way: usize) -> bool {
-        !self.ending && under_way < MAX_UNDER_WAY && self.outbox.len() + self.under_way_bytes < MAX_BYTES
+    fn has_room(&mut self, under_way: usize) -> bool {
+        // A write that is being received has its buffer.
+        let arriving = self.writing.map_or(0, |request| request.length as usize);
+        let held = self.outbox.len() + self.under_way_bytes;
+        let may_hold_more = self.share.hold(held + arriving) || arriving > 0;
+        !self.ending && under_way < MAX_UNDER_WAY && held < MAX_BYTES && may_hold_more
     }
 
     /// Takes the next request from the input.

@@ -32,6 +32,7 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub mod budget;
 pub mod buffer;
 #[cfg(feature = "tls")]
 pub mod certificates;

@@ -3,6 +3,7 @@
 use crate::connect::{Stream, prepare};
 use crate::listener::{Accepted, Endpoint, Listener};
 use crate::nbd_bench::escaped;
+use nbd::budget::Budget;
 use nbd::{Export, Exports, Tls};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::io;
@@ -12,6 +13,8 @@ use wire::{NotAdmitted, PendingConnection, PendingConnections};
 
 /// The maximum number of NBD connections. Each may use some 100 MiB, and no known client needs more.
 const CLIENTS: usize = 256;
+/// The maximum that all of them may hold together, besides 1 MiB for each.
+const CLIENTS_BYTES: usize = 256 << 20;
 /// The maximum number of additional connections before the end of their handshake, which use some KiB each.
 const PENDING: usize = 256;
 /// The timeout of the handshake.
@@ -77,6 +80,7 @@ impl Server {
         // Each client holds a clone from the end of its handshake until it disconnects.
         let place = Rc::new(());
         let pending = PendingConnections::new(PENDING, HANDSHAKE);
+        let budget = Budget::new(CLIENTS_BYTES);
         loop {
             let stream = match self.listener.accept().await {
                 Ok(stream) => stream,
@@ -91,18 +95,18 @@ impl Server {
                 (self.report)(overflow);
             }
             let (exports, tls, place) = (exports.clone(), self.tls.clone(), Rc::downgrade(&place));
-            let report = self.report.clone();
+            let (report, budget) = (self.report.clone(), budget.clone());
             tokio::task::spawn_local(async move {
                 match stream {
                     Accepted::Unix(stream) => {
                         // A failure only makes the connection slower.
                         let _ = set_socket_send_buffer_size(&stream, SEND_BYTES);
-                        client(stream, connection, &*exports, &tls, place, &*report).await;
+                        client(stream, connection, &*exports, &tls, (place, &budget), &*report).await;
                     }
                     Accepted::Tcp(stream) => {
                         // A failure only makes the connection slower, or closes it later than necessary.
                         let _ = prepare(&stream);
-                        client(stream, connection, &*exports, &tls, place, &*report).await;
+                        client(stream, connection, &*exports, &tls, (place, &budget), &*report).await;
                     }
                 }
             });
@@ -117,7 +121,7 @@ async fn client<S: Stream, X: Exports>(
     mut connection: PendingConnection,
     exports: &X,
     tls: &Tls,
-    place: Weak<()>,
+    (place, budget): (Weak<()>, &Budget),
     report: &dyn Fn(String),
 ) {
     let failed = |failure: &dyn std::fmt::Display| report(format!("an NBD client: {failure}"));
@@ -135,7 +139,7 @@ async fn client<S: Stream, X: Exports>(
         report(format!("refused an NBD client: {CLIENTS} are connected"));
         return;
     }
-    if let Err(failure) = admitted.serve().await {
+    if let Err(failure) = admitted.serve_within(budget).await {
         failed(&failure);
     }
 }
