@@ -6,7 +6,6 @@ use crate::layout::Arrangement;
 use crate::link::{Control, Options};
 use crate::setting::Setting;
 use crate::volume::{NoPool, Volume, is_free};
-use nbd::Export;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -33,19 +32,19 @@ pub enum Unflushed {
     Failed(#[source] nbd::Error),
 }
 
-/// Flushes writes that clients did not flush themselves: losing them is allowed, but has no benefit. An unreachable node is
-/// waited for as long as for any request, unless `stopped` completes before. `slow` is called if it takes longer than a
-/// moment; `lost` returns why the disk cannot be used whole.
+/// Awaits the `flush` of writes that clients did not flush themselves: losing them is allowed, but has no benefit. It ends
+/// when `stopped` completes. `slow` is called if it takes longer than a moment; `lost` returns why the disk cannot be used
+/// whole.
 ///
 /// # Errors
 /// Unflushed writes may be lost.
-pub async fn last_flush<E: Export>(
-    disk: &E,
+pub async fn last_flush(
+    flush: impl Future<Output = Result<(), nbd::Error>>,
     lost: impl Fn() -> Option<String>,
     slow: impl FnOnce(),
     stopped: impl Future<Output = ()>,
 ) -> Result<(), Unflushed> {
-    let mut flush = pin!(disk.flush());
+    let mut flush = pin!(flush);
     let flushed = match tokio::time::timeout(SOON, &mut flush).await {
         Ok(flushed) => flushed,
         Err(_) => {
@@ -112,7 +111,7 @@ pub async fn measure_trial(
         ("reads, tuned", false, &Control::Tuned, load.threads),
         ("writes, tuned", true, &Control::Tuned, load.threads),
     ];
-    let options = Options { accept_loss: false, shared_memory: false, ..Options::default() };
+    let options = Options::default();
     let mut last = None;
     for (what, write, control, threads) in loads {
         if let Some(before) = last.take() {
@@ -132,7 +131,7 @@ pub async fn measure_trial(
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use nbd::Info;
+    use nbd::{Export, Info};
     use std::cell::Cell;
 
     /// A disk whose flush never ends, or fails.
@@ -169,7 +168,7 @@ mod tests {
         let slow = Cell::new(0);
         let flush = async |ends, lost: Option<&str>| {
             let lost = lost.map(String::from);
-            last_flush(&Sick { ends }, || lost.clone(), || slow.set(slow.get() + 1), async {}).await
+            last_flush(Sick { ends }.flush(), || lost.clone(), || slow.set(slow.get() + 1), async {}).await
         };
         assert_eq!(flush(false, None).await, Err(Unflushed::Stopped));
         assert_eq!(slow.get(), 1);

@@ -17,7 +17,8 @@
 //!  30 queued     u16  requests waiting at the node       1 flags     u8   bit 0: the data is in shared memory
 //!  32 service_us u32  mean time in the store             2 tag       u16
 //!  36 checksum   u32  CRC-32C of the 36 bytes before     4 length    u32  of the data that follows
-//!                                                        8 checksum  u32  CRC-32C of that data
+//!                                                        8 checksum  u32  CRC-32C of that data; of a flush the low half of
+//!                                                                         the sequence number of the store's header
 //! ```
 //!
 //! The body ends with a CRC-32C of everything but the replies' data, which has separate checksums that travel from the
@@ -41,8 +42,8 @@ const REQUESTS: u8 = 1;
 const REPLIES: u8 = 2;
 /// `FPL1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"FPL1");
-/// 1: the first. 2: [`Operation::Map`]. 3: several connections in a session (`hello`).
-pub const VERSION: u8 = 3;
+/// 1: the first. 2: [`Operation::Map`]. 3: several connections in a session (`hello`). 4: [`Status::Lost`].
+pub const VERSION: u8 = 4;
 /// Bytes of a header.
 pub const HEAD_BYTES: usize = 40;
 /// Bytes of a request's entry.
@@ -101,12 +102,15 @@ pub enum Status {
     /// The medium is full.
     #[error("the node's medium is full")]
     Full = 4,
+    /// A flush failed, now or earlier: acknowledged writes may be lost.
+    #[error("a flush failed, and acknowledged writes may be lost")]
+    Lost = 5,
 }
 
 impl Status {
     fn from_code(code: u8) -> Option<Self> {
-        use Status::{Damaged, Done, Full, Io, Range};
-        [Done, Io, Damaged, Range, Full].into_iter().find(|s| *s as u8 == code)
+        use Status::{Damaged, Done, Full, Io, Lost, Range};
+        [Done, Io, Damaged, Range, Full, Lost].into_iter().find(|s| *s as u8 == code)
     }
 }
 

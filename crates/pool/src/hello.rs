@@ -9,7 +9,7 @@
 //! session's number: they close nothing, and are closed with the session.
 
 use crate::frame;
-use crate::protocol::{Claim, StorePosition};
+use crate::protocol::{Claim, Loss, StorePosition};
 use crate::refusal::Refusal;
 use bytes::{Buf, BufMut, BytesMut};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -73,9 +73,15 @@ pub struct Welcome {
     /// Acknowledged writes may not be flushed.
     #[serde(default)]
     pub unflushed: bool,
-    /// Where acknowledged writes may be lost, since its machine restarted before they were flushed: offset and length.
+    /// Where acknowledged writes may be lost, and why.
     #[serde(default)]
-    pub lost: Vec<(u64, u64)>,
+    pub loss: Loss,
+    /// The sequence number of its store's header.
+    #[serde(default)]
+    pub sequence: u64,
+    /// Another one for each process that opens the store.
+    #[serde(default)]
+    pub instance: String,
     /// The node has mapped the offered memory: requests over this connection may refer to data in it.
     #[serde(default)]
     pub memory: bool,

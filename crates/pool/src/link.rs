@@ -11,13 +11,16 @@
 //! use any connection: it covers all replies of the node.
 //!
 //! A node that refuses is also retried, less often: another node may have its address for a moment, or a store that does
-//! not know our claim. Two conditions cannot be resolved by retrying, and end the link for good: another coordinator has
-//! taken over, or the node's machine restarted while acknowledged writes were not flushed.
+//! not know our claim. One condition cannot be resolved by retrying, and ends the link for good: another coordinator has
+//! taken over.
+//!
+//! A node that may have lost acknowledged writes says so in its welcome; reads are served then, all else fails. A failed
+//! flush is remembered here too, as long as this process lives: the node may have been unable to store it.
 
 use crate::connect::{Connect, Stream};
 use crate::frame::{self, Broken, Operation, Request, Status};
 use crate::hello::{self, Answer, Hello, Welcome};
-use crate::protocol::{Also, Claim, FENCED, MOST_CONNECTIONS};
+use crate::protocol::{Also, Claim, FENCED, Loss, LossId, MOST_CONNECTIONS};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{try_join, try_join_all};
 use nbd::inbox::Inbox;
@@ -84,15 +87,16 @@ pub struct Options {
     pub connections: u16,
     /// A request without a reply fails after this time. Requests to a node that has not replied for this long fail at once.
     pub node_timeout: Duration,
-    /// Continue although nodes may have lost acknowledged writes before they were joined; otherwise writes and flushes are refused.
-    pub accept_loss: bool,
+    /// Continue although nodes may have lost acknowledged writes before they were joined, if exactly this may be lost; otherwise writes
+    /// and flushes are refused.
+    pub accept_loss: Option<LossId>,
     /// Use shared memory, where available, for large data of nodes on this machine.
     pub shared_memory: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { connections: 1, node_timeout: NODE_TIMEOUT, accept_loss: false, shared_memory: false }
+        Self { connections: 1, node_timeout: NODE_TIMEOUT, accept_loss: None, shared_memory: false }
     }
 }
 
@@ -198,16 +202,9 @@ enum Cut {
     Broken(#[from] Broken),
     #[error(transparent)]
     Tardy(#[from] Tardy),
-}
-
-/// Why a node is not retried.
-#[derive(Debug, thiserror::Error)]
-enum Unusable {
-    /// Its reply.
-    #[error("{0}")]
-    Fenced(String),
-    #[error("its machine restarted, and unflushed writes may be lost")]
-    Restarted,
+    /// Its welcome has the ranges.
+    #[error("a flush failed")]
+    FlushFailed,
 }
 
 /// Connects and performs the handshake.
@@ -255,7 +252,7 @@ impl NodeLink {
             claim.also = Also { memory, again: true, ..Also::default() };
         });
         let mut state = State::new(pace.clone(), node, &welcome, connections);
-        state.doubt(&welcome);
+        state.doubt(&welcome.loss);
         let state = RefCell::new(state);
         let wakes = (0..connections).map(|_| Notify::new()).collect();
         let inner = Rc::new(Inner { connect: connect.clone(), address, hello, state, wakes, report });
@@ -333,9 +330,19 @@ impl NodeLink {
         self.inner.hello.claim.as_ref()
     }
 
-    /// Where the node may have lost acknowledged writes: offset in its store, and length.
-    pub fn lost(&self) -> Vec<(u64, u64)> {
-        self.inner.state.borrow().lost.clone()
+    /// Whether everything that the node has acknowledged is flushed.
+    pub fn all_flushed(&self) -> bool {
+        self.inner.state.borrow().all_flushed()
+    }
+
+    /// Why there is no connection now.
+    pub fn trouble(&self) -> Why {
+        Why(self.inner.state.borrow().trouble.as_deref().map(Rc::from))
+    }
+
+    /// Where the node may have lost acknowledged writes, in its store.
+    pub fn loss(&self) -> Loss {
+        self.inner.state.borrow().loss.clone()
     }
 
     /// The pool for which the node was claimed.
@@ -391,7 +398,10 @@ impl Inner {
     }
 
     /// Retries until it succeeds or cannot, and fails requests that wait too long. Also returns the welcome.
-    async fn reconnect(&self) -> Result<(Box<dyn Stream>, Welcome), Unusable> {
+    ///
+    /// # Errors
+    /// Another coordinator has taken over: its refusal.
+    async fn reconnect(&self) -> Result<(Box<dyn Stream>, Welcome), String> {
         let (mut reported, mut refused) = (false, None);
         let mut expire = || {
             let (now, mut state) = (Instant::now(), self.state.borrow_mut());
@@ -406,28 +416,31 @@ impl Inner {
         };
         loop {
             // Only we know whether all acknowledged writes that the node may have lost were flushed.
-            let flushed = self.state.borrow().all_flushed();
+            let (flushed, flush_failed, (sequence, instance)) = {
+                let state = self.state.borrow();
+                (state.all_flushed(), state.flush_has_failed(), state.sequence())
+            };
             let claim = self.hello.claim.clone();
-            let claim = claim.map(|claim| Claim { also: Also { flushed, ..claim.also }, ..claim });
+            let claim = claim
+                .map(|claim| Claim { also: Also { flushed, flush_failed, sequence, instance, ..claim.also }, ..claim });
             let hello = Hello { claim, ..self.hello.clone() };
             match self.expiring(greet(&self.connect, self.address, &hello), &mut expire).await {
                 Ok((stream, welcome)) => {
-                    if self.state.borrow_mut().reopened(&welcome) {
-                        if !welcome.lost.is_empty() {
-                            (self.report)(format!(
-                                "node {}: its machine restarted before acknowledged writes were flushed; writes and \
-                                 flushes are refused",
-                                self.address
-                            ));
-                        }
-                        if reported {
-                            (self.report)(format!("node {}: it is back", self.address));
-                        }
-                        return Ok((stream, welcome));
+                    let before = self.state.borrow().loss.clone();
+                    self.state.borrow_mut().reopened(&welcome);
+                    if !welcome.loss.ranges.is_empty() && welcome.loss != before {
+                        (self.report)(format!(
+                            "node {}: acknowledged writes may be lost: {}; writes and flushes are refused",
+                            self.address,
+                            welcome.loss.why()
+                        ));
                     }
-                    return Err(Unusable::Restarted);
+                    if reported {
+                        (self.report)(format!("node {}: it is back", self.address));
+                    }
+                    return Ok((stream, welcome));
                 }
-                Err(NotJoined::Refused(reason)) if reason.starts_with(FENCED) => return Err(Unusable::Fenced(reason)),
+                Err(NotJoined::Refused(reason)) if reason.starts_with(FENCED) => return Err(reason),
                 Err(why) => {
                     let refuses = matches!(why, NotJoined::Refused(_));
                     let why = why.to_string();
@@ -461,7 +474,7 @@ impl Inner {
         }
     }
 
-    fn end(&self, reason: &Unusable) {
+    fn end(&self, reason: &str) {
         let reason = format!("node {}: {reason}", self.address);
         (self.report)(format!("{reason}; requests to it fail from now on"));
         self.state.borrow_mut().end(Failure::Ended(reason.into()), Instant::now());
@@ -518,6 +531,9 @@ impl Inner {
                     state.received(nth, now, count);
                     while !input.is_empty() && let Some(frame) = frame::take_in(&mut input)? {
                         state.answered(nth, frame, now)?;
+                    }
+                    if state.asks_for_loss() {
+                        return Err(Cut::FlushFailed);
                     }
                 }
                 () = self.wakes[nth].notified(), if out.is_empty() => {}

@@ -211,6 +211,9 @@ impl Node {
             ));
         }
         let (log, mut lines) = mpsc::unbounded_channel();
+        let losses = log.clone();
+        // Without a receiver, the node is ending.
+        self.store.observe_losses(move |line| drop(losses.send(line)));
         let mut threads = Threads::new(self.clone(), log);
         tokio::select! {
             _ = until => {}
@@ -278,6 +281,9 @@ impl Node {
     fn welcome(&self, session: u64, own: usize, memory: bool) -> Answer {
         let header = self.store.header();
         Answer::Welcome(Welcome {
+            loss: header.loss(),
+            sequence: self.store.sequence(),
+            instance: self.store.instance().into(),
             unflushed: header.is_marked(),
             empty: header.place.is_some() && !header.reserved && self.store.is_empty(),
             node: header.node,
@@ -290,7 +296,6 @@ impl Node {
             session,
             served: self.open.load(Ordering::Acquire) > own,
             reserved: header.reserved,
-            lost: header.lost,
             memory,
         })
     }

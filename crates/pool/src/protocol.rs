@@ -30,6 +30,100 @@ impl std::fmt::Display for StorePosition {
     }
 }
 
+/// Why acknowledged writes may be lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LossCause {
+    /// The node's machine restarted before they were flushed.
+    MachineRestarted,
+    /// A flush failed. The kernel reports this once, and keeps the data in memory only as long as it likes.
+    FlushFailed,
+    /// The medium was replugged, or mounted again, while no node had it open and before they were flushed.
+    MediumReplaced,
+    /// A cause that only a newer release knows.
+    #[serde(other)]
+    Unknown,
+}
+
+impl LossCause {
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MachineRestarted => "machine_restarted",
+            Self::FlushFailed => "flush_failed",
+            Self::MediumReplaced => "medium_replaced",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl std::fmt::Display for LossCause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::MachineRestarted => "its machine restarted before they were flushed",
+            Self::FlushFailed => "a flush failed",
+            Self::MediumReplaced => "its medium was replugged or mounted again before they were flushed",
+            Self::Unknown => "the cause is unknown to this release",
+        })
+    }
+}
+
+/// Where a node may have lost acknowledged writes, and why.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Loss {
+    /// Offset in its store, and length. Empty: nothing may be lost.
+    pub ranges: Vec<(u64, u64)>,
+    /// Why, without duplicates.
+    pub causes: Vec<LossCause>,
+    /// Changes whenever more may be lost; empty in a store of an older release.
+    pub id: String,
+}
+
+impl Loss {
+    /// The causes as a text: "a flush failed".
+    pub fn why(&self) -> String {
+        let causes: Vec<String> = self.causes.iter().map(ToString::to_string).collect();
+        if causes.is_empty() { LossCause::MachineRestarted.to_string() } else { causes.join(", and ") }
+    }
+}
+
+/// Identifies what may be lost at one time in all of a pool, for a user who accepts it: any further loss has another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LossId(u32);
+
+impl LossId {
+    /// Of the losses of these nodes, with their names; `None` if nothing may be lost.
+    pub fn of<'l>(nodes: impl Iterator<Item = (&'l str, &'l Loss)>) -> Option<Self> {
+        let (mut sum, mut any) = (0, false);
+        for (node, loss) in nodes.filter(|(_, loss)| !loss.ranges.is_empty()) {
+            any = true;
+            sum = crc32c::crc32c_append(sum, format!("{node:?} {:?} {:?}\n", loss.id, loss.ranges).as_bytes());
+        }
+        any.then_some(Self(sum))
+    }
+}
+
+impl std::fmt::Display for LossId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+/// A text that is not a [`LossId`].
+#[derive(Debug, thiserror::Error)]
+#[error("expected the identifier of a loss, 8 hexadecimal digits, as shown by `fathom pool status`")]
+pub struct NoLossId;
+
+impl std::str::FromStr for LossId {
+    type Err = NoLossId;
+
+    fn from_str(text: &str) -> Result<Self, NoLossId> {
+        let digits = text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u32::from_str_radix(text, 16).ok().filter(|_| digits).map(Self).ok_or(NoLossId)
+    }
+}
+
 /// A coordinator's request to use the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
@@ -62,6 +156,16 @@ pub struct Also {
     pub again: bool,
     /// Ranges whose possible loss is accepted.
     pub accepts: Vec<(u64, u64)>,
+    /// The identifier of that loss ([`Loss::id`]): a later one may concern the same ranges.
+    pub accepts_id: String,
+    /// The highest sequence number of the store's header that the node has told, and the process that did. With `again`: a store that
+    /// another process has opened with an older header is a copy.
+    pub sequence: u64,
+    /// See `sequence`.
+    pub instance: String,
+    /// The node has answered a flush of this coordinator with [`crate::frame::Status::Lost`]. Its store may not contain that: its header
+    /// could not be written, and the node was restarted since.
+    pub flush_failed: bool,
     /// Memory that the node may be able to share.
     pub memory: Option<Offer>,
 }

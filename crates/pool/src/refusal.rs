@@ -70,6 +70,17 @@ pub enum Refusal {
         /// The coordinator's epoch.
         was: u64,
     },
+    /// The store lacks changes that it had when this coordinator used it.
+    #[error(
+        "its store is older than this coordinator's writes (the sequence number of its header is {has}, and was {was}): an old copy \
+         was restored, or its medium lost a flush"
+    )]
+    OlderCopy {
+        /// The store's sequence number.
+        has: u64,
+        /// What the coordinator was told.
+        was: u64,
+    },
     /// The claim cannot be stored.
     #[error("cannot write the store's header: {0}")]
     Header(String),

@@ -8,6 +8,7 @@ use crate::http::Pages;
 use crate::link::{Counts, Health, NodeLink};
 use crate::node::Node;
 use crate::packets::{BothWays, Packets};
+use crate::protocol::LossCause;
 use crate::volume::Volume;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -57,6 +58,9 @@ pub struct Status {
     /// stripes, a range includes bytes of other nodes. A coordinator of an older release does not report it.
     #[serde(default)]
     pub may_be_lost: Vec<(u64, u64)>,
+    /// What `pool serve --accept-loss` takes to accept exactly that; `None` if nothing may be lost.
+    #[serde(default)]
+    pub loss_id: Option<String>,
     /// In the disk's order.
     pub nodes: Vec<NodeStatus>,
 }
@@ -98,6 +102,12 @@ pub struct NodeStatus {
     pub state: NodeState,
     /// Why it is not serving.
     pub why: Option<String>,
+    /// Where on the disk it may have lost acknowledged writes: offset and length.
+    #[serde(default)]
+    pub may_be_lost: Vec<(u64, u64)>,
+    /// Why.
+    #[serde(default)]
+    pub loss_causes: Vec<LossCause>,
     /// Bytes of its store.
     pub size_bytes: u64,
     /// The epoch of its current session.
@@ -209,7 +219,13 @@ impl Watch {
             uptime_s: self.begin.elapsed().as_secs_f64(),
             flush_failed: self.volume.unflushed(),
             may_be_lost: self.volume.lost().into_iter().map(|(_, begin, bytes)| (begin, bytes)).collect(),
-            nodes: links.iter().zip(&seen.rates).map(|(link, rates)| node(link, *rates)).collect(),
+            loss_id: self.volume.loss_id().map(|id| id.to_string()),
+            nodes: links
+                .iter()
+                .zip(&seen.rates)
+                .enumerate()
+                .map(|(nth, (link, rates))| NodeStatus { may_be_lost: self.volume.lost_of(nth), ..node(link, *rates) })
+                .collect(),
         }
     }
 }
@@ -227,6 +243,8 @@ fn node(link: &NodeLink, (ops_per_s, packets, seconds): (f64, Packets, f64)) -> 
         node: claim.map(|claim| claim.node.clone()).unwrap_or_default(),
         state,
         why,
+        may_be_lost: Vec::new(),
+        loss_causes: link.loss().causes,
         size_bytes: claim.map_or(0, |claim| claim.size_bytes),
         epoch: claim.map_or(0, |claim| claim.epoch),
         window: counts.window,

@@ -23,9 +23,9 @@
 use crate::flash::Flash;
 use crate::frame::{MAX_STRETCHES, Status, Stretch};
 use crate::memory;
-use crate::protocol::{Claim, StorePosition};
+use crate::protocol::{Claim, LossCause, StorePosition};
 use crate::refusal::Refusal;
-use model::text::ShownPath as _;
+use crate::unique_name::new_name;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -41,6 +41,7 @@ mod flushes;
 mod header;
 mod large;
 mod locks;
+mod loss;
 mod map;
 mod medium;
 mod regions;
@@ -53,8 +54,10 @@ use flushes::Flushes;
 use header::{HEADER_BYTES, read_header};
 pub use header::{Header, data_bytes, whole_bytes};
 use locks::LOCKS;
+use loss::Observer;
+pub use loss::Recovery;
 use map::Map;
-use medium::{alone, boot, length, reads_as_zeroes};
+use medium::{MediumId, alone, boot, length, reads_as_zeroes};
 use regions::{Entered, Regions};
 use settler::Idle;
 pub use settler::Settler;
@@ -72,6 +75,11 @@ pub struct Store {
     /// The mapped bytes, if it is in memory.
     map: Option<Map>,
     header: Mutex<Header>,
+    /// The header's, without its lock; and when it was opened.
+    sequence: AtomicU64,
+    opened_sequence: u64,
+    /// A unique name of this open store.
+    instance: String,
     size_bytes: u64,
     /// Offset of the headers.
     headers_at: u64,
@@ -86,32 +94,23 @@ pub struct Store {
     idle: Idle,
     /// Held while marks are removed.
     settling: Mutex<()>,
-    /// The boot of the machine.
+    /// The boot of the machine, and the medium.
     boot: String,
+    medium: Option<MediumId>,
     recovery: Option<Recovery>,
+    /// What was marked when it was opened, if only the last process had ended.
+    marked_when_opened: Vec<std::ops::Range<u64>>,
+    /// Whether the file system must be asked for writes that it lost before this process opened the store.
+    inherits: AtomicBool,
+    /// Whether the header in memory has a loss that is not on the medium.
+    unsaved_loss: AtomicBool,
+    /// Whether the file system still has a notice of a failed flush that is recorded.
+    is_noticed: AtomicBool,
+    /// Whether a durable write returned an error that may be the notice of another lost write.
+    is_suspect: AtomicBool,
+    losses: Observer,
     /// The flash whose speed it simulates, if any.
     flash: Option<Flash>,
-}
-
-/// The consequences of an unclean shutdown, found when the store was opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Recovery {
-    /// Bytes of marked regions, whose content is accepted as it is.
-    pub marked_bytes: u64,
-    /// Whether the machine restarted: acknowledged writes there that were not flushed may be lost.
-    pub restarted: bool,
-}
-
-impl Recovery {
-    /// A sentence about the store at `path`.
-    pub fn sentence(&self, path: &Path) -> String {
-        let (who, what) = if self.restarted { ("the machine", "restarted") } else { ("the node", "was killed") };
-        format!(
-            "{who} of {} {what} during writes: checksums of {} MiB are recomputed from the current content",
-            path.shown(),
-            self.marked_bytes.div_ceil(1 << 20)
-        )
-    }
 }
 
 /// Checks whether a store with this pool and position is the wanted one; a store without them is free.
@@ -252,8 +251,15 @@ impl Store {
         table_fits(path, header.size_bytes)?;
         let disk = Disk::new(file).map_err(tried("open again"))?;
         let mut store = Self::new(disk, header, there);
+        for (begin, bytes) in store.header().lost {
+            // After a failed flush the kernel may still have the lost data in memory, as clean pages, and drop it later.
+            store.disk.forget(begin, bytes);
+        }
         store.load_table().map_err(tried("read"))?;
+        // First: a flush that succeeds counts for what is marked.
+        store.flushes.set_failed(!store.header().lost.is_empty());
         store.recovery = store.recover().map_err(tried("recover"))?;
+        store.flushes.set_failed(!store.header().lost.is_empty());
         store.reserve_table();
         Ok(store)
     }
@@ -261,24 +267,6 @@ impl Store {
     /// The consequences of an unclean shutdown, found when it was opened.
     pub fn recovery(&self) -> Option<Recovery> {
         self.recovery
-    }
-
-    /// Records where acknowledged writes may be lost, if the machine restarted since regions were marked. They stay marked
-    /// until their sums are recomputed: after another power failure this is repeated.
-    fn recover(&self) -> io::Result<Option<Recovery>> {
-        let header = self.header();
-        let Some(regions) = &self.regions else { return Ok(None) };
-        if header.clean || header.marked.is_empty() {
-            return Ok(None);
-        }
-        let ranges: Vec<_> = header.marked.iter().map(|region| regions.range(region, self.size_bytes)).collect();
-        let marked_bytes = ranges.iter().map(|range| range.end - range.start).sum();
-        // If only the process was killed, nothing is lost.
-        let restarted = header.boot != self.boot || self.boot.is_empty();
-        if restarted {
-            self.write_header(|header| ranges.into_iter().for_each(|range| header.lose(range)))?;
-        }
-        Ok(Some(Recovery { marked_bytes, restarted }))
     }
 
     /// The same store, with the read latency of a flash.
@@ -291,8 +279,12 @@ impl Store {
         let size_bytes = header.size_bytes;
         let regions = Regions::new(header.region_bytes, size_bytes, &header.marked);
         Self {
+            medium: MediumId::of(disk.file()),
             disk,
             map: None,
+            sequence: AtomicU64::new(header.sequence),
+            opened_sequence: header.sequence,
+            instance: new_name(),
             header: Mutex::new(header),
             size_bytes,
             headers_at: end - 2 * HEADER_BYTES,
@@ -305,6 +297,12 @@ impl Store {
             settling: Mutex::default(),
             boot: boot(),
             recovery: None,
+            marked_when_opened: Vec::new(),
+            inherits: AtomicBool::new(false),
+            unsaved_loss: AtomicBool::new(false),
+            is_noticed: AtomicBool::new(false),
+            is_suspect: AtomicBool::new(false),
+            losses: Observer::default(),
             flash: None,
         }
     }
@@ -330,6 +328,16 @@ impl Store {
         self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The sequence number of the current header.
+    pub fn sequence(&self) -> u64 {
+        self.sequence.load(Ordering::Acquire)
+    }
+
+    /// A name that no other open store has had.
+    pub fn instance(&self) -> &str {
+        &self.instance
+    }
+
     /// Checks whether a coordinator of `pool` may use it.
     ///
     /// # Errors
@@ -347,6 +355,11 @@ impl Store {
         // A claim is on the medium before it is answered.
         if claim.also.again && header.epoch < claim.epoch {
             return Err(Refusal::OlderStore { has: header.epoch, was: claim.epoch });
+        }
+        // This process may have written the header of a copy, too.
+        let (has, was) = (self.opened_sequence, claim.also.sequence);
+        if claim.also.again && claim.also.instance != self.instance && has < was {
+            return Err(Refusal::OlderCopy { has, was });
         }
         Ok(())
     }
@@ -367,15 +380,25 @@ impl Store {
     /// [`Refusal`].
     pub fn claim(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
         self.may_claim(pool, claim)?;
+        let mut accepted = None;
         let renewed = |h: &mut Header| {
-            // A coordinator that had everything flushed has lost nothing; and a loss is accepted only if exactly these ranges are.
+            self.remember_failed_flush(h, claim);
+            // A coordinator that had everything flushed has lost nothing; and a loss is accepted only if it is exactly this one.
             let same = (h.epoch, &h.coordinator) == (claim.epoch, &claim.coordinator);
-            if (same && claim.also.flushed) || claim.also.accepts == h.lost {
-                h.lost.clear();
+            let also = &claim.also;
+            let known = also.accepts == h.lost && (also.accepts_id.is_empty() || also.accepts_id == h.loss_id);
+            if !h.lost.is_empty() && ((same && also.flushed) || known) {
+                accepted = Some(h.lost.clone());
+                h.accept_loss();
             }
             (h.reserved, h.clean) = (false, false);
         };
-        self.belong(pool, claim, renewed)
+        self.belong(pool, claim, renewed)?;
+        accepted.iter().for_each(|ranges| self.accept_medium(ranges));
+        // With the lock: more may have been recorded meanwhile.
+        let header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
+        self.flushes.set_failed(!header.lost.is_empty());
+        Ok(())
     }
 
     fn belong(&self, pool: &str, claim: &Claim, change: impl FnOnce(&mut Header)) -> Result<(), Refusal> {
@@ -446,31 +469,49 @@ impl Store {
                     header.clean = false;
                     wanted.iter().for_each(|region| header.marked.put(*region));
                 };
-                self.put_header(&mut header, mark).map_err(|e| status(&e))?;
-                regions.mark(&wanted);
+                let marked = self.put_header(&mut header, mark);
+                if marked.is_ok() {
+                    regions.mark(&wanted);
+                }
+                drop(header);
+                self.check_if_suspect();
+                marked.map_err(|e| status(&e))?;
             }
         }
         Ok(Some(entered))
     }
 
     fn write_header(&self, change: impl FnOnce(&mut Header)) -> io::Result<()> {
-        self.put_header(&mut self.header.lock().unwrap_or_else(PoisonError::into_inner), change)
+        let written = self.put_header(&mut self.header.lock().unwrap_or_else(PoisonError::into_inner), change);
+        self.check_if_suspect();
+        written
     }
 
     /// Writes a changed header, which is on the medium when this returns. On failure the previous one stays current: in
     /// memory, and on the medium if the new one is incomplete; so the next attempt must not overwrite it.
     fn put_header(&self, header: &mut Header, change: impl FnOnce(&mut Header)) -> io::Result<()> {
-        if header.is_first() {
+        if header.is_first()
+            && let Err(error) = self.disk.sync()
+        {
             // Writes under the older version did not mark their regions.
-            self.flush().map_err(io::Error::other)?;
+            header.lose_all([0..self.size_bytes], LossCause::FlushFailed);
+            return Err(error);
         }
         let mut new = header.clone();
         change(&mut new);
         new.sequence += 1;
         new.boot.clone_from(&self.boot);
+        new.medium.clone_from(&self.medium);
         let at = self.headers_at + new.sequence % 2 * HEADER_BYTES;
-        self.disk.write_durably(&new.to_bytes()?, at)?;
+        let bytes = new.to_bytes()?;
+        if self.disk.write_durably(&bytes, at).is_err() {
+            // It may have been the notice of another lost write, which the caller checks; this one is about the header.
+            self.is_suspect.store(true, Ordering::Release);
+            self.disk.write_durably(&bytes, at)?;
+        }
         *header = Header::renewed(new);
+        self.sequence.store(header.sequence, Ordering::Release);
+        self.unsaved_loss.store(false, Ordering::Release);
         Ok(())
     }
 
@@ -654,11 +695,15 @@ impl Store {
     /// Flushes: everything that was acknowledged is on the medium when this returns.
     ///
     /// # Errors
-    /// [`Status`]; after the first failure no flush succeeds until the store is reopened.
+    /// [`Status::Lost`] if acknowledged writes may be lost, by this failure or before: that is recorded, and no flush succeeds
+    /// until it is accepted. [`Status::Io`] if nothing is lost.
     pub fn flush(&self) -> Result<(), Status> {
         self.flushes.flush(|| {
             let (number, begun) = (self.regions.as_ref().map(Regions::flush_begins), Instant::now());
-            self.disk.sync().map_err(|e| status(&e))?;
+            let inherits = self.inherits.load(Ordering::Acquire);
+            let synced = self.disk.sync().and_then(|()| if inherits { self.disk.sync_file_system() } else { Ok(()) });
+            synced.map_err(|error| self.sync_failed(&error))?;
+            self.inherits.store(false, Ordering::Release);
             if let (Some(regions), Some(number)) = (&self.regions, number) {
                 regions.flushed(number);
                 self.idle.flushed(begun.elapsed());

@@ -3,11 +3,11 @@
 use crate::colocation::Colocation;
 use crate::connect::Connect;
 use crate::frame::{self, MAX_DATA_BYTES, Operation, Status, Stretch};
-use crate::hello::Hello;
+use crate::hello::{Hello, Welcome};
 use crate::layout::{Arrangement, Layout, Piece};
 use crate::link::{Control, Failure, Health, NodeLink, NotJoined, Options, Pace, greet};
 use crate::patience::Patience;
-use crate::protocol::{Also, Claim, StorePosition};
+use crate::protocol::{Also, Claim, Loss, LossId, StorePosition};
 use crate::shm::Offer;
 use crate::store::belongs;
 use bytes::{Bytes, BytesMut};
@@ -17,10 +17,17 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// The maximum piece of a trim: a node does it in one go, and must not take longer than a reply may take. The next one is
 /// sent when it is done.
 const TRIM_BYTES: u32 = 64 << 20;
+
+/// How often a coordinator looks whether it was fenced.
+const FENCED_POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How long the last flush waits for a node that is not there.
+const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// The maximum number of pieces in one map request: 64 MiB of stripes. A client requests the rest again.
 const MAP_PIECES: usize = 1024;
@@ -111,6 +118,38 @@ pub async fn is_free(connect: &Connect, addresses: &[SocketAddr], pool: &str) ->
     Ok(())
 }
 
+/// Where on the disk a node may have lost acknowledged writes: offset and length.
+fn on_disk(layout: &Layout, nth: usize, loss: &Loss) -> Vec<(u64, u64)> {
+    let disk = |(begin, bytes): &(u64, u64)| layout.on_disk(nth, *begin..begin.saturating_add(*bytes));
+    loss.ranges.iter().filter_map(disk).map(|range| (range.start, range.end - range.start)).collect()
+}
+
+/// Whether what may be lost now is what the user has accepted; reports either.
+fn accepts_loss(
+    layout: &Layout,
+    nodes: &[(SocketAddr, Welcome)],
+    accepted: Option<LossId>,
+    report: &dyn Fn(String),
+) -> bool {
+    let Some(accepted) = accepted else { return false };
+    let id = LossId::of(nodes.iter().map(|(_, node)| (node.node.as_str(), &node.loss)));
+    if id != Some(accepted) {
+        let now = id.map_or_else(|| "nothing may be lost now".into(), |id| format!("what may be lost now is {id}"));
+        report(format!("--accept-loss {accepted}: this was accepted before, or was never shown; {now}"));
+        return false;
+    }
+    for (nth, (address, node)) in nodes.iter().enumerate() {
+        for (begin, bytes) in on_disk(layout, nth, &node.loss) {
+            report(format!(
+                "accepted (--accept-loss {accepted}): node {address} may have lost acknowledged writes in the {bytes} bytes from \
+                 offset {begin} of the disk: {}",
+                node.loss.why()
+            ));
+        }
+    }
+    true
+}
+
 /// The disk.
 pub struct Volume {
     info: Info,
@@ -122,8 +161,8 @@ pub struct Volume {
     /// Why the last flush failed, if it did.
     unflushed: RefCell<Option<String>>,
     pace: Pace,
-    /// Whether possible losses were reported.
-    loss_reported: Cell<bool>,
+    /// The possible losses that were reported.
+    reported_loss: Cell<Option<LossId>>,
     /// Shared with the requests; its thread is the coordinator's.
     patience: Rc<Patience>,
     _colocation: Option<Colocation>,
@@ -155,8 +194,7 @@ impl Volume {
         let mut nodes = Vec::new();
         for (address, seen) in addresses.iter().copied().zip(seen) {
             let (_, welcome) = seen.map_err(|why| NoPool::Node { address, why })?;
-            let twin =
-                nodes.iter().find(|(_, other): &&(SocketAddr, crate::hello::Welcome)| other.node == welcome.node);
+            let twin = nodes.iter().find(|(_, other): &&(SocketAddr, Welcome)| other.node == welcome.node);
             if let Some((first, _)) = twin {
                 return Err(NoPool::Twice { node: welcome.node, first: *first, second: address });
             }
@@ -184,6 +222,7 @@ impl Volume {
         let epoch = nodes.iter().map(|(_, node)| node.epoch).max().unwrap_or(0) + 1;
         let taken: Vec<_> = nodes.iter().filter(|(_, node)| node.served).map(|(at, node)| (*at, node.epoch)).collect();
         let coordinator = own_name();
+        let accepts = accepts_loss(&layout, &nodes, options.accept_loss, &*report);
         let mut links = Vec::new();
         // With a flag whether to reserve the node first.
         let claims: Vec<(SocketAddr, Claim, bool)> = (0..)
@@ -197,9 +236,9 @@ impl Volume {
                     let belongs = belongs(has, (pool, &place)).map_err(|why| NotJoined::Refused(why.to_string()));
                     belongs.map_err(|why| NoPool::Node { address, why })?;
                 }
-                let accepts = if options.accept_loss { node.lost } else { Vec::new() };
+                let accepted = if accepts { node.loss } else { Loss::default() };
                 let memory = if options.shared_memory { Offer::to(&node.boot) } else { None };
-                let also = Also { accepts, memory, ..Also::default() };
+                let also = Also { accepts: accepted.ranges, accepts_id: accepted.id, memory, ..Also::default() };
                 let unclaimed = node.reserved || node.place.is_none();
                 let claim = Claim { epoch, coordinator, node: node.node, size_bytes, place, joins: None, also };
                 Ok((address, claim, unclaimed))
@@ -226,12 +265,12 @@ impl Volume {
         let description = format!("pool {pool} of {} node{}", links.len(), if links.len() == 1 { "" } else { "s" });
         let zeroes = Bytes::from(vec![0; MAX_DATA_BYTES]);
         let info = Info { description, ..Info::disk(layout.size_bytes()) };
-        let (unflushed, loss_reported) = (RefCell::default(), Cell::new(false));
+        let (unflushed, reported_loss) = (RefCell::default(), Cell::new(None));
         let patience = Rc::new(Patience::default());
         let near = links.iter().any(NodeLink::is_near);
         let _colocation = near.then(|| Colocation::start(patience.clone()));
         let volume =
-            Self { info, layout, links, zeroes, report, unflushed, pace, loss_reported, patience, _colocation };
+            Self { info, layout, links, zeroes, report, unflushed, pace, reported_loss, patience, _colocation };
         if volume.pace.is_doubtful() {
             volume.report_loss();
         }
@@ -243,32 +282,47 @@ impl Volume {
     pub fn lost(&self) -> Vec<(SocketAddr, u64, u64)> {
         let ranges = |(nth, link): (usize, &NodeLink)| {
             let address = link.address();
-            let disk = move |(begin, bytes): (u64, u64)| self.layout.on_disk(nth, begin..begin.saturating_add(bytes));
-            link.lost()
-                .into_iter()
-                .filter_map(disk)
-                .map(move |r| (address, r.start, r.end - r.start))
-                .collect::<Vec<_>>()
+            on_disk(&self.layout, nth, &link.loss()).into_iter().map(move |(begin, bytes)| (address, begin, bytes))
         };
         self.links.iter().enumerate().flat_map(ranges).collect()
     }
 
-    /// Reports what may be lost.
+    /// The same for the node with this index.
+    pub fn lost_of(&self, nth: usize) -> Vec<(u64, u64)> {
+        self.links.get(nth).map_or_else(Vec::new, |link| on_disk(&self.layout, nth, &link.loss()))
+    }
+
+    /// Identifies all that may be lost now, for `--accept-loss`; `None` if nothing is.
+    pub fn loss_id(&self) -> Option<LossId> {
+        let losses: Vec<_> =
+            self.links.iter().map(|link| (link.claim().map_or("", |c| &c.node), link.loss())).collect();
+        LossId::of(losses.iter().map(|(node, loss)| (*node, loss)))
+    }
+
+    /// Reports what may be lost, unless it was reported before.
     fn report_loss(&self) {
-        if self.loss_reported.replace(true) {
+        let is_awaited = |link: &NodeLink| {
+            let loss = link.loss();
+            loss.id.is_empty() && !loss.causes.is_empty()
+        };
+        if self.links.iter().any(is_awaited) {
+            // Its node will tell which ranges.
             return;
         }
-        for (node, begin, bytes) in self.lost() {
-            (self.report)(format!(
-                "node {node} may have lost acknowledged writes in the {bytes} bytes from offset {begin} of the disk: \
-                 its machine restarted before they were flushed"
-            ));
+        let id = self.loss_id();
+        let Some(now) = id.filter(|_| self.reported_loss.replace(id) != id) else { return };
+        for (nth, link) in self.links.iter().enumerate() {
+            for (begin, bytes) in self.lost_of(nth) {
+                let (node, why) = (link.address(), link.loss().why());
+                (self.report)(format!(
+                    "node {node} may have lost acknowledged writes in the {bytes} bytes from offset {begin} of the disk: {why}"
+                ));
+            }
         }
-        (self.report)(
-            "writes and flushes are refused, reads are served: a client that was connected then may rely \
-            on lost data. Check the ranges, then serve the pool again with --accept-loss"
-                .into(),
-        );
+        (self.report)(format!(
+            "writes and flushes are refused, reads are served: a client that was connected then may rely on lost data. Check the \
+             ranges, then serve the pool again with --accept-loss {now}"
+        ));
     }
 
     /// Checks that it may be written and flushed.
@@ -292,6 +346,41 @@ impl Volume {
             Health::Connecting(why) | Health::Away(why) => Some(format!("node {}: {why}", link.address())),
             Health::Serving => None,
         })
+    }
+
+    /// Waits until another coordinator has taken a node over, and returns why it is lost for good.
+    pub async fn fenced(&self) -> String {
+        loop {
+            let ended = self.links.iter().find_map(|link| match link.health() {
+                Health::Ended(why) => Some(why),
+                Health::Connecting(_) | Health::Away(_) | Health::Serving => None,
+            });
+            if let Some(why) = ended {
+                return why;
+            }
+            tokio::time::sleep(FENCED_POLL_INTERVAL).await;
+        }
+    }
+
+    /// Flushes what clients did not flush themselves, before the coordinator ends. A node that has nothing unflushed is not
+    /// asked, and one that is not there is waited for briefly only: a node that ends in order flushes everything itself.
+    ///
+    /// # Errors
+    /// The first [`Failure`] of a node.
+    pub async fn flush_rest(&self) -> Result<(), Failure> {
+        self.is_whole()?;
+        let unflushed = self.links.iter().filter(|link| !link.all_flushed());
+        let flushes = unflushed.map(|link| async move {
+            let flush = link.ask(Operation::Flush, 0, 0, Bytes::new(), false);
+            match link.health() {
+                Health::Serving => flush.await,
+                Health::Ended(_) | Health::Away(_) | Health::Connecting(_) => {
+                    let late = || Failure::Deadline(link.address(), LAST_WAIT, link.trouble());
+                    tokio::time::timeout(LAST_WAIT, flush).await.unwrap_or_else(|_| Err(late()))
+                }
+            }
+        });
+        first_failure(join_all(flushes).await)
     }
 
     /// Its nodes, in order.

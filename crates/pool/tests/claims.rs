@@ -333,6 +333,43 @@ fn outdated_copy_of_store_is_refused() {
     });
 }
 
+/// A copy that was made while the coordinator used the store has the same epoch.
+#[test]
+fn copy_of_store_under_running_coordinator_is_refused() {
+    local(async {
+        let folder = tempfile::tempdir().expect("a folder");
+        let paths = ["own", "copy"].map(|name| folder.path().join(name));
+        drop(Store::format(&paths[0], Some(8 << 20), "node0".into(), false).expect("a store"));
+        let node = |path: &std::path::Path| Node::new(Arc::new(Store::open(path).expect("a store")), false);
+        let (current, served) = (Rc::new(RefCell::new(node(&paths[0]))), Rc::new(RefCell::new(Vec::new())));
+        let (at, by) = (current.clone(), served.clone());
+        let connect: Connect = Rc::new(move |_| {
+            let (node, by) = (at.borrow().clone(), by.clone());
+            Box::pin(async move {
+                let (here, there) = tokio::io::duplex(64 << 10);
+                by.borrow_mut().push(tokio::task::spawn_local(async move { drop(node.connection(there).await) }));
+                Ok(Box::new(here) as Box<dyn Stream>)
+            })
+        });
+        let cut = || served.borrow_mut().drain(..).for_each(|task| task.abort());
+        let volume = joined(connect, "p", &[0], Arrangement::Concatenated).await.expect("a pool");
+        works(&volume).await;
+        std::fs::copy(&paths[0], &paths[1]).expect("a copy");
+        // Another region, which is marked first; and the coordinator is told.
+        volume.write_range(6 << 20, vec![8; 4096].into(), false).await.expect("it is a disk");
+        volume.flush_all().await.expect("it is a disk");
+        let own = current.replace(node(&paths[1]));
+        cut();
+        let is_older = |why: &str| why.contains("sequence number of its header");
+        while !matches!(volume.links()[0].health(), Health::Connecting(why) if is_older(&why)) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        current.replace(own);
+        works(&volume).await;
+        assert_eq!(volume.read_range(6 << 20, 1).await.expect("it is a disk"), vec![8]);
+    });
+}
+
 #[test]
 fn node_without_data_or_of_other_pool_is_refused() {
     local(async {

@@ -2,6 +2,7 @@
 //! and the clients are common ones. A client that is not installed is reported as ignored, with the reason.
 
 use bytes::Bytes;
+use lab::kept::Kept;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use nbd::{Export as _, Single, Tls};
 use pool::bench::{self, Load};
@@ -10,7 +11,7 @@ use pool::hello::Hello;
 use pool::layout::Arrangement;
 use pool::link::{Control, Health, Options, greet};
 use pool::node::{Node, WORKERS};
-use pool::protocol::{Claim, StorePosition};
+use pool::protocol::{Claim, LossCause, LossId, StorePosition};
 use pool::setting::Setting;
 use pool::store::Store;
 use pool::volume::{NoPool, Volume, is_free};
@@ -45,6 +46,9 @@ fn main() -> ExitCode {
         trial("damaged_block_is_error_and_never_wrong_data", &[], damaged),
         trial("loss_blocks_writes_until_accepted", &["unshare"], lost),
         trial("restart_after_flush_loses_nothing", &["unshare"], flushed),
+        trial("failed_flush_is_remembered_on_device", &["unshare"], || full(false)),
+        trial("failed_flush_is_remembered_on_file_system", &["unshare", "mkfs.ext4"], || full(true)),
+        trial("medium_mounted_again_may_have_lost_writes", &["unshare", "mkfs.ext4"], replugged),
         trial("bench_counts_answers_of_nodes", &[], counted),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
@@ -52,7 +56,7 @@ fn main() -> ExitCode {
 
 fn trial(name: &str, tools: &'static [&'static str], check: fn() -> Result<(), Failed>) -> Trial {
     Trial::ignorable_test(name, move || {
-        match tools.iter().find(|tool| Command::new(tool).arg("--version").output().is_err()) {
+        match tools.iter().find(|tool| Command::new(tool).arg("-V").output().is_err()) {
             Some(tool) => Ok(Completion::ignored_with(format!("{tool} is not installed"))),
             // These simulate a restart of the machine, in a mount namespace.
             None if tools.contains(&"unshare") && !may_mount() => {
@@ -377,15 +381,8 @@ impl Machine {
         Ok(())
     }
 
-    async fn join(&self, accept_loss: bool) -> Result<(Volume, Reports), Failed> {
-        let reports = Reports::default();
-        let report = {
-            let reports = reports.clone();
-            Rc::new(move |line| reports.borrow_mut().push(line))
-        };
-        let options = Options { accept_loss, ..Options::default() };
-        let (address, order) = ([self.node.address], Arrangement::Concatenated);
-        Ok((Volume::join(&tcp(), &address, "p", order, &options, &Control::Tuned, report).await?, reports))
+    async fn join(&self, accept_loss: Option<LossId>) -> Result<(Volume, Reports), Failed> {
+        join_accepting(self.node.address, accept_loss).await
     }
 
     /// Waits until the store has recorded that everything is flushed.
@@ -399,6 +396,18 @@ impl Machine {
         }
         Err("it never says that all is flushed".into())
     }
+}
+
+/// Joins one node.
+async fn join_accepting(node: SocketAddr, accept_loss: Option<LossId>) -> Result<(Volume, Reports), Failed> {
+    let reports = Reports::default();
+    let report = {
+        let reports = reports.clone();
+        Rc::new(move |line| reports.borrow_mut().push(line))
+    };
+    let options = Options { accept_loss, ..Options::default() };
+    let order = Arrangement::Concatenated;
+    Ok((Volume::join(&tcp(), &[node], "p", order, &options, &Control::Tuned, report).await?, reports))
 }
 
 fn look(pool: &str) -> Hello {
@@ -426,7 +435,7 @@ fn lost() -> Result<(), Failed> {
         // The coordinator restarts before the node, after it, or not at all.
         for (drop_before, drop_after) in [(true, false), (false, true), (false, false)] {
             let mut machine = Machine::new()?;
-            let (volume, reports) = machine.join(false).await?;
+            let (volume, reports) = machine.join(None).await?;
             volume.write_range(MIB, Bytes::from_static(b"old"), true).await?;
             machine.noted().await?;
             let data = machine.data()?;
@@ -435,7 +444,7 @@ fn lost() -> Result<(), Failed> {
             if drop_before {
                 coordinator = None;
                 // It detects unflushed data that it did not write.
-                coordinator.replace(machine.join(false).await?);
+                coordinator.replace(machine.join(None).await?);
             }
             machine.restart(Some(&data))?;
             if drop_after {
@@ -443,14 +452,19 @@ fn lost() -> Result<(), Failed> {
             }
             let (volume, reports) = match coordinator {
                 Some(there) => there,
-                None => machine.join(false).await?,
+                None => machine.join(None).await?,
             };
             volume.read_range(0, 1).await?;
             refuses(&volume, &reports, b"old").await?;
             // The same holds for the next coordinator until the loss is accepted.
-            let (volume, reports) = machine.join(false).await?;
+            let (volume, reports) = machine.join(None).await?;
             refuses(&volume, &reports, b"old").await?;
-            let (volume, _) = machine.join(true).await?;
+            let shown = volume.loss_id().ok_or("no identifier")?;
+            let (volume, reports) = machine.join(Some(shown)).await?;
+            let accepted = format!("accepted (--accept-loss {shown})");
+            if !reports.borrow().iter().any(|line| line.contains(&accepted) && line.contains("from offset 1048576")) {
+                return Err(format!("{reports:?}").into());
+            }
             volume.write_range(0, Bytes::from_static(b"goes on"), false).await?;
             volume.flush().await?;
             // Accepting one loss does not accept a later one.
@@ -461,6 +475,11 @@ fn lost() -> Result<(), Failed> {
             if volume.flush().await.is_ok() {
                 return Err("a flush after another loss".into());
             }
+            // Nor does an option that is left on the command line.
+            let (volume, reports) = machine.join(Some(shown)).await?;
+            if volume.flush().await.is_ok() || !reports.borrow().iter().any(|line| line.contains("accepted before")) {
+                return Err(format!("a loss was accepted twice: {reports:?}").into());
+            }
         }
         Ok(())
     })
@@ -470,7 +489,7 @@ fn flushed() -> Result<(), Failed> {
     local(async {
         let mut machine = Machine::new()?;
         // A coordinator that is still running knows that it has flushed everything.
-        let (volume, reports) = machine.join(false).await?;
+        let (volume, reports) = machine.join(None).await?;
         for round in 0..3_u8 {
             volume.write_range(MIB, Bytes::from(vec![round; 5000]), false).await?;
             volume.flush().await?;
@@ -481,7 +500,7 @@ fn flushed() -> Result<(), Failed> {
         machine.noted().await?;
         drop(volume);
         machine.restart(None)?;
-        let (volume, second) = machine.join(false).await?;
+        let (volume, second) = machine.join(None).await?;
         volume.write_range(0, Bytes::from_static(b"x"), true).await?;
         let all = format!("{reports:?} {second:?}");
         if all.contains("lost") || all.contains("refused") {
@@ -489,6 +508,156 @@ fn flushed() -> Result<(), Failed> {
         }
         Ok(())
     })
+}
+
+/// A node on a disk whose own medium is a file on a small tmpfs: it accepts less than its size, as a thin volume does.
+struct Thin {
+    // In the order of their ends.
+    node: Option<Process>,
+    mounted: Option<Kept>,
+    attached: Option<Kept>,
+    _tmpfs: Kept,
+    folder: tempfile::TempDir,
+}
+
+impl Thin {
+    fn new(file_system: bool) -> Result<Self, Failed> {
+        let folder = tempfile::tempdir()?;
+        let [full, mount] = ["full", "mount"].map(|name| folder.path().join(name));
+        std::fs::create_dir(&full)?;
+        std::fs::create_dir(&mount)?;
+        let tmpfs = Kept::mount("tmpfs", "size=24M", &full)?;
+        std::fs::File::create(full.join("image"))?.set_len(64 * MIB)?;
+        let mut thin = Self { node: None, mounted: None, attached: None, _tmpfs: tmpfs, folder };
+        thin.plug(false)?;
+        let store = if file_system {
+            run("mkfs.ext4", &["-q", "-O", "^has_journal", &thin.device().to_string_lossy()])?;
+            thin.mount()?;
+            mount.join("store")
+        } else {
+            thin.device()
+        };
+        let size = file_system.then_some(48 * MIB);
+        drop(Store::format(&store, size, "node0".into(), false)?);
+        thin.node = Some(Process::start(&store, "127.0.0.1:0")?);
+        Ok(thin)
+    }
+
+    fn device(&self) -> PathBuf {
+        self.attached.as_ref().map_or_else(PathBuf::new, |attached| attached.answer().into())
+    }
+
+    /// Attaches the disk, which is a new one each time.
+    fn plug(&mut self, mount: bool) -> Result<(), Failed> {
+        self.attached = Some(Kept::attach(&self.folder.path().join("full/image"))?);
+        if mount { self.mount() } else { Ok(()) }
+    }
+
+    fn mount(&mut self) -> Result<(), Failed> {
+        self.mounted = Some(Kept::mount_device(&self.device(), &self.folder.path().join("mount"))?);
+        Ok(())
+    }
+
+    /// Leaves this much room on the medium of the disk.
+    fn fill(&self, room: u64) -> Result<(), Failed> {
+        let full = self.folder.path().join("full");
+        let free = rustix::fs::statvfs(&full).map(|system| system.f_bavail * system.f_frsize)?;
+        let file = std::fs::File::create(full.join("ballast"))?;
+        Ok(rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, free.saturating_sub(room).max(1))?)
+    }
+
+    /// Extends it.
+    fn empty(&self) -> Result<(), Failed> {
+        Ok(std::fs::remove_file(self.folder.path().join("full/ballast"))?)
+    }
+
+    fn node(&mut self) -> Result<&mut Process, Failed> {
+        self.node.as_mut().ok_or_else(|| "no node".into())
+    }
+}
+
+/// A disk takes less than was acknowledged: from then on every client gets an error, whatever is restarted, until exactly
+/// that is accepted.
+fn full(file_system: bool) -> Result<(), Failed> {
+    let mut thin = Thin::new(file_system)?;
+    let address = thin.node()?.address;
+    local(async {
+        let (volume, reports) = join_accepting(address, None).await?;
+        volume.write_range(0, Bytes::from(vec![1; MIB as usize]), true).await?;
+        thin.fill(3 * MIB)?;
+        for nth in 1..9 {
+            volume.write_range(nth * MIB, Bytes::from(vec![2; MIB as usize]), false).await?;
+        }
+        let refused = async |volume: &Volume, reports: &Reports| {
+            let written = volume.write_range(0, Bytes::from_static(b"more"), false).await;
+            let durable = volume.write_range(0, Bytes::from_static(b"more"), true).await;
+            let trimmed = nbd::Export::trim(volume, 0, 4096, false).await;
+            if written.is_ok() || durable.is_ok() || trimmed.is_ok() || volume.flush().await.is_ok() {
+                return Err::<(), Failed>(format!("a write or a flush after a loss: {reports:?}").into());
+            }
+            volume.read_range(0, 4096).await.map(drop).map_err(Into::into)
+        };
+        // To whoever flushes first, and to all others.
+        let (first, second) = tokio::join!(volume.flush(), volume.flush());
+        if first.is_ok() || second.is_ok() {
+            return Err("a flush of what the medium did not take".into());
+        }
+        refused(&volume, &reports).await?;
+        thin.node()?.restart()?;
+        volume.read_range(0, 1).await?;
+        refused(&volume, &reports).await?;
+        // The medium has room again, the kernel remembers nothing, and the next coordinator has seen no error.
+        thin.empty()?;
+        thin.node()?.restart()?;
+        let (other, reports) = join_accepting(address, None).await?;
+        refused(&other, &reports).await?;
+        let lost = other.lost();
+        let all = (1..9).all(|nth| lost.iter().any(|(_, at, bytes)| *at <= nth * MIB && (nth + 1) * MIB <= at + bytes));
+        let shown = other.loss_id().ok_or("no identifier")?;
+        let told = reports.borrow().join("\n");
+        if !all || lost.iter().any(|(_, at, _)| *at < MIB) || !told.contains("a flush failed") {
+            return Err(format!("{lost:?}: {told}").into());
+        }
+        let (volume, _) = join_accepting(address, Some(shown)).await?;
+        volume.write_range(MIB, Bytes::from(vec![3; 2 * MIB as usize]), false).await?;
+        volume.flush().await?;
+        thin.node()?.restart()?;
+        if volume.read_range(MIB, 2 * MIB as u32).await? != vec![3; 2 * MIB as usize] {
+            return Err("what was flushed is gone".into());
+        }
+        Ok(())
+    })
+}
+
+/// The node is killed with writes that are not flushed, and its disk is detached and attached, or only mounted again, before
+/// it is started: the boot is the same, and the page cache is not.
+fn replugged() -> Result<(), Failed> {
+    for replug in [false, true] {
+        let mut thin = Thin::new(true)?;
+        let (address, store) = (thin.node()?.address, thin.node()?.store.clone());
+        local(async {
+            let (volume, reports) = join_accepting(address, None).await?;
+            volume.write_range(0, Bytes::from_static(b"data"), false).await?;
+            thin.node()?.kill()?;
+            // Each is undone when it is dropped.
+            thin.mounted = None;
+            if replug {
+                thin.attached = None;
+                thin.plug(true)?;
+            } else {
+                thin.mount()?;
+            }
+            thin.node = Some(Process::start(&store, &address.to_string())?);
+            volume.read_range(0, 1).await?;
+            let flushed = volume.flush().await;
+            let causes: Vec<_> = volume.links().iter().flat_map(|link| link.loss().causes).collect();
+            if flushed.is_ok() || causes != [LossCause::MediumReplaced] {
+                return Err(format!("{replug}: {flushed:?}, {causes:?}, {reports:?}").into());
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
 fn killed() -> Result<(), Failed> {

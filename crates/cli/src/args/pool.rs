@@ -9,6 +9,7 @@ use pool::attach::Way;
 use pool::bench::Load;
 use pool::config::Layout;
 use pool::listener::Endpoint;
+use pool::protocol::LossId;
 use pool::quantity::{memory, node_timeout};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -183,10 +184,10 @@ pub struct PoolServe {
     /// Require client certificates signed by the folder's ca-cert.pem
     #[arg(long, requires = "tls")]
     pub verify_clients: bool,
-    /// Continue even if nodes may have lost acknowledged writes because their machines restarted before a flush. Without this option,
-    /// writes and flushes are refused in that case, and the affected ranges are printed
-    #[arg(long, conflicts_with = "backend")]
-    pub accept_loss: bool,
+    /// Continue although nodes may have lost acknowledged writes: ID, from `pool status` or the refusal on stderr, stands for exactly the
+    /// ranges shown there. They are logged. A later loss has another ID. Without it, writes and flushes are refused
+    #[arg(long, value_name = "ID", conflicts_with = "backend")]
+    pub accept_loss: Option<LossId>,
     /// Send all data through sockets; by default, large transfers to nodes on this machine use shared memory
     #[arg(long, conflicts_with = "backend")]
     pub no_shared_memory: bool,

@@ -38,7 +38,7 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
                 super::is_free(&args.node, &args.disk, key.clone()).await?;
             }
             let volume =
-                super::join(&args.node, &args.disk, key, &super::control(&args.control), (false, false)).await?;
+                super::join(&args.node, &args.disk, key, &super::control(&args.control), (None, false)).await?;
             let load = args.load.load(args.load.requesters());
             let load = Load { write: args.write, checked: !args.no_checksum, ..load };
             // The error is not Send, like everything that stays on a node's thread.

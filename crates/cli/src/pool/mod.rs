@@ -20,6 +20,7 @@ use crate::args::{Control, Disk, Pool, PoolVerb};
 use anyhow::Result;
 use pool::connect::tcp_with;
 use pool::link::Options;
+use pool::protocol::LossId;
 use pool::runtime::{self, ended};
 use pool::setting::Setting;
 use pool::volume::Volume;
@@ -65,7 +66,7 @@ async fn join(
     disk: &Disk,
     key: Option<Key>,
     control: &pool::link::Control,
-    (accept_loss, shared_memory): (bool, bool),
+    (accept_loss, shared_memory): (Option<LossId>, bool),
 ) -> Result<Rc<Volume>> {
     let arrangement = disk.layout.unwrap_or_default().arrangement();
     let (name, usual) = (disk.pool.as_deref().unwrap_or(DEFAULT_POOL), Options::default());

@@ -24,6 +24,18 @@ fn opened(path: &Path) -> Result<Store> {
     Ok(store)
 }
 
+/// What follows from a store that cannot be closed in order.
+fn unclean(store: &Store) -> String {
+    let loss = store.header().loss();
+    let ranges: Vec<String> =
+        loss.ranges.iter().map(|(begin, bytes)| format!("{bytes} bytes from offset {begin}")).collect();
+    if ranges.is_empty() {
+        return "cannot close the store cleanly; what was flushed is safe".into();
+    }
+    let (ranges, why) = (ranges.join(", "), loss.why());
+    format!("cannot close the store cleanly; acknowledged writes may be lost in {ranges}: {why}")
+}
+
 pub fn run(args: &PoolNode) -> Result<ExitCode> {
     if args.at.device.is_some() {
         if args.config.is_some() || (args.listen.is_none() && args.interface.is_none()) {
@@ -89,7 +101,7 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
             tokio::task::spawn_local(http::serve(listener, Rc::new(node.clone()), super::report()));
         }
         node.listen(listener, super::report(), ended).await;
-        store.close().context("cannot close the store cleanly; flushed data is safe")
+        store.close().with_context(|| unclean(&store))
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -40,7 +40,11 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
         // first. Clients that connect meanwhile wait.
         let server = Server::new(Listener::bind(front).await?, tls, super::report());
         match args.backend {
-            Some(size) => serve(ended, &server, Rc::new(Memory::new(size)), None, || None).await,
+            Some(size) => {
+                let disk = Rc::new(Memory::new(size));
+                let alone = std::future::pending();
+                serve(ended, &server, disk.clone(), (None, alone), async move || disk.flush().await, || None).await
+            }
             None => {
                 let status = args.status.clone().or(match front {
                     Endpoint::Unix(path) => Some(socket(path)),
@@ -62,19 +66,24 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
                     tokio::task::spawn_local(http::serve(listener, watch.clone(), super::report()));
                 }
                 tokio::task::spawn_local(async move { watch.run().await });
-                serve(ended, &server, volume.clone(), metrics, || volume.unusable()).await
+                let (own, fenced) = (volume.clone(), volume.fenced());
+                let flush =
+                    async move || own.flush_rest().await.map_err(|failure| nbd::Error::Because(failure.to_string()));
+                serve(ended, &server, volume.clone(), (metrics, fenced), flush, || volume.unusable()).await
             }
         }
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// `metrics`: the address that serves them. `lost`: why the disk is not completely usable.
+/// `metrics`: the address that serves them. `fenced` completes, with the reason, when another coordinator has taken over. `flush` is the
+/// last one. `lost`: why the disk is not completely usable.
 async fn serve<E: Export + 'static>(
     ended: Pin<&mut impl Future<Output = ()>>,
     server: &Server,
     disk: Rc<E>,
-    metrics: Option<SocketAddr>,
+    (metrics, fenced): (Option<SocketAddr>, impl Future<Output = String>),
+    flush: impl AsyncFnOnce() -> Result<(), nbd::Error>,
     lost: impl Fn() -> Option<String>,
 ) -> Result<()> {
     // Alone on stdout, for scripts.
@@ -85,9 +94,10 @@ async fn serve<E: Export + 'static>(
     }
     tokio::select! {
         () = server.serve(disk.clone()) => Ok(()),
+        why = fenced => bail!(why),
         () = ended => {
             let slow = || eprintln!("fathom: the nodes are flushing; Ctrl-C again to stop without waiting");
-            Ok(last_flush(&*disk, lost, slow, super::ended()?).await?)
+            Ok(last_flush(flush(), lost, slow, super::ended()?).await?)
         }
     }
 }

@@ -17,6 +17,7 @@
 use super::{Counts, Failure, Why};
 use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status, Stretch};
 use crate::hello::Welcome;
+use crate::protocol::{Loss, LossCause};
 use crate::setting::{Hold, Setting};
 use crate::shm::Extent;
 use crate::tuner::Tuner;
@@ -127,7 +128,7 @@ struct Job {
     /// When and over which connection it was last sent.
     sent: Instant,
     over: usize,
-    /// For a flush: the number of writes answered when it was requested.
+    /// For a flush, or what is durable before it is answered: the number of writes answered when it was requested.
     covers: u64,
     reply: oneshot::Sender<Result<Bytes, Failure>>,
 }
@@ -231,12 +232,22 @@ pub(super) struct State {
     free: Vec<u16>,
     bytes: usize,
     connections: Vec<Connection>,
+    size_bytes: u64,
     boot: String,
     /// Writes answered, and those of them covered by a flush.
     written: u64,
     flushed: u64,
+    /// Whether writes that the node acknowledged to earlier coordinators may not be flushed.
+    inherits: bool,
+    /// The highest sequence number of the store's header that the node has told, and the last process that did.
+    sequence: u64,
+    instance: String,
+    /// Whether a flush failed: the node's process may not know that when it is another one.
+    flush_failed: bool,
+    /// Whether the connections must be reopened, to learn from the node what is lost.
+    asks_for_loss: bool,
     /// Where acknowledged writes may be lost.
-    pub lost: Vec<(u64, u64)>,
+    pub loss: Loss,
     counts: Counts,
     /// The start of the time without replies, if there is no connection.
     silent_since: Option<Instant>,
@@ -274,11 +285,16 @@ impl State {
             free: (0..granted as u16).rev().collect(),
             bytes: 0,
             connections: vec![connection; connections.max(1)],
+            size_bytes: welcome.size_bytes,
             boot: welcome.boot.clone(),
-            // Writes it acknowledged to earlier coordinators count as one that is not flushed.
-            written: u64::from(welcome.unflushed),
+            written: 0,
             flushed: 0,
-            lost: Vec::new(),
+            inherits: welcome.unflushed,
+            sequence: welcome.sequence,
+            instance: welcome.instance.clone(),
+            flush_failed: false,
+            asks_for_loss: false,
+            loss: Loss::default(),
             counts: Counts::default(),
             silent_since: None,
             trouble: None,
@@ -299,7 +315,7 @@ impl State {
         self.jobs += 1;
         let number = self.jobs;
         let away = self.is_away(now).then(|| self.too_late());
-        let lost = (!self.lost.is_empty() && !request.reads()).then_some(Failure::Lost);
+        let lost = (!self.loss.ranges.is_empty() && !request.reads()).then_some(Failure::Lost);
         if let Some(failure) = self.ended.clone().or(lost).or(away) {
             // The requester may be gone.
             let _ = reply.send(Err(failure));
@@ -377,15 +393,30 @@ impl State {
 
     /// Whether all acknowledged writes are flushed.
     pub fn all_flushed(&self) -> bool {
-        self.flushed >= self.written
+        self.flushed >= self.written && !self.inherits && !self.flush_failed
+    }
+
+    /// The highest sequence number of the store's header that the node has told, and the last process that did.
+    pub fn sequence(&self) -> (u64, String) {
+        (self.sequence, self.instance.clone())
+    }
+
+    /// Whether a flush failed since the node was joined.
+    pub fn flush_has_failed(&self) -> bool {
+        self.flush_failed
+    }
+
+    /// Whether the connections must be reopened now, to learn from the node what is lost. True once.
+    pub fn asks_for_loss(&mut self) -> bool {
+        std::mem::take(&mut self.asks_for_loss)
     }
 
     /// The node may have lost acknowledged writes: writes and flushes fail from now on.
-    pub fn doubt(&mut self, welcome: &Welcome) {
-        if welcome.lost.is_empty() {
+    pub fn doubt(&mut self, loss: &Loss) {
+        if loss.ranges.is_empty() {
             return;
         }
-        self.lost.clone_from(&welcome.lost);
+        self.loss.clone_from(loss);
         self.pace.doubtful.set(true);
         for job in std::mem::take(&mut self.pending) {
             if job.request.reads() {
@@ -396,17 +427,33 @@ impl State {
         }
     }
 
-    /// Whether the node can be used again: its machine has not restarted, or nothing was lost, or it reports itself what may be.
-    pub fn reopened(&mut self, welcome: &Welcome) -> bool {
-        if self.boot != welcome.boot && !self.all_flushed() && welcome.lost.is_empty() {
-            return false;
+    /// A flush failed at the node. It knows which ranges that concerns; until it has told, or if it cannot, it is all of them.
+    fn fail_flush(&mut self) {
+        if self.flush_failed {
+            return;
         }
+        (self.flush_failed, self.asks_for_loss) = (true, true);
+        if self.loss.ranges.is_empty() {
+            let (ranges, causes) = (vec![(0, self.size_bytes)], vec![LossCause::FlushFailed]);
+            self.doubt(&Loss { ranges, causes, id: String::new() });
+        }
+    }
+
+    /// The node can be used again. It knows what its medium may have lost, unless the medium lost its header too.
+    pub fn reopened(&mut self, welcome: &Welcome) {
+        let restarted = self.boot != welcome.boot;
+        if restarted && self.flushed < self.written && welcome.loss.ranges.is_empty() {
+            let (ranges, causes) = (vec![(0, self.size_bytes)], vec![LossCause::MachineRestarted]);
+            self.doubt(&Loss { ranges, causes, id: String::new() });
+        }
+        self.inherits &= welcome.unflushed;
+        self.sequence = self.sequence.max(welcome.sequence);
+        self.instance.clone_from(&welcome.instance);
         self.boot.clone_from(&welcome.boot);
-        self.doubt(welcome);
+        self.doubt(&welcome.loss);
         (self.trouble, self.silent_since) = (None, None);
         self.in_use.clear();
         self.counts.reconnected += 1;
-        true
     }
 
     /// The connection's last frame is written; builds its next frame, if it is this connection's turn and time to send.
@@ -511,10 +558,24 @@ impl State {
                 let (to, from) = &mut self.counts.placed;
                 *(if reply.placed { from } else { to }) += u64::from(job.request.length);
             }
+            if result.is_ok() && job.request.operation == Operation::Flush {
+                // The next number that has this lower half; a late answer has an earlier one.
+                let ahead = reply.checksum.wrapping_sub(self.sequence as u32);
+                self.sequence += if ahead < 1 << 31 { u64::from(ahead) } else { 0 };
+            }
+            if result == Err(Status::Lost) {
+                self.fail_flush();
+            }
             if result.is_ok() {
                 match job.request.operation {
-                    Operation::Flush => self.flushed = self.flushed.max(job.covers),
-                    Operation::Write | Operation::Trim if !job.request.durable => self.written += 1,
+                    Operation::Flush | Operation::Write | Operation::Trim
+                        if job.request.durable || job.request.operation == Operation::Flush =>
+                    {
+                        // The node flushes everything that it has acknowledged.
+                        self.flushed = self.flushed.max(job.covers);
+                        self.inherits = false;
+                    }
+                    Operation::Write | Operation::Trim => self.written += 1,
                     _ => {}
                 }
             }

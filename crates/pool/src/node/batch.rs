@@ -353,7 +353,8 @@ fn answer(store: &Store, request: &Request, data: &[u8], out: &mut Vec<u8>) -> R
         Operation::Read if unchecked => store.read_unchecked(offset, length, out).map(|()| (length, 0)),
         Operation::Read => store.read(offset, length, out).map(|checksum| (length, checksum)),
         Operation::Write => store.write(offset, data, durable).map(|()| (0, 0)),
-        Operation::Flush => store.flush().map(|()| (0, 0)),
+        // In place of the checksum of no data: see `frame`.
+        Operation::Flush => store.flush().map(|()| (0, store.sequence() as u32)),
         Operation::Trim => store.trim(offset, length, durable).map(|()| (0, 0)),
         Operation::Map => {
             let begin = out.len();

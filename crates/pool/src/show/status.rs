@@ -41,11 +41,22 @@ pub fn table(status: &Status) -> String {
             let _ = writeln!(out, "    {}", shown(why));
         }
     }
-    for (begin, bytes) in &status.may_be_lost {
+    for node in nodes {
+        let why: Vec<String> = node.loss_causes.iter().map(ToString::to_string).collect();
+        for (begin, bytes) in &node.may_be_lost {
+            let _ = writeln!(
+                out,
+                "\nNode {} may have lost acknowledged writes in the {bytes} bytes from offset {begin} of the disk: {}",
+                shown(&node.address),
+                why.join(", and ")
+            );
+        }
+    }
+    if let Some(id) = &status.loss_id {
         let _ = writeln!(
             out,
-            "\nAcknowledged writes may be lost in the {bytes} bytes from offset {begin}; writes and flushes are \
-             refused until the pool is served with --accept-loss"
+            "\nWrites and flushes are refused until the pool is served with --accept-loss {}, which accepts exactly this",
+            shown(id)
         );
     }
     if let Some(why) = &status.flush_failed {

@@ -37,17 +37,18 @@ macro_rules! logged {
     ($disk:expr, $what:expr, $do:expr) => {{
         #[cfg(test)]
         let begun = $disk.log.as_ref().map(|log| log.begin($what));
-        let done = $do;
+        let done: io::Result<()> = $do;
         #[cfg(test)]
-        if let (Some(log), Some(begun)) = ($disk.log.as_ref(), begun) {
-            log.end(begun);
-        }
+        let done = match ($disk.log.as_ref(), begun) {
+            (Some(log), Some(begun)) => log.end(begun, done),
+            _ => done,
+        };
         done
     }};
 }
 
 #[cfg(test)]
-use super::tests::log::What;
+use super::tests::log::{By, What};
 
 impl Disk {
     /// Uses a file or device.
@@ -59,7 +60,10 @@ impl Disk {
         let same = format!("/proc/self/fd/{}", file.as_raw_fd());
         let durable = File::options().read(true).write(true).custom_flags(libc::O_DSYNC).open(same)?;
         let in_memory = rustix::fs::fstatfs(&file).is_ok_and(|system| u64::try_from(system.f_type) == Ok(TMPFS));
-        Ok(Self { durable: Some(durable), in_memory, ..Self::memory(file) })
+        let disk = Self { durable: Some(durable), in_memory, ..Self::memory(file) };
+        #[cfg(test)]
+        disk.log.iter().for_each(|log| log.opened());
+        Ok(disk)
     }
 
     /// Uses a memory file.
@@ -103,18 +107,46 @@ impl Disk {
     /// Writes; these bytes are on the medium when this returns, with no guarantee for others.
     pub fn write_durably(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         let file = self.durable.as_ref().unwrap_or(&self.file);
+        #[cfg(test)]
+        if self.log.as_ref().is_some_and(|log| log.is_broken()) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
         logged!(self, What::Durable { at, bytes: bytes.to_vec() }, file.write_all_at(bytes, at))
     }
 
     /// Everything that was written is on the medium when this returns.
     pub fn sync(&self) -> io::Result<()> {
-        logged!(self, What::Sync, self.file.sync_data())
+        logged!(self, What::Sync(By::Flushes), self.file.sync_data())
+    }
+
+    /// Everything that anyone wrote to its file system is on the medium when this returns, and no write of any file was lost
+    /// since this was last asked by anyone. Of a block device only its own writes are known.
+    pub fn sync_file_system(&self) -> io::Result<()> {
+        logged!(self, What::Sync(By::FileSystem), {
+            match rustix::fs::syncfs(&self.file) {
+                Err(rustix::io::Errno::NOSYS) | Ok(()) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        })
+    }
+
+    /// Drops the clean pages of this range from memory, so that reads return what the medium has.
+    pub fn forget(&self, at: u64, length: u64) {
+        if let Some(length) = std::num::NonZeroU64::new(length) {
+            // It is advice. Memory has no medium.
+            let _ = rustix::fs::fadvise(&self.file, at, Some(length), rustix::fs::Advice::DontNeed);
+            #[cfg(test)]
+            if let Some(log) = &self.log {
+                let pages = at / super::BLOCK_BYTES..(at + length.get()).div_ceil(super::BLOCK_BYTES);
+                log.forget(&self.file, |page| pages.contains(&(page as u64)));
+            }
+        }
     }
 
     /// The same, without effect on the flushes: each reports a write that the kernel lost.
     pub fn sync_apart(&self) -> io::Result<()> {
         let file = self.durable.as_ref().unwrap_or(&self.file);
-        logged!(self, What::Sync, file.sync_data())
+        logged!(self, What::Sync(By::Durable), file.sync_data())
     }
 
     /// Zeroes the range, and deallocates its space where the medium supports it.

@@ -5,44 +5,50 @@
 //! began get its result.
 
 use crate::frame::Status;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 #[derive(Debug, Default)]
 pub struct Flushes {
     begun: AtomicU64,
-    last: Mutex<Last>,
-}
-
-#[derive(Debug, Default)]
-struct Last {
     /// The number of the last flush that succeeded.
-    done: u64,
-    /// Whether a flush failed: later ones would succeed without the lost data.
-    failed: bool,
+    done: Mutex<u64>,
+    /// Whether acknowledged data may be lost, so that a flush that succeeded would promise too much.
+    failed: AtomicBool,
 }
 
 impl Flushes {
     /// Everything written before is on the medium when this returns: by `sync`, or by a concurrent flush that began since.
     ///
     /// # Errors
-    /// The result of `sync`; and after a failure, always [`Status::Io`].
+    /// The result of `sync`; and after [`Status::Lost`] always that.
     pub fn flush(&self, sync: impl FnOnce() -> Result<(), Status>) -> Result<(), Status> {
         let before = self.begun.load(Ordering::SeqCst);
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.failed {
-            return Err(Status::Io);
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.has_failed() {
+            return Err(Status::Lost);
         }
-        if last.done > before {
+        if *done > before {
             return Ok(());
         }
         let this = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let synced = sync();
         match synced {
-            Ok(()) => last.done = this,
-            Err(_) => last.failed = true,
+            Ok(()) => *done = this,
+            Err(Status::Lost) => self.set_failed(true),
+            Err(_) => {}
         }
         synced
+    }
+
+    /// Whether flushes fail because data may be lost.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
+    }
+
+    /// Sets whether flushes fail from now on.
+    pub fn set_failed(&self, failed: bool) {
+        self.failed.store(failed, Ordering::SeqCst);
     }
 }
 
@@ -75,10 +81,14 @@ mod tests {
     }
 
     #[test]
-    fn flushes_fail_after_failed_sync() {
+    fn flushes_fail_after_loss_until_reset() {
         let flushes = Flushes::default();
         assert_eq!(flushes.flush(|| Ok(())), Ok(()));
-        assert_eq!(flushes.flush(|| Err(Status::Full)), Err(Status::Full));
-        assert_eq!(flushes.flush(|| Ok(())), Err(Status::Io));
+        assert_eq!(flushes.flush(|| Err(Status::Io)), Err(Status::Io));
+        assert_eq!(flushes.flush(|| Ok(())), Ok(()), "nothing was lost");
+        assert_eq!(flushes.flush(|| Err(Status::Lost)), Err(Status::Lost));
+        assert_eq!(flushes.flush(|| Ok(())), Err(Status::Lost));
+        flushes.set_failed(false);
+        assert_eq!(flushes.flush(|| Ok(())), Ok(()));
     }
 }

@@ -1,8 +1,10 @@
 //! The header of a store, stored twice at its end: see [`super`] for where and why.
 
+use super::medium::MediumId;
 use super::regions::{MOST, Set, region_bytes};
 use super::{BLOCK_BYTES, Error};
-use crate::protocol::StorePosition;
+use crate::protocol::{Loss, LossCause, StorePosition};
+use crate::unique_name::new_name;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
@@ -49,9 +51,18 @@ pub struct Header {
     /// The boot of the machine that last wrote this.
     #[serde(default)]
     pub(super) boot: String,
-    /// Where acknowledged writes may be lost, since the machine restarted before they were flushed: offset and length.
+    /// The file or device, and the disk and mount that it is on, where these marks were made; `None` where that is unknown.
+    #[serde(default)]
+    pub(super) medium: Option<MediumId>,
+    /// Where acknowledged writes may be lost: offset and length.
     #[serde(default)]
     pub lost: Vec<(u64, u64)>,
+    /// Why; empty in the header of an older release, which only knew restarts of the machine.
+    #[serde(default)]
+    pub(super) loss_causes: Vec<LossCause>,
+    /// Changes with every loss.
+    #[serde(default)]
+    pub(super) loss_id: String,
     /// Pool and position are recorded, and the pool may not have all its nodes yet.
     #[serde(default)]
     pub reserved: bool,
@@ -74,7 +85,10 @@ impl Header {
             region_bytes: region_bytes(size_bytes),
             marked: Set::default(),
             boot: String::new(),
+            medium: None,
             lost: Vec::new(),
+            loss_causes: Vec::new(),
+            loss_id: String::new(),
             reserved: false,
         }
     }
@@ -99,8 +113,36 @@ impl Header {
         self.version == 1
     }
 
-    /// Adds a range where acknowledged writes may be lost.
-    pub(super) fn lose(&mut self, range: std::ops::Range<u64>) {
+    /// Where acknowledged writes may be lost, and why.
+    pub fn loss(&self) -> Loss {
+        Loss { ranges: self.lost.clone(), causes: self.loss_causes.clone(), id: self.loss_id.clone() }
+    }
+
+    /// The ranges that may be lost, as a text: "1048576 bytes from offset 0".
+    pub(super) fn shown_loss(&self) -> String {
+        let ranges: Vec<String> =
+            self.lost.iter().map(|(begin, bytes)| format!("{bytes} bytes from offset {begin}")).collect();
+        ranges.join(", ")
+    }
+
+    /// Adds ranges where acknowledged writes may be lost.
+    pub(super) fn lose_all(&mut self, ranges: impl IntoIterator<Item = std::ops::Range<u64>>, cause: LossCause) {
+        let before = (self.lost.clone(), self.loss_causes.clone());
+        ranges.into_iter().for_each(|range| self.lose(range));
+        if !self.loss_causes.contains(&cause) {
+            self.loss_causes.push(cause);
+        }
+        if before != (self.lost.clone(), self.loss_causes.clone()) {
+            self.loss_id = new_name();
+        }
+    }
+
+    /// Nothing counts as lost any more.
+    pub(super) fn accept_loss(&mut self) {
+        (self.lost, self.loss_causes, self.loss_id) = (Vec::new(), Vec::new(), String::new());
+    }
+
+    fn lose(&mut self, range: std::ops::Range<u64>) {
         self.lost.push((range.start, range.end - range.start));
         self.lost.sort_unstable();
         let gap = |pair: &[(u64, u64)]| pair[1].0.saturating_sub(pair[0].0.saturating_add(pair[0].1));

@@ -187,6 +187,18 @@ impl Regions {
         words().next().is_some() && words().all(|word| self.covered(word, u64::MAX))
     }
 
+    /// Regions that may contain writes that no successful flush covers.
+    pub fn unflushed(&self) -> impl Iterator<Item = usize> {
+        let words = self.words.iter().map(|word| word.load(Ordering::SeqCst)).enumerate();
+        words.filter(|(_, word)| word & MARKED != 0 && !self.covered(*word, u64::MAX)).map(|(region, _)| region)
+    }
+
+    /// The marked regions that touch this range of bytes.
+    pub fn marked_in(&self, offset: u64, length: u64) -> impl Iterator<Item = usize> {
+        let range = self.of(offset, length);
+        range.filter(|region| self.words[*region].load(Ordering::SeqCst) & MARKED != 0)
+    }
+
     /// Regions whose marks can be removed, as they were last written before the flush `before`, with their words.
     pub fn all_covered_before(&self, before: u64) -> Vec<(usize, u64)> {
         let words = self.words.iter().map(|word| word.load(Ordering::SeqCst)).enumerate();

@@ -32,7 +32,7 @@ pub(super) struct Idle {
 
 #[derive(Debug, Default)]
 struct State {
-    flushes: u64,
+    wakes: u64,
     ended: bool,
 }
 
@@ -41,7 +41,12 @@ impl Idle {
     pub fn flushed(&self, took: Duration) {
         let (now, before) = (took.as_nanos() as u64, self.flush_ns.load(Ordering::Relaxed));
         self.flush_ns.store(if before == 0 { now } else { before - before / 8 + now / 8 }, Ordering::Relaxed);
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).flushes += 1;
+        self.wake();
+    }
+
+    /// There is something to do.
+    pub fn wake(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).wakes += 1;
         self.changed.notify_one();
     }
 
@@ -97,21 +102,23 @@ fn run(store: &Store, regions: &Regions) {
     let idle = &store.idle;
     let (mut seen, mut turn, mut before) = (0, Instant::now(), 0);
     if store.header().is_marked() {
-        // Left behind by a killed process: it is not known to be flushed until it is flushed once. A failure is reported to
-        // the next caller that flushes.
+        // Left behind by a killed process: it is not known to be flushed until it is flushed once. A failure is recorded in the
+        // store.
         let _ = store.flush();
     }
     loop {
+        store.save_loss();
         let state = idle.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |state: &mut State| !state.ended && state.flushes == seen;
-        let (state, _) = idle.changed.wait_timeout_while(state, EVERY, same).unwrap_or_else(PoisonError::into_inner);
+        let same = |state: &mut State| !state.ended && state.wakes == seen;
+        let longest = if store.has_unsaved_loss() { LONGEST } else { EVERY };
+        let (state, _) = idle.changed.wait_timeout_while(state, longest, same).unwrap_or_else(PoisonError::into_inner);
         if state.ended {
             return;
         }
-        let flushed = state.flushes != seen;
-        seen = state.flushes;
+        let woken = state.wakes != seen;
+        seen = state.wakes;
         drop(state);
-        if flushed {
+        if woken {
             let begun = regions.begun();
             // Not on the condition variable, or every flush would wake it. The end is detected above.
             std::thread::park_timeout(idle.pause());

@@ -81,6 +81,13 @@ impl Store {
         Ok(())
     }
 
+    /// Accepts whatever a marked region contains.
+    pub(super) fn unsee(&self, range: &Range<u64>) {
+        let blocks = self.blocks(range);
+        let _guard = self.lock(blocks.start as u64..blocks.end as u64);
+        self.table[blocks].iter().for_each(|entry| entry.store(UNSEEN, Ordering::Relaxed));
+    }
+
     fn blocks(&self, range: &Range<u64>) -> Range<usize> {
         (range.start / BLOCK_BYTES) as usize..(range.end / BLOCK_BYTES) as usize
     }
@@ -131,8 +138,11 @@ impl Store {
             self.write_table_of(blocks)?;
             prepared.push((region, word));
         }
-        if !prepared.is_empty() {
-            self.disk.sync_apart()?;
+        if !prepared.is_empty()
+            && let Err(error) = self.disk.sync_apart()
+        {
+            self.check_for_loss();
+            return Err(error);
         }
         Ok((prepared, all))
     }
@@ -140,12 +150,16 @@ impl Store {
     /// Removes the marks of the regions that were not written since they were prepared.
     pub(super) fn unmark(&self, prepared: &Prepared) -> io::Result<()> {
         let Some(regions) = &self.regions else { return Ok(()) };
-        let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = regions.unmark(prepared);
-        if gone.is_empty() {
-            return Ok(());
-        }
-        self.put_header(&mut header, |header| gone.iter().for_each(|region| header.marked.take(*region)))
+        let written = {
+            let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
+            let gone = regions.unmark(prepared);
+            if gone.is_empty() {
+                return Ok(());
+            }
+            self.put_header(&mut header, |header| gone.iter().for_each(|region| header.marked.take(*region)))
+        };
+        self.check_if_suspect();
+        written
     }
 
     /// Computes the sums of the unseen blocks.

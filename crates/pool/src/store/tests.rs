@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt as _;
 mod at_hand;
 pub(super) mod log;
 mod power;
+mod writeback;
 
 const SIZE: u64 = 64 * BLOCK_BYTES;
 

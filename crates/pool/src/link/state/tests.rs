@@ -24,7 +24,9 @@ fn welcome(boot: &str) -> Welcome {
         reserved: false,
         empty: false,
         unflushed: false,
-        lost: Vec::new(),
+        loss: Loss::default(),
+        sequence: 7,
+        instance: "i".into(),
         memory: false,
     }
 }
@@ -187,24 +189,95 @@ fn in_flight_requests_are_resent_before_queued_ones() {
 
 #[test]
 fn flush_covers_writes_of_other_connections() {
-    let flushed = |flush: bool| {
+    let lost = |covered_by: Option<Request>| {
         let mut trial = Trial::natural(2);
         let _write = trial.put(Operation::Write);
         let (write, _) = trial.fill(0);
         trial.answer(0, &write).expect("it was asked");
-        if flush {
+        assert!(!trial.state.all_flushed());
+        if let Some(request) = covered_by {
             let _read = trial.put(Operation::Read);
             trial.fill(0);
-            let _flush = trial.put(Operation::Flush);
-            let (flush, _) = trial.fill(1);
-            assert_eq!(flush[0].operation, Operation::Flush);
-            trial.answer(1, &flush).expect("it was asked");
+            let data =
+                if request.operation == Operation::Write { vec![Bytes::from_static(b"abcd")] } else { Vec::new() };
+            let (reply, _answer) = oneshot::channel();
+            trial.state.put(request, data.into(), trial.now, reply);
+            let (sent, _) = trial.fill(1);
+            trial.answer(1, &sent).expect("it was asked");
         }
+        assert_eq!(trial.state.all_flushed(), covered_by.is_some());
         trial.state.ask_again(trial.now);
-        trial.state.reopened(&welcome("another boot"))
+        trial.state.reopened(&welcome("another boot"));
+        trial.state.loss.causes.clone()
     };
-    assert!(flushed(true));
-    assert!(!flushed(false), "what was answered is gone, and no failure was reported");
+    let durable = |operation| Some(Request { durable: true, ..asking(operation, 0) });
+    assert_eq!(lost(Some(asking(Operation::Flush, 0))), []);
+    assert_eq!(lost(durable(Operation::Write)), []);
+    assert_eq!(lost(durable(Operation::Trim)), []);
+    assert_eq!(lost(None), [LossCause::MachineRestarted], "what was answered is gone, and no failure was reported");
+}
+
+/// What an earlier coordinator wrote is known to be flushed when anything is, or when the node says so.
+#[test]
+fn inherited_writes_count_until_flushed() {
+    let inherits = Welcome { unflushed: true, ..welcome("boot") };
+    let mut trial = Trial::natural(1);
+    trial.state = State::new(Pace::new(&Control::Tuned, 1), node(), &inherits, 1);
+    assert!(!trial.state.all_flushed());
+    trial.state.reopened(&inherits);
+    assert!(!trial.state.all_flushed());
+    trial.state.reopened(&welcome("boot"));
+    assert!(trial.state.all_flushed());
+}
+
+#[test]
+fn flush_tells_sequence_number_of_store() {
+    let mut trial = Trial::natural(1);
+    trial.state.reopened(&Welcome { sequence: (3 << 32) - 2, ..welcome("boot") });
+    for (told, known) in
+        [(u32::MAX - 1, (3 << 32) - 2), (u32::MAX, (3 << 32) - 1), (5, (3 << 32) + 5), (2, (3 << 32) + 5)]
+    {
+        let _flush = trial.put(Operation::Flush);
+        let (sent, _) = trial.fill(0);
+        let reply = Reply { status: Status::Done, placed: false, tag: sent[0].tag, length: 0, checksum: told };
+        let frame = Frame::Replies(Head::default(), vec![(reply, Bytes::new())]);
+        trial.state.answered(0, frame, trial.now).expect("it was asked");
+        assert_eq!(trial.state.sequence().0, known);
+    }
+}
+
+#[test]
+fn failed_flush_is_remembered_whatever_node_says_later() {
+    let mut trial = Trial::natural(1);
+    let (mut flush, _) = trial.put(Operation::Flush);
+    let (mut read, _) = trial.put(Operation::Read);
+    let (sent, _) = trial.fill(0);
+    let (mut waits, _) = trial.put(Operation::Write);
+    let reply = |request: &Request| {
+        let status = if request.operation == Operation::Flush { Status::Lost } else { Status::Done };
+        let (data, length) = if status == Status::Done { (&b"wxyz"[..], 4) } else { (&b""[..], 0) };
+        let reply = Reply { status, placed: false, tag: request.tag, length, checksum: crc32c::crc32c(data) };
+        (reply, Bytes::from_static(data))
+    };
+    let frame = Frame::Replies(Head::default(), sent.iter().map(reply).collect());
+    trial.state.answered(0, frame, trial.now).expect("it was asked");
+    let failed = Failure::Node(node().address, Status::Lost);
+    assert_eq!(flush.try_recv().expect("an answer"), Err(failed));
+    assert!(read.try_recv().expect("an answer").is_ok());
+    assert_eq!(waits.try_recv().expect("an answer"), Err(Failure::Lost));
+    // The node is asked once which ranges that concerns; until it tells, it is all.
+    assert!(trial.state.asks_for_loss() && !trial.state.asks_for_loss());
+    assert_eq!(trial.state.loss.ranges, [(0, 1 << 20)]);
+    for (told, ranges) in [(vec![], (0, 1 << 20)), (vec![(8192, 4096)], (8192, 4096))] {
+        let (causes, id) = (vec![LossCause::FlushFailed], "1".into());
+        let loss = if told.is_empty() { Loss::default() } else { Loss { ranges: told, causes, id } };
+        trial.state.ask_again(trial.now);
+        trial.state.reopened(&Welcome { loss, ..welcome("boot") });
+        assert_eq!(trial.state.loss.ranges, [ranges]);
+        assert!(trial.state.flush_has_failed() && !trial.state.all_flushed());
+        let (mut refused, _) = trial.put(Operation::Write);
+        assert_eq!(refused.try_recv().expect("at once"), Err(Failure::Lost));
+    }
 }
 
 #[test]
@@ -277,7 +350,7 @@ fn cancelled_requests_are_not_sent() {
     trial.leave(number, Operation::Write, 0, write);
     trial.now += TIMEOUT + Duration::from_secs(1);
     trial.state.expire(trial.now);
-    assert!(trial.state.reopened(&welcome("boot")));
+    trial.state.reopened(&welcome("boot"));
     trial.state.opened(0, trial.now, false);
     let _again = trial.put(Operation::Read);
     assert_eq!(trial.fill(0).0.len(), 1);
@@ -332,7 +405,8 @@ fn lost_node_fails_requests_at_once_until_back() {
     trial.now += Duration::from_secs(60);
     let (mut refused, _) = trial.put(Operation::Write);
     assert_eq!(refused.try_recv().expect("at once"), Err(too_late()));
-    assert!(trial.state.reopened(&welcome("boot")) && !trial.state.is_away(trial.now));
+    trial.state.reopened(&welcome("boot"));
+    assert!(!trial.state.is_away(trial.now));
     trial.state.opened(0, trial.now, false);
     let (mut served, _) = trial.put(Operation::Read);
     let (requests, _) = trial.fill(0);
@@ -381,13 +455,13 @@ fn shared_memory_in_use_by_node_is_not_reused() {
     drop(asked);
     trial.state.ask_again(trial.now);
     assert!(!is_free(at));
-    assert!(trial.state.reopened(&welcome("boot")));
+    trial.state.reopened(&welcome("boot"));
     assert!(is_free(at));
     // The requester waits: the request is resent over a connection without shared memory and answered as usual.
     trial.state.opened(0, trial.now, true);
     let (_, mut asked, _, _) = shared_read(&mut trial);
     trial.state.ask_again(trial.now);
-    assert!(trial.state.reopened(&welcome("boot")));
+    trial.state.reopened(&welcome("boot"));
     trial.state.opened(0, trial.now, false);
     let (requests, _) = trial.fill(0);
     assert_eq!((requests.len(), requests[0].places), (1, 0));

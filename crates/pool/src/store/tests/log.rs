@@ -1,7 +1,26 @@
 //! The operations of a store on its medium, in order: every write with its bytes, every sync, and when each began and ended.
+//!
+//! And the kernel's notices of a failed write-back, as errseq_t has them: each open file description gets one, one opened
+//! later gets it if nobody has, and the file system has another.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex};
+
+const PAGE: usize = 4096;
+
+/// What a sync asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store) enum By {
+    /// The description of the flushes.
+    Flushes,
+    /// That of durable writes.
+    Durable,
+    FileSystem,
+}
 
 #[derive(Debug, Clone)]
 pub(in crate::store) enum What {
@@ -10,7 +29,36 @@ pub(in crate::store) enum What {
     /// On the medium when it ends.
     Durable { at: u64, bytes: Vec<u8> },
     /// Every write that ended before it began is on the medium when it ends.
-    Sync,
+    Sync(By),
+}
+
+/// Failed write-backs.
+#[derive(Debug, Default)]
+struct Faults {
+    /// Who has not been told: the flushes' description, that of durable writes, anyone at all, the file system.
+    flushes: bool,
+    durable: bool,
+    unseen: bool,
+    file_system: bool,
+    /// Durable writes fail, and write nothing.
+    is_broken: bool,
+    /// Pages that count as written, with what the medium has.
+    clean: BTreeMap<usize, Vec<u8>>,
+}
+
+impl Faults {
+    fn notice(&mut self, by: By) -> io::Result<()> {
+        let notice = match by {
+            By::Flushes => &mut self.flushes,
+            By::Durable => &mut self.durable,
+            By::FileSystem => &mut self.file_system,
+        };
+        if !std::mem::take(notice) {
+            return Ok(());
+        }
+        self.unseen &= by == By::FileSystem;
+        Err(io::Error::from_raw_os_error(libc::EIO))
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -25,6 +73,7 @@ pub(in crate::store) struct Event {
 struct Inner {
     now: usize,
     events: Vec<Event>,
+    faults: Faults,
 }
 
 #[derive(Debug, Default)]
@@ -33,16 +82,70 @@ pub(in crate::store) struct Log(Mutex<Inner>);
 impl Log {
     pub fn begin(&self, what: What) -> usize {
         let mut inner = self.0.lock().expect("no thread panics");
+        if let What::Write { at, bytes } = &what {
+            // Its pages are to be written again.
+            let pages = *at as usize / PAGE..(*at as usize + bytes.len()).div_ceil(PAGE);
+            inner.faults.clean.retain(|page, _| !pages.contains(page));
+        }
         inner.now += 1;
         let begun = inner.now;
         inner.events.push(Event { what, begun, ended: None });
         inner.events.len() - 1
     }
 
-    pub fn end(&self, event: usize) {
+    /// Ends an event, which fails if its description has a notice.
+    pub fn end(&self, event: usize, done: io::Result<()>) -> io::Result<()> {
         let mut inner = self.0.lock().expect("no thread panics");
         inner.now += 1;
-        inner.events[event].ended = Some(inner.now);
+        let by = match &inner.events[event].what {
+            What::Write { .. } => None,
+            What::Durable { .. } => Some(By::Durable),
+            What::Sync(by) => Some(*by),
+        };
+        let done = done.and_then(|()| by.map_or(Ok(()), |by| inner.faults.notice(by)));
+        let now = inner.now;
+        inner.events[event].ended = done.is_ok().then_some(now);
+        done
+    }
+
+    /// Whether durable writes fail.
+    pub fn is_broken(&self) -> bool {
+        self.0.lock().expect("no thread panics").faults.is_broken
+    }
+
+    pub fn break_durable(&self, is_broken: bool) {
+        self.0.lock().expect("no thread panics").faults.is_broken = is_broken;
+    }
+
+    /// The store is opened: new descriptions.
+    pub fn opened(&self) {
+        let faults = &mut self.0.lock().expect("no thread panics").faults;
+        (faults.flushes, faults.durable) = (faults.unseen, faults.unseen);
+    }
+
+    /// The write-back of these pages failed: the medium keeps what it has, and they count as written.
+    pub fn fail(&self, pages: BTreeMap<usize, Vec<u8>>) {
+        let faults = &mut self.0.lock().expect("no thread panics").faults;
+        faults.clean.extend(pages);
+        (faults.flushes, faults.durable, faults.unseen, faults.file_system) = (true, true, true, true);
+    }
+
+    /// A process gets the notice of a description, and ends before it does anything about it.
+    pub fn ignore(&self, by: By) {
+        let _ = self.0.lock().expect("no thread panics").faults.notice(by);
+    }
+
+    /// The kernel drops those of these pages that count as written, so that they are read from the medium.
+    pub fn forget(&self, file: &File, mut drops: impl FnMut(usize) -> bool) {
+        let clean: Vec<(usize, Vec<u8>)> = {
+            let inner = self.0.lock().expect("no thread panics");
+            let dropped = inner.faults.clean.iter().filter(|(page, _)| drops(**page));
+            dropped.map(|(page, bytes)| (*page, bytes.clone())).collect()
+        };
+        for (page, bytes) in clean {
+            let event = self.begin(What::Write { at: (page * PAGE) as u64, bytes: bytes.clone() });
+            let _ = self.end(event, file.write_all_at(&bytes, (page * PAGE) as u64));
+        }
     }
 
     /// The time of the last event.

@@ -12,7 +12,7 @@
 //! are removed during writes, a second cut while the store recovers from the first, and further stories on the state left
 //! by a cut.
 
-use super::log::{Event, Log, What, record, start_machine};
+use super::log::{By, Event, Log, What, record, start_machine};
 use super::*;
 use crate::protocol::Also;
 use std::os::fd::AsRawFd as _;
@@ -44,7 +44,7 @@ impl Chance {
 
 /// Which version of a unit survives the cut.
 #[derive(Debug, Clone, Copy)]
-enum Keeping {
+pub(super) enum Keeping {
     /// Any version.
     Any,
     /// The version of the last sync, or the newest.
@@ -83,6 +83,18 @@ pub(super) fn left(
     chance: &mut Chance,
 ) -> Vec<u8> {
     let keeping = KEEPINGS[chance.below(KEEPINGS.len() as u64) as usize];
+    left_keeping(base, events, cut, unit, data, (keeping, chance))
+}
+
+/// The same, with a choice of what survives.
+pub(super) fn left_keeping(
+    base: &[u8],
+    events: &[Event],
+    cut: usize,
+    unit: usize,
+    data: usize,
+    (keeping, chance): (Keeping, &mut Chance),
+) -> Vec<u8> {
     let mut newest = base.to_vec();
     // For each written unit: its versions, and when each of them was complete in memory.
     let mut versions: std::collections::BTreeMap<usize, Vec<(usize, Vec<u8>)>> = Default::default();
@@ -91,7 +103,7 @@ pub(super) fn left(
     for event in events.iter().filter(|event| event.begun < cut) {
         let done = event.ended.filter(|ended| *ended <= cut);
         let (at, bytes, durable) = match &event.what {
-            What::Sync => {
+            What::Sync(_) => {
                 synced = if done.is_some() { synced.max(event.begun) } else { synced };
                 continue;
             }
@@ -200,17 +212,17 @@ struct Plain(Log);
 impl Plain {
     fn write(&self, at: usize, bytes: &[u8]) {
         let event = self.0.begin(What::Write { at: at as u64, bytes: bytes.to_vec() });
-        self.0.end(event);
+        self.0.end(event, Ok(())).expect("it has no faults");
     }
 
     fn sync(&self) {
-        let event = self.0.begin(What::Sync);
-        self.0.end(event);
+        let event = self.0.begin(What::Sync(By::Flushes));
+        self.0.end(event, Ok(())).expect("it has no faults");
     }
 }
 
 /// Creates a file in memory with the content `image`, and its path.
-fn medium(image: &[u8]) -> (File, PathBuf) {
+pub(super) fn medium(image: &[u8]) -> (File, PathBuf) {
     let file = rustix::fs::memfd_create("medium", rustix::fs::MemfdFlags::CLOEXEC).map(File::from).expect("memory");
     file.write_all_at(image, 0).expect("memory");
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
@@ -238,7 +250,7 @@ fn among(data: &[u8], may: &May, unit: usize) -> Result<(), String> {
 
 /// The parameters of a story.
 #[derive(Debug, Clone, Copy)]
-struct Kind {
+pub(super) struct Kind {
     size: u64,
     /// Additional bytes of the medium after the store, as on a device.
     longer: u64,
@@ -246,7 +258,7 @@ struct Kind {
     version: u32,
 }
 
-const COMMON: Kind = Kind { size: SIZE, longer: 0, version: header::VERSION };
+pub(super) const COMMON: Kind = Kind { size: SIZE, longer: 0, version: header::VERSION };
 const KINDS: [Kind; 8] = [
     COMMON,
     COMMON,
@@ -471,7 +483,7 @@ fn recovered(
         if chance.one_in(2) {
             store.claim("p", &claimed).map_err(|e| e.to_string())?;
         }
-        if chance.one_in(2) {
+        if chance.one_in(2) && store.header().lost.is_empty() {
             // It got as far as computing sums.
             store.flush().map_err(|e| e.to_string())?;
             store.settle(u64::MAX, chance.below(9) * BLOCK_BYTES).map_err(|e| e.to_string())?;
@@ -493,7 +505,11 @@ fn recovered(
         return Err(format!("{reported:?} may be lost, it says, and it is {lost:?}"));
     }
     // Afterwards it works as usual: partial blocks can be written, and a clean shutdown keeps the data.
-    let claimed = Claim { size_bytes: size as u64, ..claim(store.header().epoch + 1) };
+    if !reported.is_empty() && store.flush() != Err(Status::Lost) {
+        return Err("a flush succeeded before the loss was accepted".into());
+    }
+    let also = Also { accepts: reported, ..Also::default() };
+    let claimed = Claim { size_bytes: size as u64, also, ..claim(store.header().epoch + 1) };
     store.claim("p", &claimed).map_err(|e| e.to_string())?;
     let place = chance.below(size as u64 - 3);
     store
@@ -515,7 +531,7 @@ fn recovered(
 }
 
 /// The medium of a new store, and its content.
-fn formatted(kind: Kind) -> (Vec<u8>, Vec<u8>) {
+pub(super) fn formatted(kind: Kind) -> (Vec<u8>, Vec<u8>) {
     record(None);
     let (file, path) = medium(&[]);
     let store = Store::format(&path, Some(kind.size), "n1".into(), false).expect("a store");
@@ -639,7 +655,7 @@ fn damage_in_unmarked_region_is_found_after_power_cut() {
     let region = regions::region_bytes(SIZE);
     let flip = |file: &File| file.write_all_at(&[1], region * 5 + 100).expect("memory");
     let store = opened_after_a_cut(&[0, 9], false, flip);
-    assert_eq!(store.recovery(), Some(Recovery { marked_bytes: 2 * region, restarted: true }));
+    assert_eq!(store.recovery(), Some(Recovery { marked_bytes: 2 * region, cause: Some(LossCause::MachineRestarted) }));
     assert_eq!(read(&store, region * 5, 10), Err(Status::Damaged));
     assert_eq!(read(&store, 0, 10), Ok(vec![8; 10]));
 }
@@ -649,7 +665,7 @@ fn after_process_kill_marked_region_counts_and_rest_is_checked() {
     let region = regions::region_bytes(SIZE);
     let flip = |file: &File| [100, region + 100].iter().for_each(|at| file.write_all_at(&[1], *at).expect("memory"));
     let store = opened_after_a_cut(&[0], true, flip);
-    assert_eq!(store.recovery(), Some(Recovery { marked_bytes: region, restarted: false }));
+    assert_eq!(store.recovery(), Some(Recovery { marked_bytes: region, cause: None }));
     assert_eq!(store.header().lost, []);
     assert_eq!(read(&store, region, 10), Err(Status::Damaged));
     assert_eq!(read(&store, 99, 2), Ok(vec![8, 1]));
@@ -676,7 +692,7 @@ fn marks_go_region_by_region_after_kill() {
 fn checksums_of_marked_region_are_rebuilt_from_data() {
     let torn = |file: &File| file.write_all_at(&[9; 512], 512).expect("memory");
     let store = opened_after_a_cut(&[0], false, torn);
-    assert!(store.recovery().is_some_and(|recovery| recovery.restarted));
+    assert_eq!(store.recovery().and_then(|recovery| recovery.cause), Some(LossCause::MachineRestarted));
     assert_eq!(store.header().lost, [(0, regions::region_bytes(SIZE))]);
     let data = read(&store, 0, 4096).expect("as a plain disk has it");
     assert!(data[..512] == [8; 512] && data[512..1024] == [9; 512] && data[1024..] == [8; 3072]);

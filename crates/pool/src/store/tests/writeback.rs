@@ -1,0 +1,345 @@
+//! A store on a kernel whose write-back fails, compared to an array of pages.
+//!
+//! The kernel takes pages whose write-back failed as written, drops some of them at once, some later and some never, and
+//! tells so as it does ([`super::log`]). Processes are killed at any time, also between a notice and what they do about it,
+//! and the header cannot be written for a while. Whatever happens: no flush succeeds while a page of an acknowledged write
+//! is lost, the header names that page then, and each page reads as what was written last; if it is lost, as an error or as
+//! what it was at some time since it was last flushed.
+
+use super::log::{By, Log, record, start_machine};
+use super::power::{COMMON, Chance, Keeping, formatted, left_keeping, medium};
+use super::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const PAGE: usize = BLOCK_BYTES as usize;
+const PAGES: usize = SIZE as usize / PAGE;
+
+/// What a page may be.
+#[derive(Debug, Clone)]
+struct Page {
+    /// What was written last.
+    now: Vec<u8>,
+    /// What it was since it was last flushed.
+    may: Vec<Vec<u8>>,
+    /// Whether the medium does not have what was acknowledged, which is not accepted, and will not be written again.
+    is_lost: bool,
+    /// Whether it was lost when flushes failed anyway: the next one that is tried, after that loss is accepted, must show it.
+    is_late: bool,
+}
+
+struct Trial {
+    log: Arc<Log>,
+    base: Vec<u8>,
+    file: File,
+    path: PathBuf,
+    store: Option<Store>,
+    epoch: u64,
+    pages: Vec<Page>,
+    /// Whether the coordinator was told that a flush failed.
+    told: bool,
+    chance: Chance,
+    /// What was done.
+    steps: Vec<String>,
+    /// Failed flushes, and those that found a page lost.
+    counts: [usize; 2],
+}
+
+impl Trial {
+    fn new(seed: u64) -> Self {
+        let (base, _) = formatted(COMMON);
+        let log = Arc::new(Log::default());
+        record(Some(log.clone()));
+        start_machine();
+        let (file, path) = medium(&base);
+        let page = Page { now: vec![0; PAGE], may: vec![vec![0; PAGE]], is_lost: false, is_late: false };
+        let (pages, chance) = (vec![page; PAGES], Chance(seed));
+        let mut trial = Self {
+            log,
+            base,
+            file,
+            path,
+            store: None,
+            epoch: 1,
+            pages,
+            told: false,
+            chance,
+            steps: Vec::new(),
+            counts: [0; 2],
+        };
+        trial.open();
+        trial
+    }
+
+    fn store(&self) -> &Store {
+        self.store.as_ref().expect("it is open")
+    }
+
+    /// The process ends, and another one opens the store; its coordinator goes on.
+    fn open(&mut self) {
+        self.store = None;
+        let store = loop {
+            match Store::open(&self.path) {
+                Ok(store) => break store,
+                // The supervisor tries again; the header can be written at some time.
+                Err(_) => self.log.break_durable(false),
+            }
+        };
+        let also = Also { flush_failed: self.told, ..Also::default() };
+        while store.claim("p", &Claim { also: also.clone(), ..claim(self.epoch) }).is_err() {
+            // So does the coordinator.
+            self.log.break_durable(false);
+        }
+        self.store = Some(store);
+    }
+
+    /// The user accepts what is shown.
+    fn accept(&mut self) -> Result<(), String> {
+        let loss = self.store().header().loss();
+        if loss.ranges.is_empty() {
+            return Ok(());
+        }
+        self.epoch += 1;
+        let id = loss.id.clone();
+        let also = Also { accepts: loss.ranges.clone(), accepts_id: loss.id, ..Also::default() };
+        if self.store().claim("p", &Claim { also, ..claim(self.epoch) }).is_err() {
+            self.log.break_durable(false);
+            return Ok(());
+        }
+        // More may be found meanwhile.
+        if self.store().header().loss().id == id {
+            return Err("a loss was accepted, and it is still shown".into());
+        }
+        self.told = false;
+        for nth in 0..PAGES {
+            self.pages[nth].is_late = false;
+            if !self.pages[nth].is_lost || !covers(&loss.ranges, nth) {
+                continue;
+            }
+            let now =
+                read(self.store(), (nth * PAGE) as u64, PAGE as u32).map_err(|e| format!("accepted {nth}: {e}"))?;
+            let page = &mut self.pages[nth];
+            if !page.may.contains(&now) {
+                return Err(format!("page {nth} was never that since it was flushed"));
+            }
+            (page.now, page.is_lost) = (now, false);
+        }
+        Ok(())
+    }
+
+    /// Write-back fails for some of the pages that the medium does not have.
+    fn fail(&mut self) {
+        let keeping = (Keeping::Nothing, &mut Chance(0));
+        let on_medium = left_keeping(&self.base, &self.log.events(), usize::MAX, PAGE, self.base.len(), keeping);
+        let mut here = vec![0; self.base.len()];
+        self.file.read_exact_at(&mut here, 0).expect("memory");
+        let fails_anyway = self.store().flushes.has_failed();
+        let mut failed = BTreeMap::new();
+        for nth in 0..here.len() / PAGE {
+            let range = nth * PAGE..(nth + 1) * PAGE;
+            if here[range.clone()] != on_medium[range.clone()] && self.chance.one_in(2) {
+                failed.insert(nth, on_medium[range].to_vec());
+                if let Some(page) = self.pages.get_mut(nth) {
+                    (page.is_lost, page.is_late) = (true, fails_anyway);
+                }
+            }
+        }
+        self.steps.push(format!("lost: {:?}", failed.keys().collect::<Vec<_>>()));
+        if !failed.is_empty() {
+            self.log.fail(failed);
+        }
+        self.evict();
+    }
+
+    fn evict(&mut self) {
+        let (log, file) = (self.log.clone(), self.file.try_clone().expect("a file"));
+        log.forget(&file, |_| self.chance.one_in(3));
+    }
+
+    fn write(&mut self) -> Result<(), String> {
+        let first = self.chance.below(PAGES as u64) as usize;
+        let count = (1 + self.chance.below(4) as usize).min(PAGES - first);
+        let bytes: Vec<u8> = vec![self.chance.next() as u8; count * PAGE];
+        let durable = self.chance.one_in(8);
+        self.steps.push(format!("write {first} {count}"));
+        let written = if self.chance.one_in(2) {
+            self.store().write((first * PAGE) as u64, &bytes, durable)
+        } else {
+            self.store().trim((first * PAGE) as u64, bytes.len() as u32, durable)
+        };
+        for nth in first..first + count {
+            // Its data may be written although a flush failed; or none is.
+            let now = read(self.store(), (nth * PAGE) as u64, PAGE as u32);
+            let page = &mut self.pages[nth];
+            match now {
+                Ok(now) if written.is_ok() || now != page.now => {
+                    page.may.push(now.clone());
+                    (page.now, page.is_lost) = (now, false);
+                }
+                Ok(_) => {}
+                Err(_) if written.is_err() && page.is_lost => {}
+                Err(why) => return Err(format!("page {nth} was written: {why}")),
+            }
+        }
+        if durable {
+            self.flushed(written)?;
+        }
+        Ok(())
+    }
+
+    /// A flush was answered.
+    fn flushed(&mut self, flushed: Result<(), Status>) -> Result<(), String> {
+        self.steps.push(format!("flush {flushed:?} {:?}", self.store().header().lost));
+        let lost: Vec<usize> = (0..PAGES).filter(|page| self.pages[*page].is_lost).collect();
+        match flushed {
+            Ok(()) if !lost.is_empty() => Err(format!("a flush succeeded, and the pages {lost:?} are lost")),
+            Ok(()) => {
+                self.pages.iter_mut().for_each(|page| page.may = vec![page.now.clone()]);
+                Ok(())
+            }
+            Err(Status::Lost) => {
+                (self.told, self.counts[0]) = (true, self.counts[0] + 1);
+                self.counts[1] += usize::from(!lost.is_empty());
+                // On the medium, if it can be.
+                let shown = if self.log.is_broken() {
+                    self.store().header().lost
+                } else {
+                    read_header(&self.path, &self.file, self.base.len() as u64).expect("a header").lost
+                };
+                match lost.iter().find(|page| !self.pages[**page].is_late && !covers(&shown, **page)) {
+                    Some(page) => Err(format!("page {page} is lost, and {shown:?} is shown")),
+                    None if shown.is_empty() => Err("a flush failed, and nothing is shown".into()),
+                    None => Ok(()),
+                }
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for (nth, page) in self.pages.iter().enumerate() {
+            match read(self.store(), (nth * PAGE) as u64, PAGE as u32) {
+                Ok(bytes) if bytes == page.now => {}
+                Ok(bytes) if page.is_lost && page.may.contains(&bytes) => {}
+                Err(Status::Damaged) if page.is_lost => {}
+                Ok(bytes) => return Err(format!("page {nth} was {}, and reads as {}", page.now[0], bytes[0])),
+                Err(why) => return Err(format!("page {nth}: {why}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        let step = self.chance.below(24);
+        self.steps.push(step.to_string());
+        match step {
+            0..=8 => self.write()?,
+            9..=12 => {
+                let flushed = self.store().flush();
+                self.flushed(flushed)?;
+            }
+            13 | 14 => self.fail(),
+            15 => {
+                self.fail();
+                self.log.break_durable(true);
+            }
+            16 | 17 => {
+                self.evict();
+                self.open();
+            }
+            18 => {
+                // It is killed when it has a notice and has done nothing about it.
+                let by = if self.chance.one_in(2) { By::Flushes } else { By::Durable };
+                self.log.ignore(by);
+                self.open();
+            }
+            // The settler.
+            19 | 20 => drop(self.store().settle(u64::MAX, u64::MAX)),
+            21 => {
+                self.log.break_durable(false);
+                self.store().save_loss();
+            }
+            22 => self.accept()?,
+            _ => {
+                let closed = self.store().close();
+                if closed.is_ok() && self.pages.iter().any(|page| page.is_lost) {
+                    return Err("it was closed in order, and a page is lost".into());
+                }
+                self.open();
+            }
+        }
+        self.check()
+    }
+}
+
+fn covers(ranges: &[(u64, u64)], page: usize) -> bool {
+    let (begin, end) = ((page * PAGE) as u64, ((page + 1) * PAGE) as u64);
+    ranges.iter().any(|(at, bytes)| *at <= begin && end <= at + bytes)
+}
+
+/// Runs a story for each seed; returns how many flushes failed, and how many of them had lost something.
+fn stories(seeds: std::ops::Range<u64>) -> [usize; 2] {
+    let mut counts = [0; 2];
+    for seed in seeds {
+        let mut trial = Trial::new(seed);
+        for step in 0..60 {
+            if let Err(why) = trial.step() {
+                panic!("seed {seed}, step {step}: {why}; {}", trial.steps.join("; "));
+            }
+        }
+        counts = [counts[0] + trial.counts[0], counts[1] + trial.counts[1]];
+        record(None);
+    }
+    counts
+}
+
+#[test]
+fn no_flush_succeeds_while_page_is_lost() {
+    let [failed, lost] = stories(0..50);
+    assert!(failed > 50 && lost > 25, "{failed} flushes failed, {lost} of them with a loss");
+}
+
+/// What the first failure leaves behind, step by step.
+#[test]
+fn failed_flush_is_in_header_before_it_is_answered() {
+    let mut trial = Trial::new(1);
+    trial.store().write(0, &[1; PAGE], true).expect("it has room");
+    settle(trial.store());
+    trial.store().write(9 * BLOCK_BYTES, &[2; PAGE], false).expect("it has room");
+    trial.log.fail(BTreeMap::from([(9, vec![0; PAGE])]));
+    assert_eq!(trial.store().flush(), Err(Status::Lost));
+    let region = regions::region_bytes(SIZE);
+    let expected = [(9 * BLOCK_BYTES / region * region, region)];
+    assert_eq!(trial.store().header().lost, expected);
+    assert_eq!(trial.store().flush(), Err(Status::Lost), "the kernel reports it once");
+    let durable = read_header(&trial.path, &trial.file, trial.base.len() as u64).expect("a header");
+    assert_eq!((&durable.lost[..], &durable.loss_causes[..]), (&expected[..], &[LossCause::FlushFailed][..]));
+    trial.store().save_loss();
+    // The supervisor starts the node again, in the same boot; the kernel drops the page.
+    trial.open();
+    let loss = trial.store().header().loss();
+    assert_eq!((&loss.ranges[..], &loss.causes[..]), (&expected[..], &[LossCause::FlushFailed][..]));
+    assert_eq!(read(trial.store(), 9 * BLOCK_BYTES, 4), Ok(vec![0; 4]), "what the medium has");
+    // Another loss of the same ranges is not accepted by what was shown before.
+    let accept = |trial: &Trial, epoch, id: &str| {
+        let also = Also { accepts: expected.to_vec(), accepts_id: id.into(), ..Also::default() };
+        trial.store().claim("p", &Claim { also, ..claim(epoch) }).expect("it is newer");
+        trial.store().header().lost.is_empty()
+    };
+    assert!(!accept(&trial, 2, "another"));
+    assert!(accept(&trial, 3, &loss.id));
+    assert_eq!(trial.store().flush(), Ok(()));
+    trial.store().write(9 * BLOCK_BYTES, &[3; PAGE], false).expect("it has room");
+    trial.log.fail(BTreeMap::from([(9, vec![0; PAGE])]));
+    assert_eq!(trial.store().flush(), Err(Status::Lost));
+    assert!(!accept(&trial, 4, &loss.id), "it was accepted once");
+    record(None);
+}
+
+mod long {
+    #[test]
+    #[ignore = "long: 20,000 stories"]
+    fn no_flush_succeeds_while_page_is_lost_in_20000_stories() {
+        super::stories(1000..21_000);
+    }
+}
