@@ -4,7 +4,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use pool::config::Config;
 use pool::frame::{self, Frame, Head, Operation, Reply, Request, Status, Stretch};
 use pool::hello::{self, Answer, Hello, Welcome};
-use pool::protocol::{Claim, StorePosition};
+use pool::protocol::{Claim, Loss, LossCause, StorePosition};
 use std::slice::from_ref;
 
 const DATA: &[u8] = &[7; 600];
@@ -141,7 +141,9 @@ pub fn hellos() -> Vec<Vec<u8>> {
         served: false,
         reserved: true,
         unflushed: true,
-        lost: vec![(4096, 8192)],
+        loss: Loss { ranges: vec![(4096, 8192)], causes: vec![LossCause::FlushFailed], id: "i".into() },
+        sequence: 8,
+        instance: "s".into(),
         empty: false,
         memory: true,
     };

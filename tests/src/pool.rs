@@ -5,7 +5,8 @@ use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 /// `fathom pool …`.
 pub fn pool(words: &[&str]) -> Command {
@@ -47,6 +48,17 @@ impl Server {
         let status = self.child.wait()?;
         ensure!(status.success(), "it ended with {status}");
         Ok(())
+    }
+
+    /// Waits until it ends by itself.
+    pub fn exits(mut self) -> Result<ExitStatus> {
+        for _ in 0..6000 {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        bail!("it goes on")
     }
 
     /// Kills it with SIGKILL.
