@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod auth;
 pub mod bench;
+mod checksum;
 mod colocation;
 pub mod config;
 pub mod connect;

@@ -137,7 +137,7 @@ fn table_fits(path: &Path, size_bytes: u64) -> Result<(), Error> {
 }
 
 fn checksum(block: &[u8]) -> u32 {
-    crc32c::crc32c(block).max(1)
+    crate::checksum::crc32c(block).max(1)
 }
 
 /// The sum of a block as stored in the table.

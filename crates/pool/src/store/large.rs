@@ -80,7 +80,7 @@ impl Store {
     fn sum_blocks(&self, first: u64, contents: &[u8]) -> Result<u32, Status> {
         let mut sum = 0;
         for (block, content) in (first..).zip(contents.chunks_exact(BLOCK_BYTES as usize)) {
-            let own = crc32c::crc32c(content);
+            let own = crate::checksum::crc32c(content);
             if !self.known_as(block, content, own.max(1)) {
                 return Err(Status::Damaged);
             }
