@@ -30,6 +30,9 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(30);
 const MAX_UNDER_WAY: usize = 1024;
 /// The maximum data that these carry or request, together with unsent replies. One request may exceed it.
 const MAX_BYTES: usize = 64 << 20;
+/// Replies of this size are sent before more requests are taken: the client is busy meanwhile, and the data is still in the
+/// CPU's cache. While they cannot be sent, the client has enough to read.
+const SENT_BYTES: usize = 512 << 10;
 /// The maximum number of extents in a reply; a client requests the rest again. They take 1 MiB.
 const MAX_EXTENTS: usize = 128 << 10;
 
@@ -261,7 +264,9 @@ where
     let mut under_way = Tasks::new();
     poll_fn(|cx| {
         loop {
-            while let Poll::Ready(done) = under_way.poll_next(cx) {
+            while session.outbox.len() < SENT_BYTES
+                && let Poll::Ready(done) = under_way.poll_next(cx)
+            {
                 let (request, answer): (Request, Answer) = done;
                 session.under_way_bytes -= request.data_bytes();
                 session.answer(&request, answer);
@@ -360,7 +365,8 @@ impl<E: Export> Session<'_, E> {
         let arriving = self.writing.map_or(0, |request| request.length as usize);
         let held = self.outbox.len() + self.under_way_bytes;
         let may_hold_more = self.share.hold(held + arriving) || arriving > 0;
-        !self.ending && under_way < MAX_UNDER_WAY && held < MAX_BYTES && may_hold_more
+        let is_sent = self.outbox.len() < SENT_BYTES;
+        !self.ending && is_sent && under_way < MAX_UNDER_WAY && held < MAX_BYTES && may_hold_more
     }
 
     /// Takes the next request from the input.
