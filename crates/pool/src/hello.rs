@@ -85,6 +85,9 @@ pub struct Welcome {
     /// The node has mapped the offered memory: requests over this connection may refer to data in it.
     #[serde(default)]
     pub memory: bool,
+    /// What a coordinator on the same machine may read itself. A node of an older release does not offer it.
+    #[serde(default)]
+    pub store: Option<crate::store::Offer>,
 }
 
 /// Why receiving a message failed.

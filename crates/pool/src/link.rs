@@ -295,6 +295,17 @@ impl NodeLink {
         self.put(Request { operation, durable, unchecked: true, places: 0, tag: 0, length, offset }, Parts::new()).await
     }
 
+    /// Whether [`NodeLink::read_direct`] may succeed.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.inner.state.borrow().is_direct()
+    }
+
+    /// Reads without asking the node, if it is on this machine and the page cache has the data. Otherwise false, and the
+    /// content of `to` is arbitrary.
+    pub(crate) fn read_direct(&self, offset: u64, to: &mut [u8]) -> bool {
+        self.inner.state.borrow_mut().read_direct(offset, to)
+    }
+
     async fn put(&self, request: Request, data: Parts) -> Result<Bytes, Failure> {
         let (reply, answer) = oneshot::channel();
         let (number, next) = self.inner.state.borrow_mut().put(request, data, Instant::now(), reply);
@@ -482,6 +493,7 @@ impl Inner {
 
     /// Runs all connections, until one of them breaks.
     async fn together(&self, first: Box<dyn Stream>, welcome: &Welcome) -> Result<Infallible, Cut> {
+        self.state.borrow_mut().offered(welcome);
         let further = (1..self.wakes.len()).map(|nth| self.further(nth, welcome.session));
         try_join(self.connection(0, first, welcome.memory), try_join_all(further)).await.map(|(never, _)| never)
     }

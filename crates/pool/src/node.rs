@@ -297,6 +297,8 @@ impl Node {
             served: self.open.load(Ordering::Acquire) > own,
             reserved: header.reserved,
             memory,
+            // Only to a coordinator that wants to share memory, and can.
+            store: self.store.offer().filter(|_| memory),
         })
     }
 

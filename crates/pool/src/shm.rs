@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const NAME: &str = "fathom-pool";
 /// The header before the shared memory: the words, and at its end the CPU.
-const FRONT_BYTES: usize = 4096;
+pub(crate) const FRONT_BYTES: usize = 4096;
 const PROCESSOR_AT: usize = FRONT_BYTES - size_of::<u32>();
 const BYTES: usize = FRONT_BYTES + MEMORY_BYTES;
 /// The maximum number of ranges of one request: its data may be in parts.
@@ -80,18 +80,50 @@ impl Offer {
             return None;
         }
         let Owned { file, words, .. } = OWNED.get_or_init(|| Owned::make().ok()).as_ref()?;
-        Some(Self { boot: boot.into(), process: std::process::id(), file: file.as_raw_fd(), words: words.clone() })
+        Some(Self::of(file, words))
+    }
+
+    /// The offer of a file of this process, which [`create`] returned with these words.
+    pub(crate) fn of(file: &File, words: &str) -> Self {
+        Self { boot: self::boot(), process: std::process::id(), file: file.as_raw_fd(), words: words.into() }
+    }
+
+    /// Opens the file in another process; `None` if it is not on this machine, not accessible, or not what was offered.
+    pub(crate) fn open(&self, name: &str, bytes: usize, write: bool) -> Option<File> {
+        if self.boot != boot() {
+            return None;
+        }
+        let path = self.path(self.file);
+        // Checked before opening: opening any other file may have side effects.
+        let ours = std::fs::read_link(&path).ok()?.to_str()?.starts_with(&format!("/memfd:{name} "));
+        let file = File::options().read(true).write(write).open(path).ok().filter(|_| ours)?;
+        let sealed = fcntl_get_seals(&file).ok()?.contains(SealFlags::SHRINK | SealFlags::GROW);
+        let mut words = vec![0; self.words.len().min(PROCESSOR_AT)];
+        file.read_exact_at(&mut words, 0).ok()?;
+        let is_meant = !words.is_empty() && words == self.words.as_bytes();
+        (sealed && is_meant && file.metadata().ok()?.len() == bytes as u64).then_some(file)
+    }
+
+    /// The path of another file of the offering process.
+    pub(crate) fn path(&self, file: i32) -> PathBuf {
+        format!("/proc/{}/fd/{file}", self.process).into()
+    }
+
+    /// Whether the offering process is of the same user as this one. The owner of `/proc/PID` does not tell: it is root for
+    /// any process that is not dumpable.
+    pub(crate) fn is_of_same_user(&self) -> bool {
+        let own = rustix::process::geteuid().as_raw().to_string();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process)).unwrap_or_default();
+        // Real, effective, saved and file system user.
+        let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        users.is_some_and(|users| users.split_whitespace().all(|user| user == own))
     }
 }
 
 impl Owned {
     fn make() -> io::Result<Self> {
-        let file = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
-        file.set_len(BYTES as u64)?;
-        let words: String = (0..4).map(|_| crate::unique_name::new_name()).collect();
-        file.write_all_at(words.as_bytes(), 0)?;
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let begin = map(&file)?;
+        let (file, words) = create(NAME, BYTES)?;
+        let begin = map(&file, BYTES, ProtFlags::READ | ProtFlags::WRITE)?;
         // SAFETY: the mapping is new, has this many bytes after its header, and is never unmapped; nothing else in this
         // process uses it.
         let memory = unsafe { &mut *begin.as_ptr().add(FRONT_BYTES).cast::<[u8; MEMORY_BYTES]>() };
@@ -100,9 +132,21 @@ impl Owned {
     }
 }
 
-fn map(file: &File) -> io::Result<NonNull<u8>> {
+/// Creates a memory file of this many bytes, which can neither shrink nor grow. It begins with the returned words, by which
+/// another process recognises it; they take less than [`FRONT_BYTES`].
+pub(crate) fn create(name: &str, bytes: usize) -> io::Result<(File, String)> {
+    let file = File::from(memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
+    file.set_len(bytes as u64)?;
+    let words: String = (0..4).map(|_| crate::unique_name::new_name()).collect();
+    file.write_all_at(words.as_bytes(), 0)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok((file, words))
+}
+
+/// Maps such a file.
+pub(crate) fn map(file: &File, bytes: usize, protection: ProtFlags) -> io::Result<NonNull<u8>> {
     // SAFETY: a new mapping at an address chosen by the kernel touches nothing that is in use.
-    let begin = unsafe { mmap(null_mut(), BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)? };
+    let begin = unsafe { mmap(null_mut(), bytes, protection, MapFlags::SHARED, file, 0)? };
     NonNull::new(begin.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
@@ -126,21 +170,8 @@ unsafe impl Sync for Attached {}
 impl Attached {
     /// Maps the memory, if it is on this machine and accessible.
     pub fn find(offer: &Offer) -> Option<Self> {
-        if offer.boot != boot() {
-            return None;
-        }
-        let path = PathBuf::from(format!("/proc/{}/fd/{}", offer.process, offer.file));
-        // Checked before opening: opening any other file may have side effects.
-        let ours = std::fs::read_link(&path).ok()?.to_str()?.starts_with(&format!("/memfd:{NAME} "));
-        let file = File::options().read(true).write(true).open(path).ok().filter(|_| ours)?;
-        let sealed = fcntl_get_seals(&file).ok()?.contains(SealFlags::SHRINK | SealFlags::GROW);
-        let mut words = vec![0; offer.words.len().min(PROCESSOR_AT)];
-        file.read_exact_at(&mut words, 0).ok()?;
-        let is_meant = !words.is_empty() && words == offer.words.as_bytes();
-        if !sealed || !is_meant || file.metadata().ok()?.len() != BYTES as u64 {
-            return None;
-        }
-        Some(Self { begin: map(&file).ok()? })
+        let file = offer.open(NAME, BYTES, true)?;
+        Some(Self { begin: map(&file, BYTES, ProtFlags::READ | ProtFlags::WRITE).ok()? })
     }
 
     /// The CPU on which the coordinator wants its nodes to run, if any.

@@ -35,6 +35,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 mod at_hand;
+mod direct;
 mod disk;
 mod error;
 mod flushes;
@@ -47,7 +48,10 @@ mod medium;
 mod regions;
 mod settler;
 mod sums;
+mod table;
 
+pub(crate) use direct::Direct;
+pub use direct::Offer;
 use disk::Disk;
 pub use error::Error;
 use flushes::Flushes;
@@ -62,6 +66,7 @@ use regions::{Entered, Regions};
 use settler::Idle;
 pub use settler::Settler;
 use sums::{UNSEEN, either, is_settled, settled};
+use table::Table;
 
 /// Bytes of a block: the unit of checksums.
 pub const BLOCK_BYTES: u64 = 4096;
@@ -84,7 +89,7 @@ pub struct Store {
     /// Offset of the headers.
     headers_at: u64,
     /// The sums of each block ([`sums`]).
-    table: Vec<AtomicU64>,
+    table: Table,
     locks: Vec<Mutex<()>>,
     /// Whether a block had two sums, here or on the medium, of which one may be known to be wrong by now.
     doubtful: AtomicBool,
@@ -278,6 +283,8 @@ impl Store {
     fn new(disk: Disk, header: Header, end: u64) -> Self {
         let size_bytes = header.size_bytes;
         let regions = Regions::new(header.region_bytes, size_bytes, &header.marked);
+        let blocks = (size_bytes / BLOCK_BYTES) as usize;
+        let table = if disk.is_durable() { Table::offered(blocks) } else { Table::own(blocks) };
         Self {
             medium: MediumId::of(disk.file()),
             disk,
@@ -288,7 +295,7 @@ impl Store {
             header: Mutex::new(header),
             size_bytes,
             headers_at: end - 2 * HEADER_BYTES,
-            table: (0..size_bytes / BLOCK_BYTES).map(|_| AtomicU64::new(0)).collect(),
+            table,
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
             doubtful: AtomicBool::new(false),
             flushes: Flushes::default(),

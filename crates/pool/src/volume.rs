@@ -12,6 +12,7 @@ use crate::shm::Offer;
 use crate::store::belongs;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{join_all, try_join_all};
+use nbd::buffer::{Buffer, LARGE_BYTES};
 use nbd::{Error, Export, Extent, Info};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -462,6 +463,26 @@ impl Volume {
         Ok(parts)
     }
 
+    /// Reads the range without asking a node ([`crate::store::Direct`]); otherwise false, and the content of `to` is arbitrary.
+    fn read_direct(&self, offset: u64, to: &mut [u8]) -> bool {
+        self.layout.pieces(offset, to.len() as u32).all(|piece| {
+            let begin = piece.before as usize;
+            self.links[piece.node].read_direct(piece.offset, &mut to[begin..begin + piece.length as usize])
+        })
+    }
+
+    /// As [`Volume::read_direct`], into new buffers.
+    fn direct_parts(&self, offset: u64, length: u32) -> Option<Vec<Bytes>> {
+        if !self.links.iter().all(NodeLink::is_direct) {
+            return None;
+        }
+        let part = |at: u32| {
+            let mut buffer = Buffer::new((length - at).min(MAX_DATA_BYTES as u32) as usize);
+            self.read_direct(offset + u64::from(at), &mut buffer).then(|| buffer.share())
+        };
+        (0..length).step_by(MAX_DATA_BYTES).map(part).collect()
+    }
+
     /// The range, if a single request covers it; true for most ranges.
     fn alone(&self, offset: u64, length: u32) -> Option<Piece> {
         self.pieces(offset, length, MAX_DATA_BYTES as u32).next().filter(|piece| piece.length == length)
@@ -599,7 +620,22 @@ impl Export for Volume {
         self.read_range(offset, length).await.map_err(error)
     }
 
+    fn read_now(&self, offset: u64, length: u32, out: &mut BytesMut) -> Option<Result<(), Error>> {
+        if length as usize >= LARGE_BYTES || !self.links.iter().all(NodeLink::is_direct) {
+            return None;
+        }
+        let begin = out.len();
+        out.resize(begin + length as usize, 0);
+        self.read_direct(offset, &mut out[begin..]).then_some(Ok(()))
+    }
+
     async fn read_parts(&self, offset: u64, length: u32) -> Result<Vec<Bytes>, Error> {
+        // A smaller read was tried above.
+        if length as usize >= LARGE_BYTES
+            && let Some(parts) = self.direct_parts(offset, length)
+        {
+            return Ok(parts);
+        }
         let _under_way = self.patience.enter(length.into());
         self.read_in_parts(offset, length).await.map_err(error)
     }

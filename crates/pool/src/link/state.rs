@@ -20,6 +20,7 @@ use crate::hello::Welcome;
 use crate::protocol::{Loss, LossCause};
 use crate::setting::{Hold, Setting};
 use crate::shm::Extent;
+use crate::store::Direct;
 use crate::tuner::Tuner;
 use bytes::Bytes;
 use nbd::buffer::{Buffer, LARGE_BYTES};
@@ -44,6 +45,9 @@ const WORTH_A_PLACE_BYTES: usize = 2 << 10;
 const UNDER_WAY_BYTES: usize = 16 << 20;
 /// The same for shared memory: there is no path to fill, and more would no longer be in any cache when it is used next.
 const SHARED_BYTES: usize = 4 << 20;
+
+/// While data is not in the page cache, this many reads in a row are not tried there: a try that fails costs about a microsecond.
+const MISSES_MAX: u32 = 16;
 
 /// What determines window and batch.
 #[derive(Debug, Clone)]
@@ -258,6 +262,10 @@ pub(super) struct State {
     requests: Vec<Request>,
     /// Memory of broken connections. When the node accepts us again it no longer uses it.
     in_use: Vec<InUse>,
+    /// The node's files, while it is connected, if it is on this machine.
+    direct: Option<Direct>,
+    /// How many of the next reads are not tried there, as the last one failed; and how many it will be if one fails again.
+    misses: (u32, u32),
 }
 
 impl Drop for State {
@@ -301,6 +309,8 @@ impl State {
             ended: None,
             requests: Vec::new(),
             in_use: Vec::new(),
+            direct: None,
+            misses: (0, 0),
         }
     }
 
@@ -389,6 +399,35 @@ impl State {
     /// The node has welcomed a connection; nothing is outstanding on it.
     pub fn opened(&mut self, nth: usize, now: Instant, memory: bool) {
         self.connections[nth] = Connection { open: true, free: true, under_way: 0, received: now, sequence: 0, memory };
+    }
+
+    /// The node's files may be read, until the connections break.
+    pub fn offered(&mut self, welcome: &Welcome) {
+        self.direct = welcome.store.as_ref().and_then(Direct::attach);
+        self.misses = (0, 0);
+    }
+
+    /// Whether the node's files may be read.
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    /// Reads from the node's file, if the page cache has the data; otherwise false.
+    pub fn read_direct(&mut self, offset: u64, to: &mut [u8]) -> bool {
+        let Some(direct) = &self.direct else { return false };
+        if let Some(left) = self.misses.0.checked_sub(1) {
+            self.misses.0 = left;
+            return false;
+        }
+        if !direct.read(offset, to) {
+            let next = (2 * self.misses.1).clamp(1, MISSES_MAX);
+            self.misses = (next - 1, next);
+            return false;
+        }
+        self.misses = (0, 0);
+        self.counts.answered += 1;
+        self.counts.placed.1 += to.len() as u64;
+        true
     }
 
     /// Whether all acknowledged writes are flushed.
@@ -605,6 +644,7 @@ impl State {
     /// All connections are closed: requeues outstanding requests, the oldest first.
     pub fn ask_again(&mut self, now: Instant) {
         let mut jobs: Vec<Job> = self.tags.iter_mut().filter_map(Option::take).collect();
+        self.direct = None;
         // The node has been silent since the oldest unanswered request.
         let first = jobs.iter().map(|job| job.sent).min().unwrap_or(now);
         self.silent_since.get_or_insert(first);
@@ -669,6 +709,7 @@ impl State {
             let _ = job.reply.send(Err(failure.clone()));
         }
         self.orphans.clear();
+        self.direct = None;
         self.ended = Some(failure);
         self.pace.answered(self.node.place, now, 0, 0);
     }

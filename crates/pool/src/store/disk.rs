@@ -85,15 +85,19 @@ impl Disk {
         self.file.read_exact_at(bytes, at)
     }
 
-    /// Reads without blocking, if the kernel has the data in memory; otherwise false.
+    /// See [`read_cached`].
     pub fn read_at_hand(&self, bytes: &mut [u8], at: u64) -> bool {
-        use rustix::io::{ReadWriteFlags, preadv2};
-        if self.in_memory {
-            return self.read(bytes, at).is_ok();
-        }
-        let wanted = bytes.len();
-        let read = preadv2(&self.file, &mut [IoSliceMut::new(bytes)], at, ReadWriteFlags::NOWAIT);
-        read.is_ok_and(|count| count == wanted)
+        read_cached(&self.file, self.in_memory, bytes, at)
+    }
+
+    /// Whether it is a file or device, and not this process's memory.
+    pub fn is_durable(&self) -> bool {
+        self.durable.is_some()
+    }
+
+    /// Whether its file system is memory.
+    pub fn is_in_memory(&self) -> bool {
+        self.in_memory
     }
 
     pub fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
@@ -162,6 +166,17 @@ impl Disk {
     pub fn set_length(&self, bytes: u64) -> io::Result<()> {
         self.file.set_len(bytes)
     }
+}
+
+/// Reads without blocking, if the kernel has the data in memory; otherwise false. `in_memory`: the file system is tmpfs.
+pub(super) fn read_cached(file: &File, in_memory: bool, bytes: &mut [u8], at: u64) -> bool {
+    use rustix::io::{ReadWriteFlags, preadv2};
+    if in_memory {
+        return file.read_exact_at(bytes, at).is_ok();
+    }
+    let wanted = bytes.len();
+    let read = preadv2(file, &mut [IoSliceMut::new(bytes)], at, ReadWriteFlags::NOWAIT);
+    read.is_ok_and(|count| count == wanted)
 }
 
 /// The pieces of a write at `at`, with their offsets.

@@ -32,6 +32,12 @@ pub(super) fn is_settled(pair: u64) -> bool {
     pair >> 32 == pair & 0xffff_ffff
 }
 
+/// Whether a block has exactly one sum, and this content matches it. Where not, only the store can decide.
+pub(super) fn is_match(pair: u64, content: &[u8]) -> bool {
+    let is_zeroes = || super::is_zero(content);
+    is_settled(pair) && if pair == 0 { is_zeroes() } else { pair as u32 == super::checksum(content) }
+}
+
 /// A block that may or may not have been changed to one with the sum `now`: its previous sum is known, or it is unseen.
 pub(super) fn either(now: u32, before: u64) -> u64 {
     if is_settled(before) { u64::from(now) | before << 32 } else { UNSEEN }

@@ -28,6 +28,7 @@ fn welcome(boot: &str) -> Welcome {
         sequence: 7,
         instance: "i".into(),
         memory: false,
+        store: None,
     }
 }
 
