@@ -42,7 +42,10 @@ use wire::{Key, NotAdmitted, PendingConnection, PendingConnections};
 mod batch;
 mod threads;
 
-use batch::{Answers, Batch, CUT_BYTES, Served, at_hand, drain, moved_bytes, parts, turn, written, written_at_hand};
+use batch::{
+    Answers, Batch, CUT_BYTES, Served, at_hand, drain, flush, moved_bytes, parts, take_flushes, turn, written,
+    written_at_hand,
+};
 use threads::Threads;
 
 /// The maximum time that a reply waits for others in its frame.
@@ -441,6 +444,8 @@ impl Node {
         let mut haste = Haste::default();
         // Not tried yet.
         let mut rest = Vec::new();
+        // Waiting for the next flush, which begins when the one in progress has ended.
+        let (mut unflushed, mut flushing) = (Vec::new(), false);
         let mut follower = Follower::default();
         loop {
             follower.follow(memory.as_deref().and_then(Attached::suggested));
@@ -474,6 +479,8 @@ impl Node {
                     held_since.get_or_insert_with(tokio::time::Instant::now);
                 }
                 drop(working);
+                unflushed.append(&mut held.unflushed);
+                take_flushes(&mut batch, &mut unflushed);
                 for part in parts(batch, WORKERS) {
                     let (store, ready, working) = (self.store.clone(), ready.clone(), Working::new(&self.busy));
                     let (live, memory) = (self.live.subscribe(), memory.clone());
@@ -490,14 +497,28 @@ impl Node {
                     });
                 }
             }
+            if !flushing && !unflushed.is_empty() {
+                flushing = true;
+                let (store, ready, working) = (self.store.clone(), ready.clone(), Working::new(&self.busy));
+                let (live, replies) = (self.live.subscribe(), std::mem::take(&mut unflushed));
+                workers.spawn_blocking(move || {
+                    if *live.borrow() == number {
+                        // Without a receiver, the connection is gone.
+                        let _ = ready.send(flush(&store, replies));
+                    }
+                    drop(working);
+                });
+            }
             let answered = !held.replies.is_empty() && held.replies.len() >= wanted.min(waiting);
             tokio::select! {
                 biased;
                 () = std::future::ready(()), if answered => {}
                 served = done.recv(), if waiting > held.replies.len() => {
                     let Some(served) = served else { return Ok(()) };
+                    flushing &= !served.is_flush;
                     held.join(served);
                     while held.data_bytes() < CUT_BYTES && let Ok(more) = done.try_recv() {
+                        flushing &= !more.is_flush;
                         held.join(more);
                     }
                     held_since.get_or_insert_with(tokio::time::Instant::now);

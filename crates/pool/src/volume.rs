@@ -11,7 +11,7 @@ use crate::protocol::{Also, Claim, Loss, LossId, StorePosition};
 use crate::shm::Offer;
 use crate::store::belongs;
 use bytes::{Bytes, BytesMut};
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::{FutureExt as _, LocalBoxFuture, Shared, join_all, try_join_all};
 use nbd::buffer::{Buffer, LARGE_BYTES};
 use nbd::{Error, Export, Extent, Info};
 use std::cell::{Cell, RefCell};
@@ -155,7 +155,9 @@ fn accepts_loss(
 pub struct Volume {
     info: Info,
     layout: Layout,
-    links: Vec<NodeLink>,
+    links: Rc<Vec<NodeLink>>,
+    /// The flush that was requested last.
+    last_flush: RefCell<Option<Flush>>,
     /// The zeroes of one write, shared by all callers.
     zeroes: Bytes,
     report: Rc<dyn Fn(String)>,
@@ -266,12 +268,23 @@ impl Volume {
         let description = format!("pool {pool} of {} node{}", links.len(), if links.len() == 1 { "" } else { "s" });
         let zeroes = Bytes::from(vec![0; MAX_DATA_BYTES]);
         let info = Info { description, ..Info::disk(layout.size_bytes()) };
-        let (unflushed, reported_loss) = (RefCell::default(), Cell::new(None));
+        let (unflushed, reported_loss, last_flush) = (RefCell::default(), Cell::new(None), RefCell::default());
         let patience = Rc::new(Patience::default());
         let near = links.iter().any(NodeLink::is_near);
         let _colocation = near.then(|| Colocation::start(patience.clone()));
-        let volume =
-            Self { info, layout, links, zeroes, report, unflushed, pace, reported_loss, patience, _colocation };
+        let volume = Self {
+            info,
+            layout,
+            links: Rc::new(links),
+            last_flush,
+            zeroes,
+            report,
+            unflushed,
+            pace,
+            reported_loss,
+            patience,
+            _colocation,
+        };
         if volume.pace.is_doubtful() {
             volume.report_loss();
         }
@@ -400,8 +413,7 @@ impl Volume {
     /// The first [`Failure`] of a node.
     pub async fn flush_all(&self) -> Result<(), Failure> {
         self.is_whole()?;
-        let flushes = self.links.iter().map(|link| link.ask(Operation::Flush, 0, 0, Bytes::new(), false));
-        let flushed = first_failure(join_all(flushes).await);
+        let flushed = self.next_flush().await;
         let why = flushed.as_ref().err().map(ToString::to_string);
         if *self.unflushed.borrow() != why {
             if let Some(why) = &why {
@@ -410,6 +422,30 @@ impl Volume {
             self.unflushed.replace(why);
         }
         flushed
+    }
+
+    /// A flush of all nodes that has not begun: the last one requested, or a new one that begins when that has ended. So all
+    /// who request one while one is in progress share the next (group commit).
+    fn next_flush(&self) -> Shared<LocalBoxFuture<'static, Result<(), Failure>>> {
+        let mut last = self.last_flush.borrow_mut();
+        if let Some(Flush { result, .. }) = last.as_ref().filter(|flush| !flush.begun.get()) {
+            return result.clone();
+        }
+        let before = last.take().map(|flush| flush.result).filter(|result| result.peek().is_none());
+        let (links, begun) = (self.links.clone(), Rc::<Cell<bool>>::default());
+        let begins = begun.clone();
+        let flush = async move {
+            if let Some(before) = before {
+                // Its result is that of its requesters.
+                let _ = before.await;
+            }
+            begins.set(true);
+            let flushes = links.iter().map(|link| link.ask(Operation::Flush, 0, 0, Bytes::new(), false));
+            first_failure(join_all(flushes).await)
+        };
+        let result = flush.boxed_local().shared();
+        *last = Some(Flush { begun, result: result.clone() });
+        result
     }
 
     /// The pieces of a range, each at most `most` bytes long.
@@ -583,6 +619,12 @@ impl Volume {
         });
         first_failure(join_all(shares).await)
     }
+}
+
+/// A flush of all nodes, shared by those who requested it before it began.
+struct Flush {
+    begun: Rc<Cell<bool>>,
+    result: Shared<LocalBoxFuture<'static, Result<(), Failure>>>,
 }
 
 /// One request to a node: pieces of a range that are contiguous there, though they may be apart on the disk.

@@ -50,6 +50,8 @@ fn main() -> ExitCode {
         trial("failed_flush_is_remembered_on_file_system", &["unshare", "mkfs.ext4"], || full(true)),
         trial("medium_mounted_again_may_have_lost_writes", &["unshare", "mkfs.ext4"], replugged),
         trial("bench_counts_answers_of_nodes", &[], counted),
+        trial("cached_reads_need_no_request_while_node_serves", &[], cached),
+        trial("concurrent_flushes_share_one_request", &[], flushed_together),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
@@ -862,6 +864,89 @@ fn damaged() -> Result<(), Failed> {
         let expected = format!("node {}: a block of the node is damaged", nodes.addresses()[0]);
         let as_it_is = error.number() == 5 && error.to_string() == expected;
         if as_it_is && whole == vec![1; 4096] { Ok(()) } else { Err(format!("{error}").into()) }
+    })
+}
+
+/// The requests sent to all nodes.
+fn sent(volume: &Volume) -> u64 {
+    volume.links().iter().map(|link| link.counts().requests_sent).sum()
+}
+
+fn cached() -> Result<(), Failed> {
+    let mut nodes = Nodes::new(&[4 * MIB, 4 * MIB])?;
+    local(async {
+        let options = Options { shared_memory: true, node_timeout: Duration::from_secs(2), ..two() };
+        let (stripes, control) = (Arrangement::Striped { stripe_bytes: 64 << 10 }, Control::Tuned);
+        let report: Rc<dyn Fn(String)> = Rc::new(drop);
+        let volume = Volume::join(&tcp(), &nodes.addresses(), "p", stripes, &options, &control, report).await?;
+        let read = async |offset: u64, length: u32| -> Result<Vec<u8>, Failed> {
+            let mut small = bytes::BytesMut::new();
+            if let Some(done) = volume.read_now(offset, length, &mut small) {
+                done?;
+                return Ok(small.to_vec());
+            }
+            Ok(volume.read_parts(offset, length).await?.concat())
+        };
+        for round in 0..20_u32 {
+            let data: Vec<u8> = (0..3 << 20).map(|at: u32| (at / 7 * (round + 1)) as u8).collect();
+            volume.write_range(100, data.clone().into(), false).await?;
+            let before = sent(&volume);
+            let same = read(100, 3 << 20).await? == data
+                && read(300_000, 40_000).await? == data[299_900..339_900]
+                && read(70_000, 4096).await? == data[69_900..73_996]
+                && read(65_536, 512).await? == data[65_436..65_948];
+            if !same || sent(&volume) > before {
+                return Err(format!("round {round}: equal: {same}, {} requests", sent(&volume) - before).into());
+            }
+        }
+        // A block that is damaged is an error of the node's, and others are still read.
+        let file = std::fs::File::options().write(true).open(&nodes.processes[0].store)?;
+        std::os::unix::fs::FileExt::write_all_at(&file, b"damage", 8200)?;
+        let error = read(8192, 4096).await.expect_err("it is damaged");
+        if !format!("{error:?}").contains("a block of the node is damaged") {
+            return Err(error);
+        }
+        read(0, 8192).await?;
+        // Nothing is served for a node that is gone, and everything again when it is back.
+        nodes.processes[1].kill()?;
+        while volume.links()[1].health() == Health::Serving {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        if read(65_536, 4096).await.is_ok() {
+            return Err("a node that is gone was read".into());
+        }
+        nodes.processes[1].restart()?;
+        while volume.links()[1].health() != Health::Serving {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Its process was killed: it verifies marked regions itself first.
+        read(65_536, 4096).await?;
+        let before = sent(&volume);
+        // Tries are rarer after misses.
+        for _ in 0..20 {
+            read(65_536, 4096).await?;
+        }
+        if sent(&volume) - before < 20 { Ok(()) } else { Err("cached data is requested".into()) }
+    })
+}
+
+fn flushed_together() -> Result<(), Failed> {
+    let nodes = Nodes::new(&[MIB, MIB])?;
+    local(async {
+        let (volume, _) = join(&nodes.addresses(), "p", None).await?;
+        volume.write_range(0, Bytes::from(vec![1; 8192]), false).await?;
+        let before = sent(&volume);
+        // One begins at once, and all others wait for the next; whoever gives up ends it for nobody else.
+        let all = futures_util::future::join_all((0..16).map(|nth| {
+            let limit = Duration::from_secs(if nth == 0 { 0 } else { 60 });
+            tokio::time::timeout(limit, volume.flush())
+        }));
+        let results = all.await;
+        let failed = results[1..].iter().filter(|result| !matches!(result, Ok(Ok(())))).count();
+        match (failed, sent(&volume) - before) {
+            (0, 4) => Ok(()),
+            (failed, requests) => Err(format!("{failed} failed, {requests} requests to two nodes").into()),
+        }
     })
 }
 

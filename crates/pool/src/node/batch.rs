@@ -70,15 +70,40 @@ pub(super) fn written(request: &Request) -> Option<(u64, u64)> {
     (request.operation == Operation::Write).then_some((request.offset, u64::from(request.length)))
 }
 
-/// A write of whole blocks that need not be durable.
+/// A write of whole blocks.
 fn is_plain(request: &Request) -> bool {
     let whole = (request.offset | u64::from(request.length)).is_multiple_of(BLOCK_BYTES);
-    request.operation == Operation::Write && whole && !request.durable
+    request.operation == Operation::Write && whole
 }
 
-/// A plain write that is also small.
+/// A plain write that is also small, and need not be durable.
 fn is_small(request: &Request) -> bool {
-    is_plain(request) && (request.length as usize) < LARGE_BYTES
+    is_plain(request) && (request.length as usize) < LARGE_BYTES && !request.durable
+}
+
+/// Moves the flushes of a batch to `unflushed`, as replies that are due when one flush is done.
+pub(super) fn take_flushes(batch: &mut Vec<(Request, Bytes)>, unflushed: &mut Vec<Reply>) {
+    batch.retain(|(request, _)| {
+        let is_flush = request.operation == Operation::Flush;
+        if is_flush {
+            unflushed.push(done(request));
+        }
+        !is_flush
+    });
+}
+
+/// One flush for all these replies, which get its result.
+pub(super) fn flush(store: &Store, mut replies: Vec<Reply>) -> Served {
+    let begin = Instant::now();
+    if let Err(status) = store.flush() {
+        replies.iter_mut().for_each(|reply| reply.status = status);
+    }
+    Served { replies, time: begin.elapsed(), is_flush: true, ..Served::default() }
+}
+
+/// The reply to a request that was done and has no data.
+fn done(request: &Request) -> Reply {
+    Reply { status: Status::Done, placed: false, tag: request.tag, length: 0, checksum: 0 }
 }
 
 /// Takes the next requests to serve before replies are sent: so the other end is busy meanwhile, and finds the data in a
@@ -141,6 +166,10 @@ pub(super) struct Served {
     pub data: Vec<u8>,
     /// Data that is sent without copying, with the index of its reply.
     pub large: Vec<(usize, Bytes)>,
+    /// Replies to writes that are done, and have to be flushed first.
+    pub unflushed: Vec<Reply>,
+    /// Whether it is the result of [`flush`].
+    pub is_flush: bool,
     /// Bytes of data put into shared memory.
     pub placed_bytes: usize,
     /// Bytes that the requests carried and requested.
@@ -159,6 +188,7 @@ impl Served {
         self.large.extend(more.large.into_iter().map(|(nth, data)| (before + nth, data)));
         self.replies.extend(more.replies);
         self.data.extend(more.data);
+        self.unflushed.extend(more.unflushed);
         self.placed_bytes += more.placed_bytes;
         self.moved_bytes += more.moved_bytes;
         self.time += more.time;
@@ -328,8 +358,9 @@ fn group_at_hand(store: &Store, memory: Option<&Attached>, group: &[(Request, By
     for (request, _) in group {
         let count = usize::from(request.places.max(1));
         let result: Result<(), Status> = results.by_ref().take(count).fold(Ok(()), Result::and);
-        let status = result.err().unwrap_or(Status::Done);
-        served.replies.push(Reply { status, placed: false, tag: request.tag, length: 0, checksum: 0 });
+        let reply = Reply { status: result.err().unwrap_or(Status::Done), ..done(request) };
+        let is_due = !request.durable || result.is_err();
+        if is_due { &mut served.replies } else { &mut served.unflushed }.push(reply);
         served.moved_bytes += moved_bytes(request);
     }
     true
@@ -456,18 +487,27 @@ mod tests {
             write(6, 24_576, 4096, false),
             (Request { operation: Operation::Flush, length: 0, ..write(9, 28_672, 4096, false).0 }, Bytes::new()),
             lies,
-            (Request { operation: Operation::Trim, ..write(9, 45_056, 4096, false).0 }, Bytes::new()),
+            (Request { operation: Operation::Trim, ..write(10, 45_056, 4096, false).0 }, Bytes::new()),
             write(8, 1 << 19, 4096, false),
         ];
         let mut served = Served::default();
         written_at_hand(&store, None, &mut batch, &mut served);
         assert_eq!(served.replies.iter().map(|reply| reply.tag).collect::<Vec<_>>(), [2, 3, 6]);
-        assert!(served.replies.iter().all(|reply| reply.status == Status::Done) && served.moved_bytes == 16_384);
-        assert_eq!(batch.iter().map(|(request, _)| request.tag).collect::<Vec<_>>(), [4, 5, 9, 7, 9, 8]);
+        assert!(served.replies.iter().all(|reply| reply.status == Status::Done) && served.moved_bytes == 20_480);
+        // A durable write is answered after a flush, with all others that wait for one.
+        let mut unflushed = served.unflushed;
+        assert_eq!(unflushed.iter().map(|reply| reply.tag).collect::<Vec<_>>(), [4]);
+        take_flushes(&mut batch, &mut unflushed);
+        assert_eq!(batch.iter().map(|(request, _)| request.tag).collect::<Vec<_>>(), [5, 7, 10, 8]);
+        let flushed = flush(&store, unflushed);
+        assert_eq!(
+            flushed.replies.iter().map(|reply| (reply.tag, reply.status)).collect::<Vec<_>>(),
+            [(4, Status::Done), (9, Status::Done)]
+        );
         let mut now = Vec::new();
         store.read(0, 1 << 16, &mut now).expect("it is whole");
         let at = |block: usize| now[block * 4096];
-        assert_eq!([at(0), at(1), at(2), at(3), at(4), at(6), at(10)], [2, 3, 3, 1, 1, 6, 1]);
+        assert_eq!([at(0), at(1), at(2), at(3), at(4), at(6), at(10)], [2, 3, 3, 1, 4, 6, 1]);
     }
 
     #[test]
