@@ -23,7 +23,7 @@ use crate::shm::Extent;
 use crate::store::Direct;
 use crate::tuner::Tuner;
 use bytes::Bytes;
-use nbd::buffer::{Buffer, LARGE_BYTES};
+use nbd::buffer::{Buffer, LARGE_BYTES, place};
 use nbd::outbox::Outbox;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -152,10 +152,32 @@ impl Job {
                 self.into = self.places.as_ref().map(|_| buffer);
             }
             Operation::Write if self.bytes() < WORTH_A_PLACE_BYTES => {}
-            Operation::Write => self.places = Extent::of(self.data.iter().map(|part| &part[..])),
+            Operation::Write => {
+                self.places = Extent::of(self.data.iter().map(|part| &part[..]));
+                if self.places.is_none() && self.is_large() {
+                    self.copy_to_shared();
+                }
+            }
             Operation::Flush | Operation::Trim | Operation::Map => {}
         }
         self.request.places = self.places.as_deref().map_or(0, Extent::count);
+    }
+
+    /// Copies its data to shared memory, if some is free now. When it was received there was none: a client may send more than
+    /// is in flight to the node. In a frame it would be copied twice and summed twice.
+    fn copy_to_shared(&mut self) {
+        let mut buffer = Buffer::new(self.bytes());
+        if place(&buffer).is_none() {
+            return;
+        }
+        let mut begin = 0;
+        for part in &self.data {
+            buffer[begin..begin + part.len()].copy_from_slice(part);
+            begin += part.len();
+        }
+        let data = buffer.share();
+        self.places = Extent::of([&data[..]]);
+        self.data = Parts::from_iter([data]);
     }
 
     /// Its connection is lost: returns the shared memory that the node may still use.

@@ -24,6 +24,9 @@ const GROUP_BYTES: usize = 128 << 10;
 const TURN_BYTES: usize = 1 << 20;
 /// Time after which replies are sent.
 const CUT_TIME: Duration = Duration::from_millis(1);
+/// Time after which the rest of a turn is left to other threads. Copying it takes less; so the kernel has blocked this thread,
+/// or run another one.
+const HAND_TIME: Duration = Duration::from_millis(5);
 
 /// The requests of all complete frames, sorted by offset, and the number of requests in the largest frame; sets `wanted` to
 /// the number of replies that the coordinator wants in a frame.
@@ -279,7 +282,7 @@ pub(super) fn at_hand(
         let request = &item.0;
         let placed = request.places > 0;
         let is_small = is_checked_read(request) && (request.length as usize) < LARGE_BYTES;
-        if request.operation != Operation::Read || !(placed || is_small) || begin.elapsed() >= CUT_TIME {
+        if request.operation != Operation::Read || !(placed || is_small) || begin.elapsed() >= HAND_TIME {
             return false;
         }
         let checksum = match placed {
@@ -318,7 +321,7 @@ pub(super) fn written_at_hand(
             is_plain(request) && (first || bytes <= GROUP_BYTES)
         };
         let group = &rest[..rest.iter().take_while(fits).count()];
-        let done = !group.is_empty() && begin.elapsed() < CUT_TIME && group_at_hand(store, memory, group, served);
+        let done = !group.is_empty() && begin.elapsed() < HAND_TIME && group_at_hand(store, memory, group, served);
         written.resize(written.len() + group.len().max(1), done);
     }
     let mut written = written.into_iter();

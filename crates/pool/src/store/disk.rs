@@ -108,6 +108,19 @@ impl Disk {
         )
     }
 
+    /// As [`Disk::write`]; passes each piece to `before` when it is about to be written, so that it is in the CPU's cache. If
+    /// a write fails, `before` has not received all.
+    pub fn write_after(&self, bytes: &[u8], at: u64, mut before: impl FnMut(&[u8])) -> io::Result<()> {
+        logged!(
+            self,
+            What::Write { at, bytes: bytes.to_vec() },
+            pieces(bytes, at).try_for_each(|(piece, at)| {
+                before(piece);
+                self.file.write_all_at(piece, at)
+            })
+        )
+    }
+
     /// Writes; these bytes are on the medium when this returns, with no guarantee for others.
     pub fn write_durably(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         let file = self.durable.as_ref().unwrap_or(&self.file);

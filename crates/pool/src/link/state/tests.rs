@@ -504,6 +504,14 @@ fn small_writes_use_shared_memory_if_their_data_is_there() {
     assert_eq!((places, &carried[..]), (0, &[7; 512][..]), "an entry would not pay");
     let (places, carried) = frame(&mut trial, Bytes::from(vec![7; 4096]));
     assert_eq!((places, &carried[..]), (0, &[7; 4096][..]), "they are elsewhere");
+    // Large data is moved there, from however many parts.
+    let memory = crate::shm::Attached::find(&crate::shm::Offer::to(&crate::shm::boot()).expect("there is some"));
+    let (places, sent) = frame(&mut trial, Bytes::from((0..64_u32 << 10).map(|at| (at / 9) as u8).collect::<Vec<_>>()));
+    let place = Extent::all(&sent).next().expect("one place");
+    assert_eq!((places, place.length), (1, 64 << 10));
+    // SAFETY: nobody else uses it: the request is answered, and its buffer is not used again meanwhile.
+    let bytes = unsafe { memory.as_ref().and_then(|memory| memory.bytes(place)) }.expect("it is within");
+    assert!(bytes.iter().zip(0_u32..).all(|(byte, at)| *byte == (at / 9) as u8));
 }
 
 #[test]
