@@ -15,6 +15,7 @@ use futures_util::future::{FutureExt as _, LocalBoxFuture, Shared, join_all, try
 use nbd::buffer::{Buffer, LARGE_BYTES};
 use nbd::{Error, Export, Extent, Info};
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -588,21 +589,42 @@ impl Volume {
     /// The extents of the range, according to the nodes' stores; the end of a long one may be omitted.
     async fn map_range(&self, offset: u64, length: u32) -> Result<Vec<Extent>, Failure> {
         let pieces: Vec<Piece> = self.pieces(offset, length, u32::MAX).take(MAP_PIECES).collect();
+        // One request to each node: its pieces are contiguous there.
+        let mut shares: Vec<Piece> = Vec::new();
+        let mut share_of = Vec::with_capacity(pieces.len());
+        for piece in &pieces {
+            let continues =
+                |share: &Piece| share.node == piece.node && share.offset + u64::from(share.length) == piece.offset;
+            let nth = shares.iter().position(continues).unwrap_or_else(|| {
+                shares.push(Piece { length: 0, ..*piece });
+                shares.len() - 1
+            });
+            shares[nth].length += piece.length;
+            share_of.push(nth);
+        }
         let ask = |p: &Piece| self.links[p.node].ask(Operation::Map, p.offset, p.length, Bytes::new(), false);
-        let answers = try_join_all(pieces.iter().map(ask)).await?;
+        let answers = try_join_all(shares.iter().map(ask)).await?;
+        let mut known = Vec::with_capacity(shares.len());
+        for (share, answer) in shares.iter().zip(&answers) {
+            let stretches = Stretch::take_all(answer, share.length);
+            let stretches = stretches.ok_or_else(|| Failure::Node(self.links[share.node].address(), Status::Io))?;
+            known.push(VecDeque::from(stretches));
+        }
         let mut extents: Vec<Extent> = Vec::new();
-        for (piece, answer) in pieces.iter().zip(&answers) {
-            let stretches = Stretch::take_all(answer, piece.length);
-            let stretches = stretches.ok_or_else(|| Failure::Node(self.links[piece.node].address(), Status::Io))?;
-            let known: u32 = stretches.iter().map(|stretch| stretch.length).sum();
-            for Stretch { length, hole } in stretches {
-                match extents.last_mut() {
-                    Some(last) if last.hole == hole => last.length += length,
-                    _ => extents.push(Extent { length, hole, zero: hole }),
+        for (piece, nth) in pieces.iter().zip(share_of) {
+            let mut left = piece.length;
+            while left > 0 {
+                // A node may have omitted the end.
+                let Some(next) = known[nth].front_mut() else { return Ok(extents) };
+                let (now, hole) = (next.length.min(left), next.hole);
+                (left, next.length) = (left - now, next.length - now);
+                if next.length == 0 {
+                    known[nth].pop_front();
                 }
-            }
-            if known < piece.length {
-                break;
+                match extents.last_mut() {
+                    Some(last) if last.hole == hole => last.length += now,
+                    _ => extents.push(Extent { length: now, hole, zero: hole }),
+                }
             }
         }
         Ok(extents)
