@@ -1,6 +1,10 @@
 #!/bin/sh
 # pool-seq.sh FATHOM SCRATCH WHAT RW BLOCK DEPTH: serves a disk of 512 MiB over a Unix socket, fills it, and prints how fast fio reads or
-# writes it (RW: read, write, randwrite), and how fast nbdcopy copies all of it out or in.
+# writes it (RW: read, randread, write, randwrite; sync: DEPTH clients that each write a block, flush, and so on), and how fast nbdcopy
+# copies all of it out or in.
+#
+# server.rate and nbdcopy.server.rate are bytes per second of processor time that all servers took together, coordinator and nodes
+# (proc(5), stat): other programs on the machine change them less than a rate.
 #
 # WHAT: nbdkit-memory, nbdkit-file; nbdkit-relay (nbdkit's nbd plugin in front of nbdkit-file: the cost of two nbdkit processes); memory
 # (the coordinator's own); node, stripe, concat (one or four nodes with stores in files). With "-together" all servers run on one
@@ -102,17 +106,38 @@ uri="nbd+unix:///?socket=$scratch/nbd"
 load() { fio --name=load --ioengine=nbd --uri="$uri" --size="$size" --output-format=terse --terse-version=3 "$@"; }
 load --rw=write --bs=1M --iodepth=8 >/dev/null
 # In fio's terse line, field 7 is the reads in KiB/s and field 48 the writes.
-load --rw="$rw" --bs="$block" --iodepth="$depth" --time_based --runtime=4 --ramp_time=1 |
-    awk -F ';' '$1 == 3 { printf "{\"metric\":\"rate\",\"unit\":\"byte/s\",\"v\":%.0f}\n", ($7 + $48) * 1024; n++ } END { exit !n }'
+# The processor time of the servers, in clock ticks.
+time_of() {
+    for server in $servers; do cat "/proc/$server/stat"; done | awk '{ sub(/.*\) /, ""); n += $12 + $13 + $14 + $15 } END { print n }'
+}
+hz=$(getconf CLK_TCK)
+case $rw in
+    sync) set -- --rw=randwrite --iodepth=1 --fsync=1 --numjobs="$depth" --thread --group_reporting ;;
+    *) set -- --rw="$rw" --iodepth="$depth" ;;
+esac
+load "$@" --bs="$block" --time_based --runtime=1 >/dev/null
+before=$(time_of)
+line=$(load "$@" --bs="$block" --time_based --runtime=4)
+after=$(time_of)
+# In fio's terse line, fields 6 and 47 are the KiB read and written, and fields 7 and 48 their rates.
+echo "$line" | awk -F ';' -v ticks=$((after - before)) -v hz="$hz" '$1 == 3 {
+    printf "{\"metric\":\"rate\",\"unit\":\"byte/s\",\"v\":%.0f}\n", ($7 + $48) * 1024
+    printf "{\"metric\":\"server.rate\",\"unit\":\"byte/s\",\"v\":%.0f}\n", ($6 + $47) * 1024 / (ticks / hz)
+    n++
+} END { exit !n }'
 
 now() { date +%s%N; }
 case $rw in
-    read) set -- "$uri" null: ;;
+    read | randread) set -- "$uri" null: ;;
     *)
         head -c "$bytes" /dev/urandom >"$scratch/source"
         set -- "$scratch/source" "$uri"
         ;;
 esac
-begun=$(now)
-nbdcopy --connections=1 "$@"
-awk -v ns=$(($(now) - begun)) -v bytes=$bytes 'BEGIN { printf "{\"metric\":\"nbdcopy.rate\",\"unit\":\"byte/s\",\"v\":%.0f}\n", bytes / ns * 1e9 }'
+before=$(time_of) begun=$(now)
+nbdcopy "$@"
+ended=$(now) after=$(time_of)
+awk -v ns=$((ended - begun)) -v bytes=$bytes -v ticks=$((after - before)) -v hz="$hz" 'BEGIN {
+    printf "{\"metric\":\"nbdcopy.rate\",\"unit\":\"byte/s\",\"v\":%.0f}\n", bytes / ns * 1e9
+    if (ticks > 0) printf "{\"metric\":\"nbdcopy.server.rate\",\"unit\":\"byte/s\",\"v\":%.0f}\n", bytes / (ticks / hz)
+}'
