@@ -38,13 +38,19 @@ fn machine_flags(machine: &str) -> Option<&'static [&'static str]> {
     }
 }
 
+/// Returns the compiler with the flags for a processor, as named by cargo; `None` if there is no object for it.
+pub fn compiler(machine: &str) -> Option<Command> {
+    let machine_flags = machine_flags(machine)?;
+    let mut command = Command::new(env::var_os("CLANG").unwrap_or_else(|| "clang".into()));
+    command.args(FLAGS).args(machine_flags);
+    Some(command)
+}
+
 /// Compiles `object/inside.c` in the folder `room` for a processor, as named by cargo, into the file `to`. Returns `false` if there is no
 /// object for that processor.
 pub fn compile(room: &Path, machine: &str, more: &[&str], to: &Path) -> Result<bool, String> {
-    let Some(machine_flags) = machine_flags(machine) else { return Ok(false) };
-    let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
-    let mut command = Command::new(&clang);
-    command.args(FLAGS).args(machine_flags).args(more);
+    let Some(mut command) = compiler(machine) else { return Ok(false) };
+    command.args(more);
     // Exceptions and cancellation pass through its functions on the way from a callback to the program.
     command.args(["-fasynchronous-unwind-tables", "-fexceptions"]);
     let source = room.join("object/inside.c");

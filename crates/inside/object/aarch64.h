@@ -11,6 +11,7 @@
 #define SYS_newfstatat 79
 #define SYS_clock_gettime 113
 #define SYS_tgkill 131
+#define SYS_getrusage 165
 #define SYS_prctl 167
 #define SYS_getcpu 168
 #define SYS_getpid 172
@@ -36,6 +37,7 @@
 /* Offset of the mode in struct stat, in eight-byte words. */
 #define STAT_MODE_AT 2
 #define VDSO_CLOCK_GETTIME "__kernel_clock_gettime"
+#define LOADER_OF_GLIBC "ld-linux-aarch64.so.1"
 
 /*
  * The stack position at which a function's hook begins. The compiler decides where in its frame a function keeps the frame record;
@@ -64,6 +66,12 @@ static inline u64 cycles(void)
 
 	asm volatile("mrs %0, cntvct_el0" : "=r"(now));
 	return now;
+}
+
+/* Returns a word of a thread's own memory, at an offset from the thread pointer. */
+static inline u32 thread_word(s64 at)
+{
+	return *(const volatile u32 *)((const u8 *)__builtin_thread_pointer() + at);
 }
 
 static inline void relax(void)

@@ -21,10 +21,7 @@ static struct place *places;
 
 static inline u32 thread_number(void)
 {
-	u32 number;
-
-	asm volatile("movl %%fs:(%1), %0" : "=r"(number) : "r"(fathom_attached.thread_at));
-	return number;
+	return thread_word((s64)fathom_attached.thread_at);
 }
 
 /* Marks a slot that a thread is about to use: a signal's handler that interrupts it finds no slot of its own yet, and takes another. */
@@ -59,21 +56,29 @@ static __attribute__((noinline)) struct thread *take_place(u32 number)
 	return 0;
 }
 
-static inline struct thread *own_thread(void)
+static __attribute__((noinline)) struct thread *thread_of_number(void)
 {
+	u32 number = thread_number();
 	struct place *place;
 	struct thread *t;
-	u32 number;
 
-	if (likely(!fathom_attached.pid))
-		return &self;
-	number = thread_number();
 	place = &places[number & (THREADS - 1)];
 	t = likely(place->owner == number && number) ? &place->thread : take_place(number);
 	/* An earlier thread with this ID has ended, and another thread took over its ring. */
 	if (t && unlikely(t->ring && t->generation == process->generation && t->ring->owner != (u32)t->tid))
 		t->generation = 0;
 	return t;
+}
+
+/* Whether a program was already running when the object came. */
+static inline int is_attached(void)
+{
+	return fathom_attached.pid != 0;
+}
+
+static inline struct thread *own_thread(void)
+{
+	return unlikely(is_attached()) ? thread_of_number() : &self;
 }
 
 static int make_places(void)
@@ -86,6 +91,11 @@ static int make_places(void)
 	return places != 0;
 }
 #else
+static inline int is_attached(void)
+{
+	return 0;
+}
+
 static inline struct thread *own_thread(void)
 {
 	return &self;

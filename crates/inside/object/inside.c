@@ -6,6 +6,8 @@
  *   layout.h    what is shared with the recorder
  *   system.h    system calls; x86_64.h, aarch64.h: what differs by processor
  *   process.h   this process: its plan, its arena, its clock
+ *   clock.h     the time of a reading of the cycle counter
+ *   sample.h    the time inside an execution's steps, of which not each is timed
  *   cpu.h       the processor that a thread is on
  *   thread.h    this thread: its ring, and the executions it has open
  *   sqlite.h    records SQLite's functions
@@ -23,6 +25,8 @@
 #include "layout.h"
 #include "system.h"
 #include "process.h"
+#include "clock.h"
+#include "sample.h"
 #include "cpu.h"
 #include "ask.h"
 #include "thread.h"

@@ -56,7 +56,7 @@ typedef long s64;
 
 /* Number of batches in the measurement of the cost of recording, and the work per batch (price.h). */
 #define PRICE_BATCHES 5
-#define PRICE_STEPS 32
+#define PRICE_STEPS 256
 #define PRICE_STATEMENTS 16
 
 /* Request types of a process: a program that it is about to execute, a library that it has loaded. */

@@ -87,13 +87,13 @@ static void settle_functions(struct thread *t, u64 slot)
 		if (!op->open || op->kind != OP_FUNCTION || distance >= ONE_STACK)
 			continue;
 		if (op->slot < slot) {
-			end_op(t, op, 0, OP_LEFT);
+			end_op(t, op, 0, OP_LEFT, 0);
 			continue;
 		}
 		if ((op->slot ^ slot) >> 12 && (sealed || !is_mapped(op->slot)))
 			continue;
 		if (!leads_to(op->slot, op->stub))
-			end_op(t, op, 0, OP_LEFT);
+			end_op(t, op, 0, OP_LEFT, 0);
 	}
 }
 
@@ -169,9 +169,9 @@ __attribute__((used)) hidden u64 fathom_return_function(u64 *at, u64 result)
 		struct op *inner = &t->ops[i];
 
 		if (inner->open && inner->kind == OP_FUNCTION && was_left(inner->slot + 1, (u64)at))
-			end_op(t, inner, 0, OP_LEFT);
+			end_op(t, inner, 0, OP_LEFT, 0);
 	}
-	end_op(t, op, (s32)result, OP_FUNCTION);
+	end_op(t, op, (s32)result, OP_FUNCTION, 0);
 	publish(t);
 	end_change(t);
 	return original;

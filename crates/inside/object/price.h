@@ -39,9 +39,11 @@ static s32 say_done(void *stmt)
 /* Steps as if the function were hooked. */
 static __attribute__((noinline)) s32 tried_step(void *stmt, const struct site *site)
 {
-	if (unlikely(!begin_step(&trial.thread, stmt, HOOK_STACK)))
-		LEAVE_TO(site, stmt);
-	return record_step(&trial.thread, stmt, site);
+	struct thread *t = &trial.thread;
+
+	if (likely(t->plain == (u64)stmt))
+		return step_plainly(stmt, site, t);
+	return step_otherwise(stmt, site, t);
 }
 
 /* Returns by how much recording prolongs `calls` calls. */
@@ -75,12 +77,13 @@ static void tell_prices(struct arena *a)
 		trial.thread.words = trial.words;
 		trial.thread.closed = &trial.closed;
 		trial.ring.populated = RING_WORDS;
+		prepare_clock(&trial.thread.clock);
 		for (i = 0; i < PRICE_BATCHES; i++) {
 			trial.statement_ns[i] = try(say_done, PRICE_STATEMENTS);
-			/* The first step begins an execution, which stays open. */
-			trial.ring.head = 0;
-			if (!trial.thread.open)
-				try(say_row, 1);
+			/* The first step begins an execution, which stays open; the first ones are timed (sample.h). */
+			try(say_row, i ? 1 : SAMPLE_FIRST * SAMPLE_BATCH);
+			/* An interruption so far must not make each step be timed. */
+			sample_of(&trial.thread, tag_of((u64)trial.stmt))->excess_placed = 0;
 			trial.step_ns[i] = try(say_row, PRICE_STEPS);
 			/* End the execution. */
 			try(say_done, 1);

@@ -30,6 +30,7 @@
 #define MADV_WIPEONFORK 18
 #define MADV_POPULATE_WRITE 23
 #define RLIMIT_FSIZE 1
+#define RUSAGE_THREAD 1
 #define AF_UNIX 1
 #define SOCK_STREAM 1
 #define SOL_SOCKET 1

@@ -18,6 +18,7 @@
 #define SYS_recvfrom 45
 #define SYS_setsockopt 54
 #define SYS_ftruncate 77
+#define SYS_getrusage 98
 #define SYS_prctl 157
 #define SYS_gettid 186
 #define SYS_clock_gettime 228
@@ -34,6 +35,7 @@
 #define STAT_MODE_AT 3
 #define VDSO_CLOCK_GETTIME "__vdso_clock_gettime"
 #define VDSO_GETCPU "__vdso_getcpu"
+#define LOADER_OF_GLIBC "ld-linux-x86-64.so.2"
 
 /* The stack position at which a function's hook begins; the hook is called in the function's place. */
 #define HOOK_STACK ((u64)__builtin_frame_address(0))
@@ -52,12 +54,26 @@ static inline long call6(long n, long a, long b, long c, long d, long e, long f)
 	return result;
 }
 
+/* FATHOM_CYCLES: a test's own counter. */
 static inline u64 cycles(void)
 {
+#ifdef FATHOM_CYCLES
+	return FATHOM_CYCLES();
+#else
 	u32 low, high;
 
 	asm volatile("rdtsc" : "=a"(low), "=d"(high));
 	return (u64)high << 32 | low;
+#endif
+}
+
+/* Returns a word of a thread's own memory, at an offset from the thread pointer. */
+static inline u32 thread_word(s64 at)
+{
+	u32 word;
+
+	asm volatile("movl %%fs:(%1), %0" : "=r"(word) : "r"(at));
+	return word;
 }
 
 static inline void relax(void)

@@ -44,7 +44,7 @@ pub const CONTROLS_AT: usize = 4096;
 /// Number of batches in which the object measures the cost of recording, and their sizes.
 pub const PRICE_BATCHES: usize = 5;
 /// See [`PRICE_BATCHES`].
-pub const PRICE_STEPS: u32 = 32;
+pub const PRICE_STEPS: u32 = 256;
 /// See [`PRICE_BATCHES`].
 pub const PRICE_STATEMENTS: u32 = 16;
 /// Size of a ring's control block in bytes, and offsets in it.

@@ -66,6 +66,7 @@ struct inside_op {
 	u16 kind;
 	u8 shared;
 	u8 open;
+	u32 samples[6];
 };
 #define STUBS_SIZE 0x4000
 
