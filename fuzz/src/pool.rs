@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use pool::config::Config;
-use pool::frame::{self, Frame, Head, Operation, Reply, Request, Status, Stretch};
+use pool::frame::{self, Frame, Head, Operation, Reply, Report, Request, Status, Stretch};
 use pool::hello::{self, Answer, Hello, Welcome};
 use pool::protocol::{Claim, Loss, LossCause, StorePosition};
 use std::slice::from_ref;
@@ -28,7 +28,9 @@ pub fn frames() -> Vec<Vec<u8>> {
     let data = [Bytes::from_static(DATA)];
     frame::put_requests(&mut asked, &head, &requests, |_| &data);
     frame::put_replies(&mut replied, &head, &replies, DATA, &[]);
-    vec![asked.to_vec(), replied.to_vec()]
+    let mut reported = BytesMut::new();
+    frame::put_report(&mut reported, &head, &Report { progress: 7, writes_wait: true, ..Report::default() });
+    vec![asked.to_vec(), replied.to_vec(), reported.to_vec()]
 }
 
 /// A frame that is taken is one that could have been written: written again it is the same. Checksums would hide all that is
@@ -51,6 +53,7 @@ pub fn frame(bytes: &[u8]) {
                 let data: Vec<u8> = replies.iter().flat_map(|(_, data)| data.to_vec()).collect();
                 frame::put_replies(&mut again, &head, &entries, &data, &[]);
             }
+            Ok(Some(Frame::Report(head, report))) => frame::put_report(&mut again, &head, &report),
             Ok(None) => assert_eq!(input, whole, "a frame that is not whole stays"),
             Err(_) => {}
         }

@@ -1,4 +1,4 @@
-//! The wire format between coordinator and node: frames of several requests, or of several replies.
+//! The wire format between coordinator and node: frames of several requests, or of several replies, or a node's report.
 //!
 //! A frame is a header, an entry for each request or reply, then their data in the same order, then a checksum. A
 //! coordinator's write carries one frame; a node's one or a few. All fields are little-endian.
@@ -7,7 +7,7 @@
 //!  head, 40 bytes                                       entry of a request, 16 bytes
 //!   0 magic      u32  "FPL1"                             0 operation u8
 //!   4 version    u8                                      1 flags     u8   bit 0: durable before it is answered, bit 1: unchecked
-//!   5 kind       u8   1 requests, 2 replies                               bits 2 to 7: number of ranges in shared memory
+//!   5 kind       u8   1 requests, 2 replies, 3 report                     bits 2 to 7: number of ranges in shared memory
 //!                                                        2 tag       u16  the coordinator's identifier
 //!   6 count      u16  entries                            4 length    u32
 //!   8 body_bytes u32  entries, data and checksum         8 offset    u64
@@ -23,6 +23,19 @@
 //!
 //! The body ends with a CRC-32C of everything but the replies' data, which has separate checksums that travel from the
 //! store to the client. So a bit flip anywhere is detected, and no byte is summed twice.
+//!
+//! A node reports at a fixed interval, whatever its medium does, so that a slow node differs from one that is gone. A
+//! report has one entry of 48 bytes:
+//!
+//! ```text
+//!   0 progress       u64  changes when a request was served, or data reached the medium
+//!   8 received_bytes u64  of the coordinator's frames, over this connection
+//!  16 dirty_bytes    u64  written, and not known to be on the medium
+//!  24 damaged_blocks u64  blocks that do not match their checksums, as far as is known
+//!  32 flushing_ms    u32  time since the current flush began; 0: there is none
+//!  36 flags          u32  bit 0: writes wait for the medium, bit 1: the medium is full, bit 2: the medium failed
+//!  40 faults         u64  errors of the medium and damaged reads since the node began
+//! ```
 //!
 //! If both ends share memory ([`crate::shm`]), a request may name ranges there, each with its offset (u64) and length
 //! (u32): they replace its data in the frame, and hold what it writes, or receive what it reads.
@@ -40,9 +53,12 @@ use nbd::outbox::{OWN_SLICE_BYTES, Outbox};
 const REQUESTS: u8 = 1;
 /// The kind of a frame of replies.
 const REPLIES: u8 = 2;
+/// The kind of a report.
+const REPORT: u8 = 3;
 /// `FPL1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"FPL1");
-/// 1: the first. 2: [`Operation::Map`]. 3: several connections in a session (`hello`). 4: [`Status::Lost`].
+/// 1: the first. 2: [`Operation::Map`]. 3: several connections in a session (`hello`). 4: [`Status::Lost`], [`Report`], and a
+/// node that asks to wait for its welcome.
 pub const VERSION: u8 = 4;
 /// Bytes of a header.
 pub const HEAD_BYTES: usize = 40;
@@ -50,6 +66,8 @@ pub const HEAD_BYTES: usize = 40;
 pub const REQUEST_BYTES: usize = 16;
 /// Bytes of a reply's entry.
 pub const REPLY_BYTES: usize = 12;
+/// Bytes of a report's entry.
+pub const REPORT_BYTES: usize = 48;
 /// The maximum number of entries in a frame: the number of tags.
 pub const MAX_COUNT: usize = 4096;
 /// The maximum body; a peer that announces more does not speak this protocol.
@@ -144,6 +162,17 @@ impl Stretch {
     }
 }
 
+/// What a request waits for at the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// A read: for data that is not in the node's memory.
+    Read,
+    /// A plain write: for room in the node's memory.
+    Write,
+    /// A flush, or a change that has to be durable or takes space away: for the medium.
+    Sync,
+}
+
 /// A request. The data of a write is in [`Requests::data`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
@@ -164,6 +193,15 @@ pub struct Request {
 }
 
 impl Request {
+    /// What it waits for.
+    pub fn class(&self) -> Class {
+        match self.operation {
+            Operation::Read | Operation::Map => Class::Read,
+            Operation::Write if !self.durable => Class::Write,
+            Operation::Write | Operation::Flush | Operation::Trim => Class::Sync,
+        }
+    }
+
     /// Whether it modifies nothing, and makes nothing durable.
     pub fn reads(&self) -> bool {
         matches!(self.operation, Operation::Read | Operation::Map)
@@ -215,6 +253,35 @@ pub struct Head {
     pub service_us: u32,
 }
 
+/// The state of a node, which it sends at an interval of its coordinator's choice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Changes when a request was served, or data reached the medium.
+    pub progress: u64,
+    /// Bytes of the coordinator's frames received over this connection.
+    pub received_bytes: u64,
+    /// Bytes written, and not known to be on the medium.
+    pub dirty_bytes: u64,
+    /// Blocks that do not match their checksums, as far as is known.
+    pub damaged_blocks: u64,
+    /// Errors of the medium and damaged reads since the node began.
+    pub faults: u64,
+    /// Milliseconds since the current flush began; 0: there is none.
+    pub flushing_ms: u32,
+    /// Whether writes wait until earlier ones have reached the medium.
+    pub writes_wait: bool,
+    /// Whether the last write failed since the medium is full.
+    pub is_full: bool,
+    /// Whether the last access of the medium failed.
+    pub has_failed: bool,
+}
+
+impl Report {
+    fn flags(&self) -> u32 {
+        u32::from(self.writes_wait) | u32::from(self.is_full) << 1 | u32::from(self.has_failed) << 2
+    }
+}
+
 /// A received frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
@@ -222,6 +289,8 @@ pub enum Frame {
     Requests(Head, Vec<(Request, Bytes)>),
     /// From a node: replies, each with its data, whose checksums the receiver must verify.
     Replies(Head, Vec<(Reply, Bytes)>),
+    /// From a node: its state.
+    Report(Head, Report),
 }
 
 /// Why bytes are not a valid frame. The connection is unusable afterwards.
@@ -328,6 +397,22 @@ pub fn put_replies(out: &mut impl Out, head: &Head, replies: &[Reply], data: &[u
     small.put_u32_le(checksum);
 }
 
+/// Writes a node's report to `out`.
+pub fn put_report(out: &mut impl Out, head: &Head, report: &Report) {
+    let small = out.small();
+    put_head(small, head, REPORT, 1, REPORT_BYTES + 4);
+    let begin = small.len();
+    small.put_u64_le(report.progress);
+    small.put_u64_le(report.received_bytes);
+    small.put_u64_le(report.dirty_bytes);
+    small.put_u64_le(report.damaged_blocks);
+    small.put_u32_le(report.flushing_ms);
+    small.put_u32_le(report.flags());
+    small.put_u64_le(report.faults);
+    let checksum = crc32c::crc32c(&small[begin..]);
+    small.put_u32_le(checksum);
+}
+
 /// Writes the header of a frame with a body of `body` bytes.
 fn put_head(out: &mut BytesMut, head: &Head, kind: u8, count: usize, body: usize) {
     debug_assert!(count <= MAX_COUNT);
@@ -421,6 +506,7 @@ fn front(input: &[u8]) -> Result<Option<Front>, Broken> {
     let entry_bytes = match kind {
         REQUESTS => REQUEST_BYTES,
         REPLIES => REPLY_BYTES,
+        REPORT => REPORT_BYTES,
         _ => return Err(Broken::Sense("unknown kind")),
     };
     if count > MAX_COUNT || body_bytes > MAX_BODY_BYTES || body_bytes < count * entry_bytes + 4 {
@@ -439,7 +525,33 @@ fn body(front: Front, mut body: Bytes) -> Result<Frame, Broken> {
         return Err(Broken::Checksum);
     }
     let entries = body.split_to(count * entry_bytes);
-    if kind == REQUESTS { requests(head, &entries, body) } else { replies(head, &entries, body) }
+    match kind {
+        REQUESTS => requests(head, &entries, body),
+        REPORT => report(head, &entries, &body),
+        _ => replies(head, &entries, body),
+    }
+}
+
+fn report(head: Head, mut entry: &[u8], rest: &[u8]) -> Result<Frame, Broken> {
+    if entry.len() != REPORT_BYTES || !rest.is_empty() {
+        return Err(Broken::Sense("not one report"));
+    }
+    let (progress, received_bytes) = (entry.get_u64_le(), entry.get_u64_le());
+    let (dirty_bytes, damaged_blocks) = (entry.get_u64_le(), entry.get_u64_le());
+    let (flushing_ms, flags, faults) = (entry.get_u32_le(), entry.get_u32_le(), entry.get_u64_le());
+    let [writes_wait, is_full, has_failed] = [1, 2, 4].map(|bit| flags & bit != 0);
+    let report = Report {
+        progress,
+        received_bytes,
+        dirty_bytes,
+        damaged_blocks,
+        faults,
+        flushing_ms,
+        writes_wait,
+        is_full,
+        has_failed,
+    };
+    if flags == report.flags() { Ok(Frame::Report(head, report)) } else { Err(Broken::Sense("unknown flags")) }
 }
 
 fn requests(head: Head, mut entries: &[u8], mut data: Bytes) -> Result<Frame, Broken> {
@@ -496,9 +608,28 @@ mod tests {
         })
     }
 
+    const HEAD: Head = Head { epoch: 7, sequence: 1, granted: 64, queued: 3, service_us: 12 };
+
+    fn reported() -> impl Strategy<Value = Report> {
+        let numbers = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>());
+        (numbers, any::<[bool; 3]>()).prop_map(|(numbers, [writes_wait, is_full, has_failed])| {
+            let (progress, received_bytes, dirty_bytes, damaged_blocks, faults, flushing_ms) = numbers;
+            Report {
+                progress,
+                received_bytes,
+                dirty_bytes,
+                damaged_blocks,
+                faults,
+                flushing_ms,
+                writes_wait,
+                is_full,
+                has_failed,
+            }
+        })
+    }
+
     fn written(requests: &[(Request, Vec<u8>)], replies: &[(Reply, Vec<u8>)]) -> BytesMut {
-        let mut out = BytesMut::new();
-        let head = Head { epoch: 7, sequence: 1, granted: 64, queued: 3, service_us: 12 };
+        let (mut out, head) = (BytesMut::new(), HEAD);
         let entries: Vec<Request> = requests.iter().map(|r| r.0).collect();
         let data: Vec<[Bytes; 1]> = requests.iter().map(|(_, data)| [Bytes::copy_from_slice(data)]).collect();
         put_requests(&mut out, &head, &entries, |nth| &data[nth]);
@@ -574,6 +705,15 @@ mod tests {
                 break;
             }
             prop_assert!(seen, "byte {} of {}", at, bytes.len());
+        }
+
+        #[test]
+        fn report_is_read_as_written_and_flipped_bit_is_refused(report in reported(), place: prop::sample::Index, bit in 0_u8..8) {
+            let mut bytes = BytesMut::new();
+            put_report(&mut bytes, &HEAD, &report);
+            prop_assert_eq!(take(&mut bytes.clone()), Ok(Some(Frame::Report(HEAD, report))));
+            bytes[place.index(HEAD_BYTES + REPORT_BYTES + 4)] ^= 1 << bit;
+            prop_assert!(take(&mut bytes).is_err());
         }
 
         #[test]

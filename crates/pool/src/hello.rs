@@ -7,6 +7,9 @@
 //!
 //! The welcome to a claim begins a **session**. Additional connections of the same coordinator claim the node with that
 //! session's number: they close nothing, and are closed with the session.
+//!
+//! While requests of an earlier session are still being served, which may take minutes on a slow medium, the node repeats
+//! that it has to **wait**. So a coordinator need not guess whether it is slow or gone.
 
 use crate::frame;
 use crate::protocol::{Claim, Loss, StorePosition};
@@ -40,6 +43,15 @@ pub enum Answer {
     Welcome(Welcome),
     /// Refused, and why.
     Refused(String),
+    /// Another answer follows: requests of an earlier session are still being served.
+    Wait(Wait),
+}
+
+/// The state of a node whose coordinator has to wait.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// As in a [`frame::Report`].
+    pub progress: u64,
 }
 
 /// The state of the node.
@@ -176,6 +188,26 @@ pub async fn receive<S: AsyncRead + Unpin, T: DeserializeOwned>(
     stream: &mut S,
     input: &mut BytesMut,
 ) -> Result<T, Error> {
+    receive_up_to(stream, input, |_| u64::MAX).await
+}
+
+/// Waits for a message, and reads nothing that comes after it.
+///
+/// # Errors
+/// [`Error`].
+pub async fn receive_alone<S: AsyncRead + Unpin, T: DeserializeOwned>(stream: &mut S) -> Result<T, Error> {
+    let missing = |input: &BytesMut| {
+        let length = input.first_chunk::<8>().map_or(0, |head| (&head[4..]).get_u32_le());
+        (8 + u64::from(length)).saturating_sub(input.len() as u64)
+    };
+    receive_up_to(stream, &mut BytesMut::new(), missing).await
+}
+
+async fn receive_up_to<S: AsyncRead + Unpin, T: DeserializeOwned>(
+    stream: &mut S,
+    input: &mut BytesMut,
+    most: impl Fn(&BytesMut) -> u64,
+) -> Result<T, Error> {
     loop {
         match take(input) {
             Ok(None) => {}
@@ -185,7 +217,8 @@ pub async fn receive<S: AsyncRead + Unpin, T: DeserializeOwned>(
                 return Err(KeyWanted.into());
             }
         }
-        if stream.read_buf(input).await? == 0 {
+        let most = most(input);
+        if (&mut *stream).take(most).read_buf(input).await? == 0 {
             return Err(Error::Closed);
         }
     }

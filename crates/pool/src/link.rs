@@ -2,10 +2,14 @@
 //!
 //! Requests queue here; the window limits how many are outstanding, and the tuner decides how many are batched into a
 //! write. Replies arrive in any order and are matched by tag; data that does not match its store checksum counts as a
-//! broken connection. When a connection breaks, or nothing is received from the node for 10 s, all are reopened, and
-//! unanswered requests are sent again. A request without a reply within [`Options::node_timeout`] fails. A node without any
-//! reply for that long is **away**: requests to it then fail at once, until it accepts a connection again; attempts
-//! continue all the while.
+//! broken connection.
+//!
+//! Silence is a failure, slowness is not. A node reports each second, whatever its medium does. When a connection breaks,
+//! or nothing is received over it for 10 s, or nothing of what was sent arrives for that long, all are reopened, and
+//! unanswered requests are sent again. A node that has not been heard for [`Options::node_timeout`] is **away**: requests to
+//! it fail, at once until it accepts a connection again; attempts continue all the while. A node that is heard may take any
+//! time for a request, as long as it makes progress: a request fails only when the node has reported none for
+//! [`STALLED`], as with a medium that answers no more.
 //!
 //! The first connection claims the node; a **further** one names the session of the first, and ends with it. A flush may
 //! use any connection: it covers all replies of the node.
@@ -18,10 +22,10 @@
 //! flush is remembered here too, as long as this process lives: the node may have been unable to store it.
 
 use crate::connect::{Connect, Stream};
-use crate::frame::{self, Broken, Operation, Request, Status};
-use crate::hello::{self, Answer, Hello, Welcome};
+use crate::frame::{self, Broken, Operation, Report, Request, Status};
+use crate::hello::{self, Answer, Hello, Wait, Welcome};
 use crate::protocol::{Also, Claim, FENCED, Loss, LossId, MOST_CONNECTIONS};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::future::{try_join, try_join_all};
 use nbd::inbox::Inbox;
 use nbd::outbox::Outbox;
@@ -35,15 +39,20 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+mod liveness;
 mod state;
 
 pub use state::{Control, Pace, Parts};
 
-use state::{Known, State, Tardy};
+use liveness::{Tardy, report_ms};
+use state::{Known, State};
 
-/// The default time after which a request without a reply fails.
+/// The default time after which requests to a node that is not heard fail.
 pub const NODE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The timeout for connecting and the handshake.
+/// The time after which a request fails at a node that is heard and makes no progress. Longer than the kernel takes to give
+/// up a medium: SCSI and MMC retry a command of 30 s, or a flush of 60 s, a few times.
+pub const STALLED: Duration = Duration::from_secs(600);
+/// The timeout for connecting, and for each message of the handshake.
 const GREETING: Duration = Duration::from_secs(15);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -63,6 +72,9 @@ pub enum Failure {
     /// It is unreachable, or does not accept us; with the reason, if known.
     #[error("node {0}: no answer for {secs} s{2}", secs = .1.as_secs_f64())]
     Deadline(SocketAddr, Duration, Why),
+    /// It reports, but its medium makes no progress.
+    #[error("node {0}: its medium has made no progress for {secs} s", secs = .1.as_secs_f64())]
+    Stalled(SocketAddr, Duration),
     /// A node may have lost acknowledged writes, and the user has not accepted that.
     #[error(
         "a node may have lost acknowledged writes; the coordinator's log has the ranges, and --accept-loss continues"
@@ -85,7 +97,7 @@ impl std::fmt::Display for Why {
 pub struct Options {
     /// Connections to each node: at least one, and at most [`MOST_CONNECTIONS`].
     pub connections: u16,
-    /// A request without a reply fails after this time. Requests to a node that has not replied for this long fail at once.
+    /// Requests to a node that has not been heard for this time fail.
     pub node_timeout: Duration,
     /// Continue although nodes may have lost acknowledged writes before they were joined, if exactly this may be lost; otherwise writes
     /// and flushes are refused.
@@ -143,6 +155,8 @@ pub struct Counts {
     pub queued: u16,
     /// Mean time in its store, in the last reply.
     pub service_us: u32,
+    /// The node's last report.
+    pub report: Report,
     /// The current window.
     pub window: u32,
     /// The current batch size.
@@ -216,16 +230,30 @@ pub async fn greet(
     address: SocketAddr,
     hello: &Hello,
 ) -> Result<(Box<dyn Stream>, Welcome), NotJoined> {
-    let greeting = async {
-        let mut stream = connect(address).await.map_err(hello::Error::from)?;
+    greet_patiently(connect, address, hello, |_| {}).await
+}
+
+/// As [`greet`]; `waits` is called each time the node asks to wait.
+async fn greet_patiently(
+    connect: &Connect,
+    address: SocketAddr,
+    hello: &Hello,
+    mut waits: impl FnMut(Wait),
+) -> Result<(Box<dyn Stream>, Welcome), NotJoined> {
+    let opened = async {
+        let mut stream = connect(address).await?;
         hello::send(&mut stream, hello).await?;
-        // The node sends nothing more until the first request.
-        match hello::receive(&mut stream, &mut BytesMut::new()).await? {
-            Answer::Welcome(welcome) => Ok((stream, welcome)),
-            Answer::Refused(reason) => Err(NotJoined::Refused(reason)),
-        }
+        Ok::<_, hello::Error>(stream)
     };
-    tokio::time::timeout(GREETING, greeting).await.unwrap_or(Err(NotJoined::Silent))
+    let mut stream = tokio::time::timeout(GREETING, opened).await.map_err(|_| NotJoined::Silent)??;
+    loop {
+        let answer = tokio::time::timeout(GREETING, hello::receive_alone(&mut stream)).await;
+        match answer.map_err(|_| NotJoined::Silent)?? {
+            Answer::Welcome(welcome) => return Ok((stream, welcome)),
+            Answer::Refused(reason) => return Err(NotJoined::Refused(reason)),
+            Answer::Wait(wait) => waits(wait),
+        }
+    }
 }
 
 impl NodeLink {
@@ -244,12 +272,19 @@ impl NodeLink {
     ) -> Result<Self, NotJoined> {
         let connections = usize::from(options.connections.clamp(1, MOST_CONNECTIONS));
         let node = Known { address, place: claim.place.index, epoch: claim.epoch, timeout: options.node_timeout };
+        let claim = Claim { also: Also { report_ms: report_ms(options.node_timeout), ..claim.also }, ..claim };
         let mut hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim: Some(claim) };
-        let (stream, welcome) = greet(connect, address, &hello).await?;
+        let mut told = false;
+        let waits = |_| {
+            if !std::mem::replace(&mut told, true) {
+                report(format!("node {address}: waiting until it has served the requests of an earlier coordinator"));
+            }
+        };
+        let (stream, welcome) = greet_patiently(connect, address, &hello, waits).await?;
         // Losses accepted now must not count as accepted if data is lost again.
         hello.claim.iter_mut().for_each(|claim| {
-            let memory = claim.also.memory.take();
-            claim.also = Also { memory, again: true, ..Also::default() };
+            let Also { memory, report_ms, .. } = std::mem::take(&mut claim.also);
+            claim.also = Also { memory, report_ms, again: true, ..Also::default() };
         });
         let mut state = State::new(pace.clone(), node, &welcome, connections);
         state.doubt(&welcome.loss);
@@ -435,10 +470,12 @@ impl Inner {
             let claim = claim
                 .map(|claim| Claim { also: Also { flushed, flush_failed, sequence, instance, ..claim.also }, ..claim });
             let hello = Hello { claim, ..self.hello.clone() };
-            match self.expiring(greet(&self.connect, self.address, &hello), &mut expire).await {
+            let waits = |wait: Wait| self.state.borrow_mut().waits(wait.progress, Instant::now());
+            let greeting = greet_patiently(&self.connect, self.address, &hello, waits);
+            match self.expiring(greeting, &mut expire).await {
                 Ok((stream, welcome)) => {
                     let before = self.state.borrow().loss.clone();
-                    self.state.borrow_mut().reopened(&welcome);
+                    self.state.borrow_mut().reopened(&welcome, Instant::now());
                     if !welcome.loss.ranges.is_empty() && welcome.loss != before {
                         (self.report)(format!(
                             "node {}: acknowledged writes may be lost: {}; writes and flushes are refused",
@@ -520,7 +557,7 @@ impl Inner {
     async fn connection(&self, nth: usize, stream: Box<dyn Stream>, memory: bool) -> Result<Infallible, Cut> {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let (mut out, mut input) = (Outbox::default(), Inbox::new(Bytes::new()));
-        let mut tick = tokio::time::interval(Duration::from_secs(1));
+        let mut tick = tokio::time::interval(self.state.borrow().check_interval());
         let mut unsent = false;
         self.state.borrow_mut().opened(nth, Instant::now(), memory);
         loop {

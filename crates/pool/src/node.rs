@@ -19,18 +19,18 @@
 
 use crate::colocation::Follower;
 use crate::connect::Stream;
-use crate::frame::{Broken, Request};
-use crate::hello::{self, Answer, Hello, Welcome};
+use crate::frame::{Broken, Report, Request};
+use crate::hello::{self, Answer, Hello, Wait, Welcome};
 use crate::protocol::{Claim, MOST_CONNECTIONS};
 use crate::refusal::Refusal;
 use crate::shm::{self, Attached};
-use crate::store::{Settler, Store};
+use crate::store::{Settler, Store, WriteBack};
 use crate::unique_name::new_name;
 use bytes::{Bytes, BytesMut};
 use nbd::inbox::Inbox;
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
@@ -40,12 +40,14 @@ use tokio::sync::{Notify, mpsc, watch};
 use wire::{Key, NotAdmitted, PendingConnection, PendingConnections};
 
 mod batch;
+mod lanes;
 mod threads;
 
 use batch::{
     Answers, Batch, CUT_BYTES, Served, at_hand, drain, flush, moved_bytes, parts, take_flushes, turn, written,
     written_at_hand,
 };
+use lanes::Lanes;
 use threads::Threads;
 
 /// The maximum time that a reply waits for others in its frame.
@@ -62,8 +64,15 @@ const PENDING: usize = 256;
 /// The kernel blocked writes that took longer than this, and may block those that follow within the second time.
 const WAITED: Duration = Duration::from_millis(20);
 const WARY: Duration = Duration::from_secs(1);
-/// The number of threads that serve a file.
+/// The number of threads that write to a file, and of those that flush it.
 pub const WORKERS: usize = 4;
+/// The threads of a runtime that serves a file with `readers` reads at a time: also the other classes', and one that claims.
+pub const fn threads(readers: usize) -> usize {
+    readers + 2 * WORKERS + 1
+}
+/// The interval of reports, and of requests to wait, where the coordinator wishes none; and the shortest that it may wish.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// Why a coordinator's connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -115,14 +124,15 @@ pub struct Node {
     inline: bool,
     boot: String,
     /// The current session.
-    live: watch::Sender<u64>,
+    live: Arc<watch::Sender<u64>>,
     /// Held while a session begins.
-    entrance: Mutex<()>,
+    entrance: Arc<Mutex<()>>,
     busy: Arc<Busy>,
     /// Open connections of coordinators.
     open: AtomicUsize,
     /// The runtime whose threads serve the store's file, for all connections.
     workers: OnceLock<Handle>,
+    lanes: Lanes,
     counts: Mutex<Counts>,
     /// The key required by [`Node::listen`], if any.
     key: Option<Key>,
@@ -134,6 +144,8 @@ pub struct Node {
 struct Busy {
     count: AtomicUsize,
     idle: Notify,
+    /// Threads that have finished their requests so far: progress.
+    done: AtomicU64,
 }
 
 /// Counts as one busy thread until it is dropped.
@@ -148,6 +160,7 @@ impl Working {
 
 impl Drop for Working {
     fn drop(&mut self) {
+        self.0.done.fetch_add(1, Ordering::Relaxed);
         self.0.count.fetch_sub(1, Ordering::AcqRel);
         self.0.idle.notify_waiters();
     }
@@ -190,11 +203,12 @@ impl Node {
             store,
             inline,
             boot: shm::boot(),
-            live: watch::Sender::new(first),
-            entrance: Mutex::default(),
+            live: Arc::new(watch::Sender::new(first)),
+            entrance: Arc::default(),
             busy: Arc::default(),
             open: AtomicUsize::new(0),
             workers: OnceLock::new(),
+            lanes: Lanes::default(),
             counts: Mutex::default(),
             key,
             // Twice the limit: the key exchange comes first.
@@ -212,6 +226,10 @@ impl Node {
                 "cannot start a thread: {error}; after a power failure, more data than necessary will \
                 count as lost"
             ));
+        }
+        let write_back = WriteBack::start(&self.store);
+        if let Err(error) = &write_back {
+            report(format!("cannot start a thread: {error}; on a slow medium a flush will take longer than necessary"));
         }
         let (log, mut lines) = mpsc::unbounded_channel();
         let losses = log.clone();
@@ -251,6 +269,27 @@ impl Node {
     /// The served store.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Changes when a request was served, or data reached the medium.
+    fn progress(&self) -> u64 {
+        self.busy.done.load(Ordering::Relaxed) + self.counts().answered + self.store.progress()
+    }
+
+    fn report(&self, received_bytes: u64) -> Report {
+        Report {
+            progress: self.progress(),
+            received_bytes,
+            dirty_bytes: self.store.dirty_bytes(),
+            flushing_ms: self.store.flushing().map_or(0, |since| (since.as_millis() as u32).max(1)),
+            writes_wait: *self.store.writes_wait().borrow(),
+            ..Report::default()
+        }
+    }
+
+    /// The runtime whose threads may block.
+    fn workers(&self) -> Handle {
+        self.workers.get().cloned().unwrap_or_else(Handle::current)
     }
 
     fn count(&self, change: impl FnOnce(&mut Counts)) {
@@ -345,7 +384,8 @@ impl Node {
     }
 
     async fn attend(&self, mut stream: impl Stream, input: BytesMut, hello: Hello) -> Result<(), Ended> {
-        match self.enter(&hello).await {
+        let interval = report_interval(&hello);
+        match self.entered(&mut stream, &hello, interval).await? {
             Ok(None) => Ok(hello::send(&mut stream, &self.welcome(0, 0, false)).await?),
             Ok(Some((session, _open))) => {
                 let offer = hello.claim.as_ref().and_then(|claim| claim.also.memory.as_ref());
@@ -354,13 +394,29 @@ impl Node {
                 self.count(|counts| counts.admitted += 1);
                 let mut live = self.live.subscribe();
                 tokio::select! {
-                    ended = self.serve(stream, input, session, memory) => ended,
+                    ended = self.serve(stream, input, session, memory, interval) => ended,
                     _ = live.wait_for(|live| *live != session.number) => Err(Ended::TakenOver),
                 }
             }
             Err(refusal) => {
                 hello::send(&mut stream, &Answer::Refused(refusal.to_string())).await?;
                 Err(Ended::Refused(refusal))
+            }
+        }
+    }
+
+    /// As [`Node::enter`]; meanwhile asks the coordinator to wait.
+    async fn entered(
+        &self,
+        stream: &mut impl Stream,
+        hello: &Hello,
+        interval: Duration,
+    ) -> Result<Result<Option<(Session, Open<'_>)>, Refusal>, Ended> {
+        let mut entering = std::pin::pin!(self.enter(hello));
+        loop {
+            match tokio::time::timeout(interval, &mut entering).await {
+                Ok(entered) => return Ok(entered),
+                Err(_) => hello::send(stream, &Answer::Wait(Wait { progress: self.progress() })).await?,
             }
         }
     }
@@ -387,11 +443,12 @@ impl Node {
             return Ok(Some((Session { number, epoch: claim.epoch }, open)));
         }
         if claim.also.reserve {
-            self.store.reserve(&hello.pool, claim)?;
+            let (store, pool, claim) = (self.store.clone(), hello.pool.clone(), claim.clone());
+            self.blocking(move || store.reserve(&pool, &claim)).await?;
             return Ok(None);
         }
         // Before any wait: an older coordinator that reconnects meanwhile must find the newer one's epoch.
-        let number = self.begin(&hello.pool, claim)?;
+        let number = self.begin(&hello.pool, claim).await?;
         self.idle().await;
         if *self.live.borrow() != number {
             return Err(Refusal::TakenOver);
@@ -401,15 +458,33 @@ impl Node {
     }
 
     /// Begins a new session for the claim with the highest epoch.
-    fn begin(&self, pool: &str, claim: &Claim) -> Result<u64, Refusal> {
-        let _one_at_a_time = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
-        self.store.claim(pool, claim)?;
-        let mut number = 0;
-        self.live.send_modify(|live| {
-            *live += 1;
-            number = *live;
-        });
-        Ok(number)
+    async fn begin(&self, pool: &str, claim: &Claim) -> Result<u64, Refusal> {
+        let (store, live, entrance) = (self.store.clone(), self.live.clone(), self.entrance.clone());
+        let (pool, claim) = (pool.to_string(), claim.clone());
+        let begin = move || {
+            let _one_at_a_time = entrance.lock().unwrap_or_else(PoisonError::into_inner);
+            store.claim(&pool, &claim)?;
+            let mut number = 0;
+            live.send_modify(|live| {
+                *live += 1;
+                number = *live;
+            });
+            Ok(number)
+        };
+        self.blocking(begin).await
+    }
+
+    /// Does what may wait for the medium, without making other connections wait. It is done to its end, even if nobody
+    /// waits for it any more.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        if self.inline {
+            return work();
+        }
+        let done = self.workers().spawn_blocking(work).await;
+        done.unwrap_or_else(|error| Err(Refusal::Header(error.to_string())))
     }
 
     /// Serves requests to memory, up to the cut; false if there are none left.
@@ -430,10 +505,15 @@ impl Node {
         input: BytesMut,
         session: Session,
         memory: Option<Arc<Attached>>,
+        interval: Duration,
     ) -> Result<(), Ended> {
+        let mut received_bytes = input.len() as u64;
         let mut input = Inbox::new(input.freeze());
+        let mut tick = tokio::time::interval(interval);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut writes_wait = self.store.writes_wait();
         let Session { number, epoch } = session;
-        let workers = self.workers.get().cloned().unwrap_or_else(Handle::current);
+        let workers = self.workers();
         let (mut reader, mut writer) = tokio::io::split(stream);
         let (ready, mut done) = mpsc::unbounded_channel::<Served>();
         let mut answers = Answers::new(epoch);
@@ -474,17 +554,19 @@ impl Node {
                     return Err(Ended::TakenOver);
                 }
                 at_hand(&self.store, memory.as_deref(), &mut batch, &mut held);
-                haste.write(&self.store, memory.as_deref(), &mut batch, &mut held);
+                if self.store.is_calm() {
+                    haste.write(&self.store, memory.as_deref(), &mut batch, &mut held);
+                }
                 if !held.replies.is_empty() {
                     held_since.get_or_insert_with(tokio::time::Instant::now);
                 }
                 drop(working);
                 unflushed.append(&mut held.unflushed);
                 take_flushes(&mut batch, &mut unflushed);
-                for part in parts(batch, WORKERS) {
+                for (class, part) in parts(batch, WORKERS) {
                     let (store, ready, working) = (self.store.clone(), ready.clone(), Working::new(&self.busy));
                     let (live, memory) = (self.live.subscribe(), memory.clone());
-                    workers.spawn_blocking(move || {
+                    self.lanes.run(class, &workers, move || {
                         store.announce(part.iter().filter_map(|(request, _)| written(request)));
                         let mut batch = Batch { memory, ..Batch::new(part.into_iter()) };
                         let wanted = || *live.borrow() == number;
@@ -501,7 +583,7 @@ impl Node {
                 flushing = true;
                 let (store, ready, working) = (self.store.clone(), ready.clone(), Working::new(&self.busy));
                 let (live, replies) = (self.live.subscribe(), std::mem::take(&mut unflushed));
-                workers.spawn_blocking(move || {
+                self.lanes.run(Class::Sync, &workers, move || {
                     if *live.borrow() == number {
                         // Without a receiver, the connection is gone.
                         let _ = ready.send(flush(&store, replies));
@@ -512,6 +594,15 @@ impl Node {
             let answered = !held.replies.is_empty() && held.replies.len() >= wanted.min(waiting);
             tokio::select! {
                 biased;
+                // Before all else: a node that is busy is not gone.
+                _ = tick.tick() => {
+                    answers.report(&self.report(received_bytes));
+                    answers.leave(&mut writer).await?;
+                }
+                Ok(()) = writes_wait.changed() => {
+                    answers.report(&self.report(received_bytes));
+                    answers.leave(&mut writer).await?;
+                }
                 () = std::future::ready(()), if answered => {}
                 served = done.recv(), if waiting > held.replies.len() => {
                     let Some(served) = served else { return Ok(()) };
@@ -525,9 +616,11 @@ impl Node {
                 }
                 () = until(held_since.map(|since| since + HELD)) => {}
                 count = input.read(&mut reader), if waiting < usize::from(GRANTED) => {
-                    if count? == 0 {
+                    let count = count?;
+                    if count == 0 {
                         return Ok(());
                     }
+                    received_bytes += count as u64;
                 }
                 // Lets other connections on this thread run.
                 () = tokio::task::yield_now(), if !rest.is_empty() => {}
@@ -546,6 +639,14 @@ impl Node {
                 }
             }
         }
+    }
+}
+
+/// The interval at which a coordinator wants to hear from the node.
+fn report_interval(hello: &Hello) -> Duration {
+    match hello.claim.as_ref().map_or(0, |claim| claim.also.report_ms) {
+        0 => REPORT_INTERVAL,
+        wanted => Duration::from_millis(wanted.into()).max(REPORT_INTERVAL_MIN),
     }
 }
 
@@ -590,163 +691,4 @@ async fn until(time: Option<tokio::time::Instant>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::frame::{self, Frame, Head, Operation};
-    use crate::protocol::StorePosition;
-    use tokio::io::AsyncReadExt as _;
-
-    fn hello(epoch: u64, coordinator: &str) -> Hello {
-        let place = StorePosition { index: 0, count: 1, stripe_bytes: 0 };
-        let claim = Claim {
-            epoch,
-            coordinator: coordinator.into(),
-            node: "n".into(),
-            size_bytes: 4096,
-            place,
-            joins: None,
-            also: crate::protocol::Also::default(),
-        };
-        Hello { protocol: crate::frame::VERSION, pool: "p".into(), claim: Some(claim) }
-    }
-
-    #[tokio::test(flavor = "current_thread")]
-    async fn returning_older_coordinator_is_fenced_off() {
-        let node = Node::new(Arc::new(Store::memory(1 << 20, "n".into()).expect("memory")), true);
-        node.enter(&hello(1, "old")).await.expect("it is free");
-        // A request of the old session is still being served, so the new one has to wait.
-        let working = Working::new(&node.busy);
-        let newer = hello(2, "new");
-        let mut entering = std::pin::pin!(node.enter(&newer));
-        tokio::time::timeout(Duration::ZERO, &mut entering).await.expect_err("it waits");
-        let older = hello(1, "old");
-        let refused = tokio::time::timeout(Duration::ZERO, node.enter(&older)).await.expect("it is refused at once");
-        let refused = refused.expect_err("it is fenced off");
-        assert!(refused.to_string().contains("another coordinator has taken over"), "{refused}");
-        drop(working);
-        assert_eq!(entering.await.expect("no newer one came").map(|(session, _)| session.epoch), Some(2));
-    }
-
-    #[tokio::test(flavor = "current_thread")]
-    async fn further_connection_joins_only_current_session() {
-        let node = Node::new(Arc::new(Store::memory(1 << 20, "n".into()).expect("memory")), true);
-        let further = |epoch, coordinator: &str, session| {
-            let mut hello = hello(epoch, coordinator);
-            hello.claim.iter_mut().for_each(|claim| claim.joins = Some(session));
-            hello
-        };
-        let refused = |answer: Result<Option<(Session, Open<'_>)>, Refusal>| {
-            assert!(answer.is_err_and(|why| why == Refusal::TakenOver), "it must not be let in");
-        };
-        refused(node.enter(&further(1, "a", *node.live.borrow())).await);
-        let (first, open) = node.enter(&hello(1, "a")).await.expect("it is free").expect("it claims");
-        let (joined, _) = node.enter(&further(1, "a", first.number)).await.expect("it is let in").expect("it claims");
-        assert_eq!(joined, first);
-        assert_eq!(*node.live.borrow(), first.number, "the first goes on");
-        refused(node.enter(&further(1, "b", first.number)).await);
-        refused(node.enter(&further(2, "a", first.number)).await);
-        refused(node.enter(&further(1, "a", first.number + 1)).await);
-        // Accepted connections count at once, before they are answered.
-        let mut all = vec![open];
-        while all.len() < usize::from(MOST_CONNECTIONS) {
-            let further = node.enter(&further(1, "a", first.number)).await.expect("there is room").expect("it claims");
-            all.push(further.1);
-        }
-        let one_more = node.enter(&further(1, "a", first.number)).await.expect_err("there are enough");
-        assert_eq!(one_more, Refusal::TooManyConnections);
-        drop(all);
-        assert_eq!(node.open.load(Ordering::Acquire), 0);
-        // The coordinator starts again: late connections of its old session are refused.
-        let (second, _) = node.enter(&hello(1, "a")).await.expect("it is the same").expect("it claims");
-        refused(node.enter(&further(1, "a", first.number)).await);
-        let (joined, _) = node.enter(&further(1, "a", second.number)).await.expect("it is let in").expect("it claims");
-        assert_eq!(joined, second);
-        // Requests read from an old session's connection are not served.
-        let mut served = Served::default();
-        let request = Request {
-            operation: Operation::Trim,
-            durable: false,
-            unchecked: false,
-            places: 0,
-            tag: 0,
-            length: 1,
-            offset: 0,
-        };
-        let requests = || Batch::new(vec![(request, Bytes::new())].into_iter());
-        assert!(matches!(node.serve_now(first.number, &mut requests(), &mut served), Err(Ended::TakenOver)));
-        assert!(matches!(node.serve_now(second.number, &mut requests(), &mut served), Ok(true)));
-    }
-
-    #[tokio::test(flavor = "current_thread")]
-    async fn requests_beyond_grant_are_refused_before_buffering() {
-        let node = Node::new(Arc::new(Store::memory(1 << 20, "n".into()).expect("memory")), true);
-        for (count, granted) in [(64, true), (65, false)] {
-            let (here, mut there) = tokio::io::duplex(1 << 20);
-            let asks = async {
-                hello::send(&mut there, &hello(1, "a")).await.expect("it listens");
-                hello::receive::<_, Answer>(&mut there, &mut BytesMut::new()).await.expect("it answers");
-                let length = frame::MAX_DATA_BYTES as u32;
-                let read = |tag| Request {
-                    operation: Operation::Read,
-                    durable: false,
-                    unchecked: false,
-                    places: 0,
-                    tag,
-                    length,
-                    offset: 0,
-                };
-                let mut out = BytesMut::new();
-                let all: Vec<Request> = (0..count).map(read).collect();
-                frame::put_requests(&mut out, &Head { epoch: 1, ..Head::default() }, &all, |_| &[]);
-                there.write_all(&out).await.expect("it reads");
-                there.shutdown().await.expect("it is there");
-                tokio::io::copy(&mut there, &mut tokio::io::sink()).await.expect("what it answers")
-            };
-            let (served, answered) = tokio::join!(node.connection(here), asks);
-            let why = served.err().map_or_else(String::new, |why| why.to_string());
-            assert!(if granted { why.is_empty() } else { why.contains("more data in flight") }, "{count}: {why}");
-            assert_eq!(answered > 64 << 20, granted);
-        }
-    }
-
-    /// Otherwise merged frames would stay merged for ever, and leave the link idle although it could carry the next frame
-    /// while one is served.
-    #[tokio::test(flavor = "current_thread")]
-    async fn reply_frames_do_not_exceed_largest_request_frame() {
-        let node = Node::new(Arc::new(Store::memory(1 << 20, "n".into()).expect("memory")), true);
-        let (here, mut there) = tokio::io::duplex(1 << 20);
-        let asks = async {
-            hello::send(&mut there, &hello(1, "a")).await.expect("it listens");
-            hello::receive::<_, Answer>(&mut there, &mut BytesMut::new()).await.expect("it answers");
-            let mut out = BytesMut::new();
-            let mut tags = 0..;
-            for count in [2, 3, 1] {
-                let read = |tag| Request {
-                    operation: Operation::Read,
-                    durable: false,
-                    unchecked: false,
-                    places: 0,
-                    tag,
-                    length: 1,
-                    offset: u64::from(tag),
-                };
-                let requests: Vec<Request> = tags.by_ref().take(count).map(read).collect();
-                let head = Head { epoch: 1, granted: GRANTED, ..Head::default() };
-                frame::put_requests(&mut out, &head, &requests, |_| &[]);
-            }
-            there.write_all(&out).await.expect("it reads");
-            there.shutdown().await.expect("it is there");
-            let mut input = BytesMut::new();
-            while there.read_buf(&mut input).await.expect("it answers") > 0 {}
-            let mut answered = Vec::new();
-            while let Some(answer) = frame::take(&mut input).expect("whole frames") {
-                let Frame::Replies(_, replies) = answer else { panic!("not a request") };
-                answered.push(replies.len());
-            }
-            answered
-        };
-        let (served, answered) = tokio::join!(node.connection(here), asks);
-        served.expect("it ends well");
-        assert_eq!(answered, [3, 3]);
-    }
-}
+mod tests;

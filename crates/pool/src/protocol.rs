@@ -168,4 +168,6 @@ pub struct Also {
     pub flush_failed: bool,
     /// Memory that the node may be able to share.
     pub memory: Option<Offer>,
+    /// The interval of the node's reports in milliseconds; 0: the node's default.
+    pub report_ms: u32,
 }

@@ -36,6 +36,7 @@ use std::time::Instant;
 
 mod at_hand;
 mod direct;
+mod dirty;
 mod disk;
 mod error;
 mod flushes;
@@ -52,6 +53,7 @@ mod table;
 
 pub(crate) use direct::Direct;
 pub use direct::Offer;
+pub use dirty::WriteBack;
 use disk::Disk;
 pub use error::Error;
 use flushes::Flushes;
@@ -79,12 +81,15 @@ pub struct Store {
     disk: Disk,
     /// The mapped bytes, if it is in memory.
     map: Option<Map>,
+    /// Held while a header is written, which takes as long as the medium takes.
     header: Mutex<Header>,
     /// The header's, without its lock; and when it was opened.
     sequence: AtomicU64,
     opened_sequence: u64,
     /// A unique name of this open store.
     instance: String,
+    /// The current header, for those who must not wait for that.
+    current: Mutex<Header>,
     size_bytes: u64,
     /// Offset of the headers.
     headers_at: u64,
@@ -292,6 +297,7 @@ impl Store {
             sequence: AtomicU64::new(header.sequence),
             opened_sequence: header.sequence,
             instance: new_name(),
+            current: Mutex::new(header.clone()),
             header: Mutex::new(header),
             size_bytes,
             headers_at: end - 2 * HEADER_BYTES,
@@ -330,9 +336,9 @@ impl Store {
         (free < missing).then_some(free)
     }
 
-    /// The current header.
+    /// The current header; does not wait for the medium.
     pub fn header(&self) -> Header {
-        self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The sequence number of the current header.
@@ -502,6 +508,7 @@ impl Store {
         {
             // Writes under the older version did not mark their regions.
             header.lose_all([0..self.size_bytes], LossCause::FlushFailed);
+            self.show(header);
             return Err(error);
         }
         let mut new = header.clone();
@@ -519,7 +526,13 @@ impl Store {
         *header = Header::renewed(new);
         self.sequence.store(header.sequence, Ordering::Release);
         self.unsaved_loss.store(false, Ordering::Release);
+        self.show(header);
         Ok(())
+    }
+
+    /// Makes it the current header, for those who do not wait for the medium.
+    fn show(&self, header: &Header) {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone_from(header);
     }
 
     /// Computes the sums of the existing content.
@@ -661,6 +674,7 @@ impl Store {
     pub fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), Status> {
         self.within(offset, data.len() as u64)?;
         if !data.is_empty() {
+            self.disk.dirty().wait_for_room();
             let (first, end) = (offset / BLOCK_BYTES, (offset + data.len() as u64).div_ceil(BLOCK_BYTES));
             let _entered = self.intend(offset, data.len() as u64)?;
             let _guard = self.lock(first..end);

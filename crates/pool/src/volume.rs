@@ -668,7 +668,7 @@ fn first_failure(results: Vec<Result<Bytes, Failure>>) -> Result<(), Failure> {
 fn error(failure: Failure) -> Error {
     match failure {
         Failure::Node(_, Status::Full) => Error::NoSpace,
-        Failure::Node(..) | Failure::Ended(_) | Failure::Deadline(..) | Failure::Lost => {
+        Failure::Node(..) | Failure::Ended(_) | Failure::Deadline(..) | Failure::Stalled(..) | Failure::Lost => {
             Error::Because(failure.to_string())
         }
     }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use model::text::ShownPath as _;
 use pool::flash::Flash;
 use pool::listener::{Endpoint, Listener};
-use pool::node::{Node, WORKERS};
+use pool::node::{Node, WORKERS, threads};
 use pool::store::Store;
 use pool::unique_name::new_name;
 use pool::{http, memory};
@@ -83,7 +83,7 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
     let workers = args.paper.flash.map_or(WORKERS, |speed| speed.servers.max(WORKERS));
     pool::flash::wake_in_time();
     let store = Arc::new(store.slow(flash));
-    super::local(workers, async {
+    super::local(threads(workers), async {
         let listener =
             tokio::net::TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
         let ended = super::ended()?;

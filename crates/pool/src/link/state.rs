@@ -10,12 +10,17 @@
 //! then overwrite newer data. The node accepts a coordinator again only when no request of the old connections can still be
 //! executed.
 //!
+//! A request that waits for the medium (a flush, or a write that the node holds back) does not count as outstanding when the
+//! next frame is due, and reads overtake writes that have no room: so no read waits for the medium because of another's
+//! request.
+//!
 //! A requester may disappear before the reply, as when a client is disconnected, and return to repeat the request. Its
 //! request is dropped if it has not been sent. If it has, any request that touches its range waits until the node has
 //! replied to it: otherwise it could be executed late, and overwrite data acknowledged since.
 
+use super::liveness::{Liveness, Path, Tardy, report_ms};
 use super::{Counts, Failure, Why};
-use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status, Stretch};
+use crate::frame::{self, Broken, Class, Frame, Head, Operation, Reply, Report, Request, Status, Stretch};
 use crate::hello::Welcome;
 use crate::protocol::{Loss, LossCause};
 use crate::setting::{Hold, Setting};
@@ -34,14 +39,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// A connection without any received data for this long, while replies are due, is closed; or for as long as a request may
-/// take, if that is less.
-pub(super) const SILENCE: Duration = Duration::from_secs(10);
 /// Data in a frame after which the frame is complete.
 const FRAME_BYTES: usize = 1 << 20;
 /// The minimum size of data for shared memory: two copies through a socket's buffers cost more than an entry of the frame.
 const WORTH_A_PLACE_BYTES: usize = 2 << 10;
-/// The maximum of data requested or sent, and not answered.
+/// The maximum of data requested, and the maximum of data sent, that is not answered.
 const UNDER_WAY_BYTES: usize = 16 << 20;
 /// The same for shared memory: there is no path to fill, and more would no longer be in any cache when it is used next.
 const SHARED_BYTES: usize = 4 << 20;
@@ -105,15 +107,6 @@ impl Pace {
     }
 }
 
-/// Why a connection is unusable, although it is open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Tardy {
-    #[error("no data received for {} s", .0.as_secs_f64())]
-    Silence(Duration),
-    #[error("a request was unanswered for {} s", .0.as_secs_f64())]
-    Late(Duration),
-}
-
 /// The data of a request. Most have one part, which takes no extra memory.
 pub type Parts = SmallVec<[Bytes; 1]>;
 
@@ -128,7 +121,6 @@ struct Job {
     places: Option<Bytes>,
     /// The buffer for the node's reply.
     into: Option<Buffer>,
-    since: Instant,
     /// When and over which connection it was last sent.
     sent: Instant,
     over: usize,
@@ -138,6 +130,10 @@ struct Job {
 }
 
 impl Job {
+    fn class(&self) -> Class {
+        self.request.class()
+    }
+
     fn is_large(&self) -> bool {
         self.bytes() >= LARGE_BYTES
     }
@@ -228,10 +224,16 @@ struct Connection {
     /// Whether its last frame is written, so that it can take another.
     free: bool,
     under_way: usize,
-    received: Instant,
+    path: Path,
     sequence: u64,
     /// Whether both ends share memory.
     memory: bool,
+}
+
+impl Connection {
+    fn new(open: bool, now: Instant, memory: bool) -> Self {
+        Self { open, free: true, under_way: 0, path: Path::new(now), sequence: 0, memory }
+    }
 }
 
 /// The constant properties of a node.
@@ -241,8 +243,15 @@ pub(super) struct Known {
     /// Its index among the coordinator's nodes.
     pub place: u32,
     pub epoch: u64,
-    /// The time after which a request without a reply fails.
+    /// The time after which requests fail if it is not heard.
     pub timeout: Duration,
+}
+
+/// Outstanding requests and their bytes, by [`Class`].
+#[derive(Debug, Clone, Copy, Default)]
+struct UnderWay {
+    requests: usize,
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -256,7 +265,7 @@ pub(super) struct State {
     /// Outstanding requests, by tag.
     tags: Vec<Option<Job>>,
     free: Vec<u16>,
-    bytes: usize,
+    out: [UnderWay; 3],
     connections: Vec<Connection>,
     size_bytes: u64,
     boot: String,
@@ -275,8 +284,7 @@ pub(super) struct State {
     /// Where acknowledged writes may be lost.
     pub loss: Loss,
     counts: Counts,
-    /// The start of the time without replies, if there is no connection.
-    silent_since: Option<Instant>,
+    liveness: Liveness,
     /// Why there is no connection now.
     pub trouble: Option<String>,
     pub ended: Option<Failure>,
@@ -302,8 +310,8 @@ impl State {
     /// The state of a node that was claimed and has welcomed us; none of the `connections` is open yet.
     pub fn new(pace: Pace, node: Known, welcome: &Welcome, connections: usize) -> Self {
         let granted = usize::from(welcome.granted).clamp(1, frame::MAX_COUNT);
-        let connection =
-            Connection { open: false, free: true, under_way: 0, received: Instant::now(), sequence: 0, memory: false };
+        let now = Instant::now();
+        let connection = Connection::new(false, now, false);
         Self {
             pace,
             node,
@@ -313,7 +321,7 @@ impl State {
             jobs: 0,
             tags: (0..granted).map(|_| None).collect(),
             free: (0..granted as u16).rev().collect(),
-            bytes: 0,
+            out: [UnderWay::default(); 3],
             connections: vec![connection; connections.max(1)],
             size_bytes: welcome.size_bytes,
             boot: welcome.boot.clone(),
@@ -326,7 +334,7 @@ impl State {
             asks_for_loss: false,
             loss: Loss::default(),
             counts: Counts::default(),
-            silent_since: None,
+            liveness: Liveness::new(node.timeout, now),
             trouble: None,
             ended: None,
             requests: Vec::new(),
@@ -346,7 +354,7 @@ impl State {
     ) -> (u64, Option<usize>) {
         self.jobs += 1;
         let number = self.jobs;
-        let away = self.is_away(now).then(|| self.too_late());
+        let away = (self.is_away(now) || self.liveness.is_stalled()).then(|| self.too_late());
         let lost = (!self.loss.ranges.is_empty() && !request.reads()).then_some(Failure::Lost);
         if let Some(failure) = self.ended.clone().or(lost).or(away) {
             // The requester may be gone.
@@ -360,7 +368,6 @@ impl State {
             data,
             places: None,
             into: None,
-            since: now,
             sent: now,
             over: 0,
             covers,
@@ -402,14 +409,45 @@ impl State {
         self.granted - self.free.len()
     }
 
+    /// Outstanding requests that the path and the node's memory are busy with: the others wait for its medium, however
+    /// long that takes, and must not hold back the next frame.
+    fn paced(&self) -> usize {
+        let held = if self.counts.report.writes_wait { self.out[Class::Write as usize].requests } else { 0 };
+        self.under_way() - self.out[Class::Sync as usize].requests - held
+    }
+
     /// How many requests to send now.
     fn room(&self) -> usize {
-        if self.pending.front().is_some_and(Job::is_large) {
+        let (waiting, paced) = (self.pending.len() as u32, self.paced() as u32);
+        let setting = if self.pending.front().is_some_and(Job::is_large) {
             // It fills packets alone: waiting for others has no benefit, and the path would be idle meanwhile.
-            let natural = Setting::holding(self.setting().window(), Hold::NATURAL);
-            return natural.frame(self.pending.len() as u32, self.under_way() as u32) as usize;
-        }
-        self.setting().frame(self.pending.len() as u32, self.under_way() as u32) as usize
+            Setting::holding(self.setting().window(), Hold::NATURAL)
+        } else {
+            self.setting()
+        };
+        (setting.frame(waiting, paced) as usize).min(self.window_left())
+    }
+
+    /// How many more requests the window permits.
+    fn window_left(&self) -> usize {
+        (self.setting().window() as usize).saturating_sub(self.under_way()).min(self.free.len())
+    }
+
+    /// The next request to send, if it has room: the first one, or if that is a write without room, the first read.
+    fn next_job(&self, most: usize) -> Option<usize> {
+        let fits = |job: &Job| {
+            let class = job.class();
+            let out = self.out[class as usize];
+            // Where writes wait for the medium, some of the window is left to reads.
+            let room = !self.counts.report.writes_wait || class == Class::Read || self.window_left() > self.granted / 4;
+            room && (out.bytes == 0 || out.bytes + job.bytes() <= most)
+        };
+        let front = self.pending.front()?;
+        let nth = match front.class() {
+            Class::Write if !fits(front) => self.pending.iter().position(|job| job.class() == Class::Read)?,
+            _ => 0,
+        };
+        fits(&self.pending[nth]).then_some(nth)
     }
 
     /// The connection to use next: of those that can take a frame, the one with the fewest outstanding requests.
@@ -420,7 +458,7 @@ impl State {
 
     /// The node has welcomed a connection; nothing is outstanding on it.
     pub fn opened(&mut self, nth: usize, now: Instant, memory: bool) {
-        self.connections[nth] = Connection { open: true, free: true, under_way: 0, received: now, sequence: 0, memory };
+        self.connections[nth] = Connection::new(true, now, memory);
     }
 
     /// The node's files may be read, until the connections break.
@@ -501,7 +539,7 @@ impl State {
     }
 
     /// The node can be used again. It knows what its medium may have lost, unless the medium lost its header too.
-    pub fn reopened(&mut self, welcome: &Welcome) {
+    pub fn reopened(&mut self, welcome: &Welcome, now: Instant) {
         let restarted = self.boot != welcome.boot;
         if restarted && self.flushed < self.written && welcome.loss.ranges.is_empty() {
             let (ranges, causes) = (vec![(0, self.size_bytes)], vec![LossCause::MachineRestarted]);
@@ -512,7 +550,8 @@ impl State {
         self.instance.clone_from(&welcome.instance);
         self.boot.clone_from(&welcome.boot);
         self.doubt(&welcome.loss);
-        (self.trouble, self.silent_since) = (None, None);
+        self.liveness.reopened(now);
+        self.trouble = None;
         self.in_use.clear();
         self.counts.reconnected += 1;
     }
@@ -537,27 +576,27 @@ impl State {
     }
 
     fn frame(&mut self, nth: usize, now: Instant, out: &mut Outbox) {
-        let (under_way, waiting, room) = (self.under_way(), self.pending.len(), self.room());
+        let (paced, waiting, room) = (self.paced(), self.pending.len(), self.room());
         let (mut frame_bytes, mut large) = (0, false);
         let most = if self.connections[nth].memory { SHARED_BYTES } else { UNDER_WAY_BYTES };
         while self.requests.len() < room && frame_bytes < FRAME_BYTES {
             while let Some(job) = self.pending.pop_front_if(|job| job.reply.is_closed()) {
                 self.settled(job.number);
             }
-            let Some(job) = self.pending.front() else { break };
-            if self.orphans.iter().any(|orphan| orphan.touches(job)) {
+            let Some(next) = self.next_job(most) else { break };
+            if self.orphans.iter().any(|orphan| orphan.touches(&self.pending[next])) || self.free.is_empty() {
                 break;
             }
-            let bytes = job.bytes();
-            if self.bytes > 0 && self.bytes + bytes > most {
-                break;
-            }
-            let (Some(tag), Some(mut job)) = (self.free.pop(), self.pending.pop_front()) else { break };
+            let (Some(mut job), Some(tag)) = (self.pending.remove(next), self.free.pop()) else { break };
             (job.request.tag, job.sent, job.over) = (tag, now, nth);
             if self.connections[nth].memory {
                 job.share();
             }
-            self.bytes += bytes;
+            if self.under_way() == 1 {
+                self.liveness.progressed(now);
+            }
+            let out = &mut self.out[job.class() as usize];
+            (out.requests, out.bytes) = (out.requests + 1, out.bytes + job.bytes());
             frame_bytes += job.data.iter().map(Bytes::len).sum::<usize>();
             large |= job.is_large();
             self.requests.push(job.request);
@@ -566,12 +605,9 @@ impl State {
         if self.requests.is_empty() {
             return;
         }
-        let batch = if large { 1 } else { self.setting().batch((waiting + under_way) as u32) };
+        let batch = if large { 1 } else { self.setting().batch((waiting + paced) as u32) };
         let granted = u16::try_from(batch).unwrap_or(u16::MAX);
         let connection = &mut self.connections[nth];
-        if connection.under_way == 0 {
-            connection.received = now;
-        }
         let head = Head { epoch: self.node.epoch, sequence: connection.sequence, granted, ..Head::default() };
         let before = out.len();
         let of = |tag: u16| match &self.tags[usize::from(tag)] {
@@ -582,6 +618,7 @@ impl State {
         frame::put_requests(out, &head, &self.requests, |nth| of(self.requests[nth].tag));
         connection.sequence += 1;
         connection.under_way += self.requests.len();
+        connection.path.sends(out.len() - before, now);
         self.counts.frames_sent += 1;
         self.counts.bytes_sent += (out.len() - before) as u64;
         self.counts.requests_sent += self.requests.len() as u64;
@@ -590,13 +627,23 @@ impl State {
 
     /// Records bytes received on a connection.
     pub fn received(&mut self, nth: usize, now: Instant, bytes: usize) {
-        self.connections[nth].received = now;
+        self.connections[nth].path.received(now);
+        self.liveness.heard(now);
         self.counts.bytes_received += bytes as u64;
     }
 
     /// Processes a frame received on a connection.
     pub fn answered(&mut self, nth: usize, frame: Frame, now: Instant) -> Result<(), Broken> {
-        let Frame::Replies(head, replies) = frame else { return Err(Broken::Sense("a node sent a request")) };
+        let (head, replies) = match frame {
+            Frame::Replies(head, replies) => (head, replies),
+            Frame::Report(_, report) => {
+                self.reported(nth, report, now);
+                return Ok(());
+            }
+            Frame::Requests(..) => return Err(Broken::Sense("a node sent a request")),
+        };
+        self.connections[nth].path.answered(now);
+        self.liveness.progressed(now);
         self.counts.frames_received += 1;
         self.counts.queued = head.queued;
         self.counts.service_us = head.service_us;
@@ -613,7 +660,8 @@ impl State {
             self.free.push(reply.tag);
             self.connections[nth].under_way -= 1;
             left = job.sent;
-            self.bytes -= job.bytes();
+            let out = &mut self.out[job.class() as usize];
+            (out.requests, out.bytes) = (out.requests - 1, out.bytes - job.bytes());
             self.counts.answered += 1;
             if result.is_ok() && job.places.is_some() {
                 let (to, from) = &mut self.counts.placed;
@@ -652,24 +700,36 @@ impl State {
         Ok(())
     }
 
-    /// Whether a connection has been silent or late for too long. Requests in the queue do not count.
+    fn reported(&mut self, nth: usize, report: Report, now: Instant) {
+        self.connections[nth].path.arrived(report.received_bytes, now);
+        self.liveness.counts(report.progress, now);
+        self.counts.report = report;
+    }
+
+    /// The node asks to wait for its welcome.
+    pub fn waits(&mut self, progress: u64, now: Instant) {
+        self.liveness.waits(progress, now);
+        self.expire(now);
+    }
+
+    /// Whether a connection has been silent for too long, or the node has made no progress. Requests in the queue do not
+    /// count.
     pub fn tardy(&self, nth: usize, now: Instant) -> Option<Tardy> {
-        let (connection, timeout) = (&self.connections[nth], self.node.timeout);
-        let silence = SILENCE.min(timeout);
-        if connection.under_way > 0 && now.saturating_duration_since(connection.received) > silence {
-            return Some(Tardy::Silence(silence));
-        }
-        let late = |job: &Job| job.over == nth && now.saturating_duration_since(job.sent) > timeout;
-        self.tags.iter().flatten().any(late).then_some(Tardy::Late(timeout))
+        let has_stalled = self.under_way() > 0 && self.liveness.has_stalled(now);
+        let stalled = has_stalled.then(|| Tardy::Stalled(self.liveness.patience()));
+        self.connections[nth].path.tardy(self.node.timeout, now).or(stalled)
+    }
+
+    /// How often to check that.
+    pub fn check_interval(&self) -> Duration {
+        Duration::from_millis(report_ms(self.node.timeout).into())
     }
 
     /// All connections are closed: requeues outstanding requests, the oldest first.
     pub fn ask_again(&mut self, now: Instant) {
         let mut jobs: Vec<Job> = self.tags.iter_mut().filter_map(Option::take).collect();
         self.direct = None;
-        // The node has been silent since the oldest unanswered request.
-        let first = jobs.iter().map(|job| job.sent).min().unwrap_or(now);
-        self.silent_since.get_or_insert(first);
+        self.liveness.cut(jobs.is_empty(), now);
         jobs.sort_by_key(|job| std::cmp::Reverse(job.number));
         for mut job in jobs {
             self.in_use.extend(job.unshare());
@@ -679,7 +739,7 @@ impl State {
         // No request of the old connections can be executed any more.
         self.pending.retain(|job| !job.reply.is_closed());
         self.orphans.clear();
-        self.bytes = 0;
+        self.out = Default::default();
         for connection in &mut self.connections {
             (connection.open, connection.under_way) = (false, 0);
         }
@@ -688,36 +748,36 @@ impl State {
 
     /// Whether the node has been silent for so long that requests do not wait for it.
     pub fn is_away(&self, now: Instant) -> bool {
-        self.silent_since.is_some_and(|since| now.saturating_duration_since(since) > self.node.timeout)
+        self.liveness.is_away(now)
     }
 
-    /// When [`State::expire`] next has something to do, if there is no connection: when the oldest request times out, or
-    /// when the node counts as away, after which requests fail at once.
+    /// When [`State::expire`] next has something to do, if there is no connection: when the node counts as away, after which
+    /// requests fail at once.
     pub fn expires(&self, now: Instant) -> Option<Instant> {
-        // One more than the permitted wait.
-        let late = self.node.timeout + Duration::from_millis(1);
-        let oldest = self.pending.front().map(|job| job.since + late);
+        let away = self.liveness.away_at();
         // A time in the past matters only if requests are queued.
-        let away = self.silent_since.map(|since| since + late).filter(|at| *at > now || oldest.is_some());
-        oldest.into_iter().chain(away).min()
+        (away > now || !self.pending.is_empty()).then_some(away)
     }
 
-    /// The time after which a request without a reply fails.
+    /// The time after which requests fail if the node is not heard.
     pub fn timeout(&self) -> Duration {
         self.node.timeout
     }
 
     fn too_late(&self) -> Failure {
+        if self.liveness.is_stalled() {
+            return Failure::Stalled(self.node.address, self.liveness.patience());
+        }
         let why = Why(self.trouble.as_deref().map(Rc::from));
         Failure::Deadline(self.node.address, self.node.timeout, why)
     }
 
-    /// Fails requests that have waited too long; nothing is outstanding then.
+    /// Fails all requests, if the node has not been heard for too long, or has stalled; nothing is outstanding then.
     pub fn expire(&mut self, now: Instant) {
-        let away = self.is_away(now);
-        let late = |job: &Job, timeout| now.saturating_duration_since(job.since) > timeout;
-        while self.pending.front().is_some_and(|job| away || late(job, self.node.timeout)) {
-            let Some(job) = self.pending.pop_front() else { return };
+        if !(self.is_away(now) || self.liveness.is_stalled()) {
+            return;
+        }
+        for job in std::mem::take(&mut self.pending) {
             if job.reply.send(Err(self.too_late())).is_err() {
                 self.settled(job.number);
             }

@@ -2,7 +2,7 @@
 //! sent in as few writes as the cuts allow.
 
 use super::GRANTED;
-use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status};
+use crate::frame::{self, Broken, Class, Frame, Head, Operation, Reply, Report, Request, Status};
 use crate::shm::{Attached, Extent};
 use crate::store::{BLOCK_BYTES, Store};
 use bytes::Bytes;
@@ -48,7 +48,7 @@ pub(super) fn drain(
                 }
             }
             Some(Frame::Requests(..)) => return Err(Broken::Sense("its epoch differs from the handshake's")),
-            Some(Frame::Replies(..)) => return Err(Broken::Sense("not a request")),
+            Some(Frame::Replies(..) | Frame::Report(..)) => return Err(Broken::Sense("not a request")),
             None => break,
         }
     }
@@ -125,29 +125,33 @@ pub(super) fn turn(batch: &mut Vec<(Request, Bytes)>) -> Vec<(Request, Bytes)> {
     next
 }
 
-/// Divides a batch among threads that may block, with at most this number of parts, not counting small writes of whole
-/// blocks. Those go to the page cache one after the other, whichever thread does them: a file has one lock for them (ext4's
-/// inode lock, and that of most file systems), so more threads would only wait for each other. For a partial block the rest
-/// is read first, which the disk does for several in parallel.
-pub(super) fn parts(batch: Vec<(Request, Bytes)>, threads: usize) -> Vec<Vec<(Request, Bytes)>> {
+/// Divides a batch among threads that may block, with at most this number of parts for each class, not counting small
+/// writes of whole blocks. Those go to the page cache one after the other, whichever thread does them: a file has one lock
+/// for them (ext4's inode lock, and that of most file systems), so more threads would only wait for each other. For a
+/// partial block the rest is read first, which the disk does for several in parallel.
+pub(super) fn parts(batch: Vec<(Request, Bytes)>, threads: usize) -> Vec<(Class, Vec<(Request, Bytes)>)> {
     let (small, others): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(request, _)| is_small(request));
-    let mut parts: Vec<Vec<_>> = Vec::new();
-    let each = others.len().div_ceil(threads).max(1);
-    let mut others = others.into_iter();
-    while others.len() > 0 {
-        parts.push(others.by_ref().take(each).collect());
+    let mut parts: Vec<(Class, Vec<_>)> = Vec::new();
+    let mut of_class = [Class::Read, Class::Write, Class::Sync].map(|class| (class, Vec::new()));
+    others.into_iter().for_each(|item| of_class[item.0.class() as usize].1.push(item));
+    for (class, items) in of_class {
+        let each = items.len().div_ceil(threads).max(1);
+        let mut items = items.into_iter();
+        while items.len() > 0 {
+            parts.push((class, items.by_ref().take(each).collect()));
+        }
     }
     let (mut part, mut bytes) = (Vec::new(), 0);
     for item in small {
         bytes += item.0.length as usize;
         part.push(item);
         if bytes >= PART_BYTES {
-            parts.push(std::mem::take(&mut part));
+            parts.push((Class::Write, std::mem::take(&mut part)));
             bytes = 0;
         }
     }
     if !part.is_empty() {
-        parts.push(part);
+        parts.push((Class::Write, part));
     }
     parts
 }
@@ -425,6 +429,11 @@ impl Answers {
         self.time += served.time;
     }
 
+    pub fn report(&mut self, report: &Report) {
+        frame::put_report(&mut self.out, &self.head, report);
+        self.head.sequence += 1;
+    }
+
     /// Whether there is enough for a write.
     pub fn cut(&self) -> bool {
         self.out.len() >= CUT_BYTES || self.time >= CUT_TIME
@@ -451,7 +460,7 @@ mod tests {
         };
         let tags = |batch: Vec<_>, threads| -> Vec<Vec<u16>> {
             let parts = parts(batch, threads).into_iter();
-            parts.map(|part| part.into_iter().map(|(request, _)| request.tag).collect()).collect()
+            parts.map(|(_, part)| part.into_iter().map(|(request, _)| request.tag).collect()).collect()
         };
         let writes = (0..8).map(|tag| request(tag, Operation::Write, 4096, false));
         assert_eq!(tags(writes.collect(), 4), [[0, 1, 2, 3, 4, 5, 6, 7]]);
@@ -466,7 +475,7 @@ mod tests {
             request(5, Operation::Write, 8192, false),
             request(6, Operation::Write, 512, false),
         ];
-        assert_eq!(tags(mixed, 2), [vec![0, 2, 3], vec![4, 6], vec![1, 5]]);
+        assert_eq!(tags(mixed, 2), [vec![0], vec![4], vec![6], vec![2], vec![3], vec![1, 5]]);
         assert_eq!(tags(Vec::new(), 4), Vec::<Vec<u16>>::new());
     }
 

@@ -7,6 +7,8 @@
 //! for these bytes and the disk's cache only, not for all other writes. Since the kernel reports a lost write once to each
 //! description, errors remain visible to the flushes.
 
+use super::dirty::Dirty;
+use super::medium::length;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
@@ -28,6 +30,7 @@ pub(super) struct Disk {
     /// Whether its file system is tmpfs, which is memory and rejects RWF_NOWAIT (no FMODE_NOWAIT in mm/shmem.c, Linux
     /// 6.18). Swapped-out pages block.
     in_memory: bool,
+    dirty: Dirty,
     #[cfg(test)]
     log: Option<std::sync::Arc<super::tests::log::Log>>,
 }
@@ -54,13 +57,15 @@ impl Disk {
     /// Uses a file or device.
     ///
     /// # Errors
-    /// It cannot be opened a second time.
+    /// It cannot be opened again.
     pub fn new(file: File) -> io::Result<Self> {
         use std::os::fd::AsRawFd as _;
         let same = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let durable = File::options().read(true).write(true).custom_flags(libc::O_DSYNC).open(same)?;
+        let again = |flags| File::options().read(true).write(true).custom_flags(flags).open(&same);
+        let durable = again(libc::O_DSYNC)?;
         let in_memory = rustix::fs::fstatfs(&file).is_ok_and(|system| u64::try_from(system.f_type) == Ok(TMPFS));
-        let disk = Self { durable: Some(durable), in_memory, ..Self::memory(file) };
+        let dirty = Dirty::new(if in_memory { None } else { Some(again(0)?) }, length(&file)?);
+        let disk = Self { durable: Some(durable), in_memory, dirty, ..Self::memory(file) };
         #[cfg(test)]
         disk.log.iter().for_each(|log| log.opened());
         Ok(disk)
@@ -72,6 +77,7 @@ impl Disk {
             file,
             durable: None,
             in_memory: false,
+            dirty: Dirty::new(None, 0),
             #[cfg(test)]
             log: super::tests::log::current(),
         }
@@ -79,6 +85,11 @@ impl Disk {
 
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// What was written and is not on the medium.
+    pub fn dirty(&self) -> &Dirty {
+        &self.dirty
     }
 
     pub fn read(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
@@ -101,11 +112,14 @@ impl Disk {
     }
 
     pub fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        logged!(
+        let written = logged!(
             self,
             What::Write { at, bytes: bytes.to_vec() },
             pieces(bytes, at).try_for_each(|(piece, at)| self.file.write_all_at(piece, at))
-        )
+        );
+        // Also if it failed: a part may have been written.
+        self.dirty.wrote(at, bytes.len());
+        written
     }
 
     /// As [`Disk::write`]; passes each piece to `before` when it is about to be written, so that it is in the CPU's cache. If
@@ -133,7 +147,7 @@ impl Disk {
 
     /// Everything that was written is on the medium when this returns.
     pub fn sync(&self) -> io::Result<()> {
-        logged!(self, What::Sync(By::Flushes), self.file.sync_data())
+        self.dirty.flush(|| logged!(self, What::Sync(By::Flushes), self.file.sync_data()))
     }
 
     /// Everything that anyone wrote to its file system is on the medium when this returns, and no write of any file was lost
@@ -172,7 +186,11 @@ impl Disk {
         logged!(self, What::Write { at, bytes: vec![0; length as usize] }, {
             let punched = fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, length);
             // Not supported by the medium: write zeroes.
-            punched.or_else(|_| self.file.write_all_at(&vec![0; length as usize], at))
+            punched.or_else(|_| {
+                let written = self.file.write_all_at(&vec![0; length as usize], at);
+                self.dirty.wrote(at, length as usize);
+                written
+            })
         })
     }
 

@@ -134,6 +134,7 @@ impl Store {
         self.unsaved_loss.store(true, Ordering::Release);
         // If it fails, the next write of the header contains it.
         let _ = self.put_header(header, |_| {});
+        self.show(header);
         // Whatever was lost is recorded now.
         self.is_suspect.store(false, Ordering::Release);
     }

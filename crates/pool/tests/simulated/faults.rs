@@ -111,7 +111,8 @@ fn half_open_connection_is_replaced() {
             // Requests sent into the cut are lost silently.
             let data = volume.read_range(0, 5).await.map_err(text)?;
             let (took, reports) = (begun.elapsed(), world.reports.borrow().join("; "));
-            let given_up = reports.contains("no data received") && volume.links()[0].counts().reconnected == 1;
+            let given_up =
+                reports.contains("nothing that was sent has arrived") && volume.links()[0].counts().reconnected == 1;
             if data == "there" && given_up && took < Duration::from_secs(13) {
                 return Ok(());
             }
@@ -147,7 +148,8 @@ fn unanswered_requests_time_out_and_outcome_is_stable() {
                 }
             }
             let failed = answers.iter().any(Result::is_err);
-            if failed && !(Duration::from_secs(30)..Duration::from_secs(33)).contains(&took) {
+            // The node was last heard up to a second before the cut.
+            if failed && !(Duration::from_secs(29)..Duration::from_secs(33)).contains(&took) {
                 return Err(format!("it took {took:?}"));
             }
             // Another node continues meanwhile.
@@ -174,7 +176,7 @@ fn lost_node_fails_requests_at_once_and_serves_when_back() {
             let begun = Instant::now();
             let first = volume.read_range(NODE_BYTES, 4096).await;
             let took = begun.elapsed();
-            if !matches!(first, Err(Failure::Deadline(..))) || !(29..33).contains(&took.as_secs()) {
+            if !matches!(first, Err(Failure::Deadline(..))) || !(28..33).contains(&took.as_secs()) {
                 return Err(format!("{first:?} after {took:?}"));
             }
             for nth in 0..30 {

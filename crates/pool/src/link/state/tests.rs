@@ -1,4 +1,6 @@
 use super::*;
+use crate::link::STALLED;
+use crate::link::liveness::SILENCE;
 use crate::setting::Hold;
 
 type Answered = oneshot::Receiver<Result<Bytes, Failure>>;
@@ -82,9 +84,16 @@ impl Trial {
                 assert_eq!(head.epoch, 3);
                 (requests.into_iter().map(|(request, _)| request).collect(), woken)
             }
-            Some(Frame::Replies(..)) => panic!("no request was sent"),
+            Some(Frame::Replies(..) | Frame::Report(..)) => panic!("no request was sent"),
             None => (Vec::new(), woken),
         }
+    }
+
+    /// The node reports over a connection.
+    fn report(&mut self, nth: usize, report: Report) {
+        self.state.received(nth, self.now, 1);
+        let report = Report { received_bytes: u64::MAX, ..report };
+        self.state.answered(nth, Frame::Report(Head::default(), report), self.now).expect("a report");
     }
 
     /// The node answers these requests over a connection.
@@ -208,7 +217,7 @@ fn flush_covers_writes_of_other_connections() {
         }
         assert_eq!(trial.state.all_flushed(), covered_by.is_some());
         trial.state.ask_again(trial.now);
-        trial.state.reopened(&welcome("another boot"));
+        trial.state.reopened(&welcome("another boot"), trial.now);
         trial.state.loss.causes.clone()
     };
     let durable = |operation| Some(Request { durable: true, ..asking(operation, 0) });
@@ -227,14 +236,14 @@ fn inherited_writes_count_until_flushed() {
     assert!(!trial.state.all_flushed());
     trial.state.reopened(&inherits);
     assert!(!trial.state.all_flushed());
-    trial.state.reopened(&welcome("boot"));
+    trial.state.reopened(&welcome("boot"), trial.now);
     assert!(trial.state.all_flushed());
 }
 
 #[test]
 fn flush_tells_sequence_number_of_store() {
     let mut trial = Trial::natural(1);
-    trial.state.reopened(&Welcome { sequence: (3 << 32) - 2, ..welcome("boot") });
+    trial.state.reopened(&Welcome { sequence: (3 << 32) - 2, ..welcome("boot") }, trial.now);
     for (told, known) in
         [(u32::MAX - 1, (3 << 32) - 2), (u32::MAX, (3 << 32) - 1), (5, (3 << 32) + 5), (2, (3 << 32) + 5)]
     {
@@ -273,7 +282,7 @@ fn failed_flush_is_remembered_whatever_node_says_later() {
         let (causes, id) = (vec![LossCause::FlushFailed], "1".into());
         let loss = if told.is_empty() { Loss::default() } else { Loss { ranges: told, causes, id } };
         trial.state.ask_again(trial.now);
-        trial.state.reopened(&Welcome { loss, ..welcome("boot") });
+        trial.state.reopened(&Welcome { loss, ..welcome("boot") }, trial.now);
         assert_eq!(trial.state.loss.ranges, [ranges]);
         assert!(trial.state.flush_has_failed() && !trial.state.all_flushed());
         let (mut refused, _) = trial.put(Operation::Write);
@@ -289,28 +298,140 @@ fn active_connection_does_not_hide_silent_one() {
     let _second = trial.put(Operation::Read);
     trial.fill(1);
     trial.now += SILENCE;
-    trial.state.received(0, trial.now, 1);
+    trial.report(0, Report::default());
     assert_eq!(trial.state.tardy(1, trial.now), None);
     trial.now += Duration::from_secs(1);
+    trial.report(0, Report::default());
     assert_eq!(
         (trial.state.tardy(0, trial.now), trial.state.tardy(1, trial.now)),
         (None, Some(Tardy::Silence(SILENCE)))
     );
-    trial.now += TIMEOUT;
-    trial.state.received(0, trial.now, 1);
-    assert_eq!(trial.state.tardy(0, trial.now), Some(Tardy::Late(TIMEOUT)));
+    // It may take any time for its answers, as long as it reports progress.
+    let mut report = Report::default();
+    for _ in 0..3 {
+        trial.now += STALLED;
+        report.progress += 1;
+        trial.report(0, report);
+        assert_eq!(trial.state.tardy(0, trial.now), None);
+    }
+    trial.now += STALLED + Duration::from_secs(1);
+    trial.report(0, report);
+    assert_eq!(trial.state.tardy(0, trial.now), Some(Tardy::Stalled(STALLED)));
+}
+
+/// The medium hangs: requests fail, at once from then on, until there is progress.
+#[test]
+fn stalled_medium_fails_requests_until_it_makes_progress() {
+    let mut trial = Trial::natural(1);
+    let (mut hangs, _) = trial.put(Operation::Flush);
+    trial.fill(0);
+    let stalled = Err(Failure::Stalled(node().address, STALLED));
+    trial.now += STALLED + Duration::from_secs(1);
+    trial.report(0, Report::default());
+    assert!(hangs.try_recv().is_err() && trial.state.tardy(0, trial.now).is_some());
+    trial.state.ask_again(trial.now);
+    assert_eq!(hangs.try_recv().expect("an answer"), stalled);
+    // It still has the request, so it asks to wait.
+    trial.state.waits(0, trial.now);
+    let (mut refused, _) = trial.put(Operation::Read);
+    assert_eq!(refused.try_recv().expect("at once"), stalled);
+    trial.state.waits(1, trial.now);
+    let (mut waits, _) = trial.put(Operation::Read);
+    assert!(waits.try_recv().is_err());
+}
+
+/// A node that asks to wait is heard.
+#[test]
+fn requests_wait_for_node_that_asks_to_wait() {
+    let mut trial = Trial::natural(1);
+    let (mut asked, _) = trial.put(Operation::Write);
+    trial.fill(0);
+    trial.state.ask_again(trial.now);
+    for progress in 0..100 {
+        trial.now += Duration::from_secs(10);
+        trial.state.waits(progress, trial.now);
+        assert!(asked.try_recv().is_err() && trial.state.expires(trial.now) > Some(trial.now));
+    }
+    trial.now += TIMEOUT + Duration::from_secs(1);
+    trial.state.expire(trial.now);
+    assert_eq!(asked.try_recv().expect("an answer"), Err(too_late()));
+}
+
+#[test]
+fn read_is_sent_while_flushes_and_durable_writes_wait() {
+    for hold in [Hold::Frames(1), Hold::Part(1), Hold::Batch(8)] {
+        let mut trial = Trial::new(1, Setting::holding(8, hold));
+        let _flush = trial.put(Operation::Flush);
+        assert_eq!(trial.fill(0).0.len(), 1);
+        let _trim = trial.put(Operation::Trim);
+        assert_eq!(trial.fill(0).0.len(), 1, "{hold:?}");
+        let _read = trial.put(Operation::Read);
+        assert_eq!(trial.fill(0).0.len(), 1, "{hold:?}");
+        // Reads are paced by reads.
+        let _second = trial.put(Operation::Read);
+        assert_eq!(trial.fill(0).0.len(), 0, "{hold:?}");
+    }
+}
+
+#[test]
+fn reads_overtake_writes_that_have_no_room() {
+    let mut trial = Trial::natural(1);
+    let large = |trial: &mut Trial, operation, offset| {
+        let (reply, answer) = oneshot::channel();
+        let request = Request { length: 1 << 20, ..asking(operation, offset) };
+        let data = if operation == Operation::Write { vec![Bytes::from(vec![1; 1 << 20])] } else { Vec::new() };
+        trial.state.put(request, data.into(), trial.now, reply);
+        answer
+    };
+    trial.state.granted = 64;
+    trial.state.free = (0..64).rev().collect();
+    trial.state.tags = (0..64).map(|_| None).collect();
+    trial.state.pace = Pace::new(&Control::Fixed(Setting::holding(64, Hold::NATURAL)), 1);
+    let sent = |trial: &mut Trial| {
+        let (mut out, before) = (Outbox::default(), trial.state.under_way());
+        while {
+            let now = trial.state.under_way();
+            trial.state.fill(0, trial.now, &mut out);
+            trial.state.under_way() > now
+        } {}
+        trial.state.under_way() - before
+    };
+    let _writes: Vec<Answered> = (0..20).map(|nth| large(&mut trial, Operation::Write, nth << 20)).collect();
+    assert_eq!(sent(&mut trial), 16, "more than 16 MiB are not sent");
+    let _reads: Vec<Answered> = (0..20).map(|nth| large(&mut trial, Operation::Read, nth << 20)).collect();
+    assert_eq!(sent(&mut trial), 16, "reads have as much of their own");
+    let kinds = trial.state.tags.iter().flatten().filter(|job| job.class() == Class::Read).count();
+    assert_eq!((kinds, trial.state.pending.len()), (16, 8));
+}
+
+/// While the node holds back writes, they take no part in the pace, and leave a part of the window to reads.
+#[test]
+fn held_back_writes_leave_window_to_reads() {
+    let mut trial = Trial::new(1, Setting::holding(8, Hold::Frames(1)));
+    trial.report(0, Report { writes_wait: true, ..Report::default() });
+    let _writes: Vec<_> = (0..8).map(|nth| trial.put_at(Operation::Write, nth * 8)).collect();
+    let mut sent = 0;
+    for _ in 0..8 {
+        sent += trial.fill(0).0.len();
+    }
+    assert_eq!(sent, 6);
+    let _read = trial.put(Operation::Read);
+    assert_eq!(trial.fill(0).0.iter().map(|request| request.operation).collect::<Vec<_>>(), [Operation::Read]);
+    trial.report(0, Report::default());
+    let _another = trial.put(Operation::Read);
+    assert_eq!(trial.fill(0).0.len(), 0, "all count again");
 }
 
 #[test]
 fn requests_fail_on_timeout_and_after_end() {
     let mut trial = Trial::natural(2);
     let (mut late, _) = trial.put(Operation::Read);
-    trial.now += TIMEOUT - Duration::from_secs(1);
     trial.fill(0);
-    let (mut later, _) = trial.put(Operation::Read);
-    trial.now += Duration::from_secs(2);
+    trial.now += TIMEOUT + Duration::from_secs(1);
     trial.state.ask_again(trial.now);
     assert_eq!(late.try_recv().expect("an answer"), Err(too_late()));
+    trial.state.reopened(&welcome("boot"), trial.now);
+    let (mut later, _) = trial.put(Operation::Read);
     let ended = Failure::Ended("it is over".into());
     trial.state.end(ended.clone(), trial.now);
     assert_eq!(later.try_recv().expect("an answer"), Err(ended.clone()));
@@ -319,22 +440,21 @@ fn requests_fail_on_timeout_and_after_end() {
 }
 
 #[test]
-fn expiry_is_of_oldest_request_and_of_node_that_is_away() {
+fn requests_expire_when_node_was_last_heard_too_long_ago() {
     let mut trial = Trial::natural(1);
-    let begin = trial.now;
     let (mut asked, _) = trial.put(Operation::Read);
-    trial.now += Duration::from_secs(1);
     trial.fill(0);
+    trial.now += Duration::from_secs(1);
+    trial.report(0, Report::default());
+    let away = trial.now + TIMEOUT + Duration::from_millis(1);
+    trial.now += Duration::from_secs(5);
     trial.state.ask_again(trial.now);
-    let late = TIMEOUT + Duration::from_millis(1);
-    assert_eq!(trial.state.expires(trial.now), Some(begin + late));
-    // Also where the check is late.
-    assert_eq!(trial.state.expires(trial.now + TIMEOUT), Some(begin + late));
-    trial.state.expire(begin + late);
-    assert_eq!(asked.try_recv().expect("an answer"), Err(too_late()));
-    let away = trial.now + late;
     assert_eq!(trial.state.expires(trial.now), Some(away));
+    // Also where the check is late.
+    assert_eq!(trial.state.expires(away), Some(away));
     assert!(!trial.state.is_away(trial.now) && trial.state.is_away(away));
+    trial.state.expire(away);
+    assert_eq!(asked.try_recv().expect("an answer"), Err(too_late()));
     assert_eq!(trial.state.expires(away), None, "no one waits, and no one will");
 }
 
@@ -351,7 +471,7 @@ fn cancelled_requests_are_not_sent() {
     trial.leave(number, Operation::Write, 0, write);
     trial.now += TIMEOUT + Duration::from_secs(1);
     trial.state.expire(trial.now);
-    trial.state.reopened(&welcome("boot"));
+    trial.state.reopened(&welcome("boot"), trial.now);
     trial.state.opened(0, trial.now, false);
     let _again = trial.put(Operation::Read);
     assert_eq!(trial.fill(0).0.len(), 1);
@@ -398,7 +518,7 @@ fn lost_node_fails_requests_at_once_until_back() {
     let (mut waits, _) = trial.put(Operation::Flush);
     trial.state.expire(trial.now);
     assert!(first.try_recv().is_err() && waits.try_recv().is_err());
-    // 30 s since it was requested, not since the connection was closed; queued requests have also waited long enough.
+    // 30 s since it was heard, not since the connection was closed; queued requests have also waited long enough.
     trial.now += Duration::from_secs(2);
     trial.state.expire(trial.now);
     assert_eq!(first.try_recv().expect("an answer"), Err(too_late()));
@@ -406,7 +526,7 @@ fn lost_node_fails_requests_at_once_until_back() {
     trial.now += Duration::from_secs(60);
     let (mut refused, _) = trial.put(Operation::Write);
     assert_eq!(refused.try_recv().expect("at once"), Err(too_late()));
-    trial.state.reopened(&welcome("boot"));
+    trial.state.reopened(&welcome("boot"), trial.now);
     assert!(!trial.state.is_away(trial.now));
     trial.state.opened(0, trial.now, false);
     let (mut served, _) = trial.put(Operation::Read);
@@ -456,13 +576,13 @@ fn shared_memory_in_use_by_node_is_not_reused() {
     drop(asked);
     trial.state.ask_again(trial.now);
     assert!(!is_free(at));
-    trial.state.reopened(&welcome("boot"));
+    trial.state.reopened(&welcome("boot"), trial.now);
     assert!(is_free(at));
     // The requester waits: the request is resent over a connection without shared memory and answered as usual.
     trial.state.opened(0, trial.now, true);
     let (_, mut asked, _, _) = shared_read(&mut trial);
     trial.state.ask_again(trial.now);
-    trial.state.reopened(&welcome("boot"));
+    trial.state.reopened(&welcome("boot"), trial.now);
     trial.state.opened(0, trial.now, false);
     let (requests, _) = trial.fill(0);
     assert_eq!((requests.len(), requests[0].places), (1, 0));
