@@ -11,6 +11,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+/// The limits of write rates of the root group.
+const THROTTLE: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
+
 /// `make` prints a line; `undo` runs once, also if `make` failed half-way.
 const SCRIPT: &str = r#"
 PATH="$PATH:/usr/sbin:/sbin"
@@ -83,6 +86,26 @@ impl Kept {
     pub fn attach(file: &Path) -> Result<Self> {
         let make = r#"device=$(losetup --find --show "$1"); echo "$device""#;
         Self::new(make, r#"[ -z "$device" ] || losetup --detach "$device""#, &[file.as_os_str()])
+    }
+
+    /// Limits the rate at which a block device is written, for everybody: by the root of cgroup v1's blkio controller
+    /// (block/blk-throttle.c), which alone sees what the kernel writes back.
+    ///
+    /// # Errors
+    /// [`Self::can_throttle`] has the reason, or the error message of the shell.
+    pub fn throttle(device: &Path, write_bytes_per_s: u64) -> Result<Self> {
+        let make = r#"number=$(cat "/sys/class/block/${1##*/}/dev"); echo "$number $2" > "$3"; echo "$number""#;
+        let undo = r#"echo "$(cat "/sys/class/block/${1##*/}/dev") 0" > "$3""#;
+        Self::new(make, undo, &[device.as_os_str(), write_bytes_per_s.to_string().as_ref(), THROTTLE.as_ref()])
+    }
+
+    /// Whether [`Self::throttle`] works here.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn can_throttle() -> std::result::Result<(), String> {
+        let is_there = Path::new(THROTTLE).exists();
+        is_there.then_some(()).ok_or_else(|| format!("{THROTTLE} is missing (cgroup v1's blkio with throttling)"))
     }
 
     /// The output when it was made.
