@@ -28,6 +28,9 @@ pub enum Error {
     /// ENOSPC: a write beyond the end, or a full medium.
     #[error("no space left, or the range ends beyond the export")]
     NoSpace,
+    /// ENOSPC with a message, as [`Error::Because`].
+    #[error("{0}")]
+    NoSpaceBecause(String),
     /// ENOTSUP.
     #[error("not supported")]
     Unsupported,
@@ -44,7 +47,7 @@ impl Error {
             Self::Io | Self::Because(_) => 5,
             Self::Memory => 12,
             Self::Invalid => 22,
-            Self::NoSpace => 28,
+            Self::NoSpace | Self::NoSpaceBecause(_) => 28,
             Self::Unsupported => 95,
             Self::Shutdown => 108,
         }
