@@ -3,8 +3,8 @@
 use bytes::{Buf, Bytes, BytesMut};
 use pool::config::Config;
 use pool::frame::{self, Frame, Head, Operation, Reply, Report, Request, Status, Stretch};
-use pool::hello::{self, Answer, Hello, Welcome};
-use pool::protocol::{Claim, Loss, LossCause, StorePosition};
+use pool::hello::{self, Answer, Hello, Wait, Welcome};
+use pool::protocol::{Claim, Loss, LossCause, OnDisk, StorePosition};
 use std::slice::from_ref;
 
 const DATA: &[u8] = &[7; 600];
@@ -20,7 +20,8 @@ pub fn frames() -> Vec<Vec<u8>> {
         length: DATA.len() as u32,
         offset: 4096,
     };
-    let operations = [Operation::Read, Operation::Write, Operation::Flush, Operation::Trim, Operation::Map];
+    let operations =
+        [Operation::Read, Operation::Write, Operation::Flush, Operation::Trim, Operation::Map, Operation::Verify];
     let requests: Vec<Request> = operations.into_iter().zip(0..).map(|(o, tag)| request(o, tag)).collect();
     let reply = |status, tag, length| Reply { status, placed: false, tag, length, checksum: 5 };
     let replies = [reply(Status::Done, 0, DATA.len() as u32), reply(Status::Damaged, 1, 0)];
@@ -115,7 +116,11 @@ fn mend(bytes: &mut BytesMut) {
     let sum = crc32c::crc32c(&bytes[..36]);
     bytes[36..40].copy_from_slice(&sum.to_le_bytes());
     let end = bytes.len() - 4;
-    let summed = if kind == 1 { end } else { end.min(frame::HEAD_BYTES + count * frame::REPLY_BYTES) };
+    let summed = match kind {
+        1 => end,
+        3 => end.min(frame::HEAD_BYTES + count * frame::REPORT_BYTES),
+        _ => end.min(frame::HEAD_BYTES + count * frame::REPLY_BYTES),
+    };
     let sum = crc32c::crc32c(&bytes[frame::HEAD_BYTES..summed]);
     bytes[end..].copy_from_slice(&sum.to_le_bytes());
 }
@@ -147,14 +152,17 @@ pub fn hellos() -> Vec<Vec<u8>> {
         loss: Loss { ranges: vec![(4096, 8192)], causes: vec![LossCause::FlushFailed], id: "i".into() },
         sequence: 8,
         instance: "s".into(),
+        store: "/dev/sdx".into(),
+        disk: Some(OnDisk { begin_bytes: 4096, disk_bytes: 1 << 20 }),
         empty: false,
         memory: true,
     };
-    let mut messages = [BytesMut::new(), BytesMut::new(), BytesMut::new()];
+    let mut messages = [BytesMut::new(), BytesMut::new(), BytesMut::new(), BytesMut::new()];
     let put = [
         hello::put(&mut messages[0], &Hello { protocol: 1, pool, claim: Some(claim) }),
         hello::put(&mut messages[1], &Answer::Welcome(welcome)),
         hello::put(&mut messages[2], &Answer::Refused("no".into())),
+        hello::put(&mut messages[3], &Answer::Wait(Wait { progress: 3 })),
     ];
     // Without seeds a target would test nothing, so this must be loud.
     assert!(put.iter().all(Result::is_ok), "the seeds cannot be made");

@@ -168,6 +168,13 @@ impl Pool {
     }
 }
 
+/// The status of the pool behind this NBD socket, as JSON; and the exit status.
+pub fn status(socket: &Path) -> Result<(serde_json::Value, Option<i32>)> {
+    let output = pool(&["status", "--json", &socket.display().to_string()]).output()?;
+    let status = serde_json::from_slice(&output.stdout);
+    Ok((status.with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?, output.status.code()))
+}
+
 /// The commands, with their numbers in the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
@@ -219,6 +226,16 @@ impl Client {
         self.stream.write_all(&self.out)?;
         self.out.clear();
         Ok(())
+    }
+
+    /// Whether a reply has begun to arrive.
+    pub fn has_reply(&self) -> Result<bool> {
+        use std::os::fd::AsRawFd as _;
+        let mut poll = libc::pollfd { fd: self.stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one initialised entry, of an open descriptor.
+        let ready = unsafe { libc::poll(&mut poll, 1, 0) };
+        ensure!(ready >= 0, "{}", std::io::Error::last_os_error());
+        Ok(ready > 0)
     }
 
     /// The next reply: its cookie and error number. The caller takes the data of a read with [`Client::data`].

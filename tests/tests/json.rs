@@ -142,6 +142,7 @@ fn pool() -> Result<()> {
         &folder,
         &[
             ("pool-status", &["pool", "status", "disk.sock", "--json"]),
+            ("pool-scrub", &["pool", "scrub", "disk.sock", "--json"]),
             ("pool-bench", &["pool", "bench", "--nodes=1", "--size=1M", "--duration=1", "--json"]),
             ("pool-bench-compute", &["pool", "bench", "--nodes=1", "--size=1M", "--duration=2", "--compute", "--json"]),
             ("pool-bench-nbd", &["pool", "bench", "--nbd=nbd+unix:///?socket=disk.sock", "--duration=1", "--json"]),

@@ -28,6 +28,8 @@ fn main() -> ExitCode {
         ("client_over_limit_is_refused_and_logged", Ok(()), too_many_clients),
         ("silent_connections_do_not_block_clients", installed("nbdinfo"), silent_clients),
         ("dead_node_fails_requests_and_is_named_until_back", libnbd(), dead_node),
+        ("late_node_is_waited_for_and_named", Ok(()), late_node),
+        ("degraded_pool_serves_present_nodes_read_only", installed("nbdinfo"), degraded),
         ("pool_keeps_data_across_clean_shutdown", installed("qemu-io"), back_again),
         ("init_does_not_overwrite_existing_file", Ok(()), not_over),
         ("try_measures_and_leaves_no_process", Ok(()), trial),
@@ -142,9 +144,7 @@ fn status() -> Result<()> {
     ];
     let coordinator = start_with_output(&words.concat(), &messages)?;
     qemu_io(&coordinator.says, &["write -P 7 3M 2M", "read -P 7 3M 1M"])?;
-    let ask = || -> Result<serde_json::Value> {
-        Ok(serde_json::from_slice(&fathom_tests::run(&mut pool(&["status", "--json", &socket]))?.stdout)?)
-    };
+    let ask = || -> Result<serde_json::Value> { Ok(fathom_tests::pool::status(Path::new(&socket))?.0) };
     let now = ask()?;
     ensure!(now["pool"] == "p\"q" && now["size_bytes"] == 8 << 20 && now["epoch"] == 1, "{now}");
     for (node, server) in now["nodes"].as_array().context("no nodes")?.iter().zip(&nodes) {
@@ -479,13 +479,13 @@ fn dead_node() -> Result<()> {
     told(&messages, &format!("a flush failed, clients get EIO: {named}"))?;
     let log = std::fs::read_to_string(&messages)?;
     ensure!(log.matches("a flush failed").count() == 1, "{log}");
-    let status: serde_json::Value =
-        serde_json::from_slice(&fathom_tests::run(&mut pool(&["status", "--json", &socket]))?.stdout)?;
+    let (status, code) = fathom_tests::pool::status(Path::new(&socket))?;
+    ensure!(code == Some(1), "all is well, says the exit status {code:?}");
     let node = &status["nodes"][1];
     // The reason why it does not answer follows.
     let failed = status["flush_failed"].as_str().is_some_and(|text| text.starts_with(&named));
     ensure!(failed && node["state"] == "away", "{status}");
-    let table = String::from_utf8(fathom_tests::run(&mut pool(&["status", &socket]))?.stdout)?;
+    let table = String::from_utf8(pool(&["status", &socket]).output()?.stdout)?;
     ensure!(table.contains(&format!("The last flush failed: {named}")), "{table}");
     // A client with structured replies gets the message too.
     let flush = "import nbd, sys\nh = nbd.NBD()\nh.connect_uri(sys.argv[1])\nh.flush()";
@@ -503,6 +503,92 @@ fn dead_node() -> Result<()> {
     coordinator.end()?;
     dead.end()?;
     first.end()
+}
+
+/// A node that starts after the coordinator, as after a power failure.
+fn late_node() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (socket, messages, late) = (path("nbd"), path("said"), free_port()?);
+    let node = |listen: &str| Server::start(&["node", "--backend", "memory:4M", "--insecure", "--listen", listen]);
+    let first = node("127.0.0.1:0")?;
+    let front = format!("unix:{socket}");
+    let serve = ["serve", "--insecure", "--nbd", &front, "--node", &first.says, "--node", &late];
+    // A limit ends it, with the address of who is missing.
+    let limited = refused(&[&serve[..], &["--wait", "1s"]].concat(), 1, "1 of 2 nodes do not answer after 1 s")?;
+    let text = String::from_utf8_lossy(&limited.stderr);
+    ensure!(text.contains(&format!("node {late}: ")) && !text.contains(&first.says), "{text}");
+    let mut waiting = pool(&serve).stdout(Stdio::piped()).stderr(std::fs::File::create(&messages)?).spawn()?;
+    told(&messages, "waiting for 1 of 2 nodes, for up to ")?;
+    told(&messages, &format!("node {late}: "))?;
+    ensure!(waiting.try_wait()?.is_none(), "it does not wait");
+    let second = node(&late)?;
+    until("a pool", || Ok(Client::connect(Path::new(&socket)).is_ok_and(|(_, size)| size == 8 << 20)))?;
+    fathom_tests::run(Command::new("kill").arg(waiting.id().to_string()))?;
+    ensure!(waiting.wait()?.success(), "{}", std::fs::read_to_string(&messages)?);
+    // What no waiting can change is refused at once.
+    let other = [&serve[..], &["--pool", "another"]].concat();
+    refused(&other, 1, "belongs to the pool")?;
+    first.end()?;
+    second.end()
+}
+
+fn degraded() -> Result<()> {
+    for layout in ["concat", "stripe"] {
+        let folder = tempfile::tempdir()?;
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (socket, messages) = (path("nbd"), path("said"));
+        let node = || Server::start(&["node", "--backend", "memory:4M", "--insecure", "--listen", "127.0.0.1:0"]);
+        let mut nodes = [node()?, node()?, node()?];
+        let front = format!("unix:{socket}");
+        let mut serve = vec!["serve", "--insecure", "--layout", layout, "--nbd", &front];
+        let addresses: Vec<String> = nodes.iter().map(|node| node.says.clone()).collect();
+        addresses.iter().for_each(|address| serve.extend(["--node", address]));
+        let whole = start_with_output(&serve, &messages)?;
+        let (mut client, size) = Client::connect(Path::new(&socket))?;
+        for begin in (0..size).step_by(64 << 10) {
+            client.now(Verb::Write, begin, 64 << 10, &[(begin >> 16) as u8; 64 << 10])?;
+        }
+        drop(client);
+        whole.end()?;
+        nodes[1].kill()?;
+        let coordinator = start_with_output(&[&serve[..], &["--degraded"]].concat(), &messages)?;
+        told(&messages, &format!("degraded, so read-only: node {}: ", addresses[1]))?;
+        let (mut client, now) = Client::connect(Path::new(&socket))?;
+        ensure!(now == size, "{layout}: {now} of {size} bytes");
+        let mut failed = 0;
+        for begin in (0..size).step_by(64 << 10) {
+            let missing = if layout == "stripe" { (begin >> 16) % 3 == 1 } else { (4 << 20..8 << 20).contains(&begin) };
+            match client.now(Verb::Read, begin, 64 << 10, &[]) {
+                Ok(data) => {
+                    ensure!(!missing && data == [(begin >> 16) as u8; 64 << 10], "{layout}: wrong data at {begin}")
+                }
+                Err(error) => {
+                    ensure!(missing && error.to_string().ends_with("error 5"), "{layout} at {begin}: {error}");
+                    failed += 1;
+                }
+            }
+        }
+        ensure!(failed == 64, "{failed} reads failed");
+        let refused = client.now(Verb::Write, 0, 512, &[1; 512]);
+        ensure!(refused.as_ref().is_err_and(|error| error.to_string().ends_with("error 1")), "a write: {refused:?}");
+        client.now(Verb::Flush, 0, 0, &[]).context("a flush of nothing")?;
+        let (status, code) = fathom_tests::pool::status(Path::new(&socket))?;
+        let states: Vec<_> = (0..3).map(|nth| status["nodes"][nth]["state"].as_str().unwrap_or_default()).collect();
+        ensure!(
+            code == Some(1) && status["degraded"] == true && states == ["serving", "missing", "serving"],
+            "{status}"
+        );
+        let table = String::from_utf8(pool(&["status", &socket]).output()?.stdout)?;
+        ensure!(table.contains("Degraded: served read-only, without 1 of 3 nodes"), "{table}");
+        let info = fathom_tests::run(Command::new("nbdinfo").arg(&coordinator.says))?.stdout;
+        let info = String::from_utf8(info)?;
+        ensure!(info.contains("is_read_only: true") && info.contains("degraded: read-only, 1 missing"), "{info}");
+        drop(client);
+        coordinator.end()?;
+        drop(nodes);
+    }
+    Ok(())
 }
 
 /// Starts a server whose stderr goes to the file.

@@ -57,6 +57,7 @@ const STREAMS: [&[&str]; 4] = [
         "rate",
         "pool",
         "pool_clients",
+        "pool_medium",
         "pool_kill",
         "json",
         "errors",

@@ -8,7 +8,8 @@
 //! pool = "photos"                                   # its name; "default" if it is not given
 //! layout = "concat"                                 # or "stripe"
 //! connections = 1                                   # to each node
-//! node_timeout = "30s"                              # requests fail after this time without a response
+//! node_timeout = "30s"                              # requests fail if a node is silent for this time
+//! wait = "2m"                                       # for nodes that do not answer at the start
 //! nbd = "unix:/run/pool.sock"                       # or "tcp:ADDR:PORT"
 //! tls = "certificates"                              # folder; NBD clients must encrypt then
 //! verify_clients = false                            # require a client certificate too
@@ -61,8 +62,10 @@ pub struct Serve {
     pub layout: Layout,
     /// Connections to each node.
     pub connections: Option<u16>,
-    /// A time such as `30s`: requests fail after it without a response.
+    /// A time such as `30s`: requests fail if a node is silent for it.
     pub node_timeout: Option<String>,
+    /// A time such as `2m`: nodes that do not answer at the start are waited for.
+    pub wait: Option<String>,
     /// `unix:PATH` or `tcp:ADDR:PORT`.
     pub nbd: String,
     /// Folder of the certificates for NBD clients.

@@ -21,6 +21,9 @@
 //!                                                                         the sequence number of the store's header
 //! ```
 //!
+//! The data of a reply with an error is the offset in the store (u64) of the first block that is known to be at fault, if
+//! there is one.
+//!
 //! The body ends with a CRC-32C of everything but the replies' data, which has separate checksums that travel from the
 //! store to the client. So a bit flip anywhere is detected, and no byte is summed twice.
 //!
@@ -57,8 +60,8 @@ const REPLIES: u8 = 2;
 const REPORT: u8 = 3;
 /// `FPL1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"FPL1");
-/// 1: the first. 2: [`Operation::Map`]. 3: several connections in a session (`hello`). 4: [`Status::Lost`], [`Report`], and a
-/// node that asks to wait for its welcome.
+/// 1: the first. 2: [`Operation::Map`]. 3: several connections in a session (`hello`). 4: [`Status::Lost`], [`Report`],
+/// [`Operation::Verify`], and a node that asks to wait for its welcome.
 pub const VERSION: u8 = 4;
 /// Bytes of a header.
 pub const HEAD_BYTES: usize = 40;
@@ -74,6 +77,8 @@ pub const MAX_COUNT: usize = 4096;
 pub const MAX_BODY_BYTES: usize = 8 << 20;
 /// The maximum data of one request; a longer one is split.
 pub const MAX_DATA_BYTES: usize = 1 << 20;
+/// The maximum range of one request to verify.
+pub const VERIFY_BYTES_MAX: u32 = 4 << 20;
 /// The maximum number of stretches in the reply to a map request; the rest needs another request.
 pub const MAX_STRETCHES: usize = 8192;
 /// Bytes of one stretch.
@@ -93,11 +98,16 @@ pub enum Operation {
     Trim = 4,
     /// Report which parts of the range hold data: the reply's data is a list of [`Stretch`]es.
     Map = 5,
+    /// Read the range from the medium and compare it with its checksums, at most [`VERIFY_BYTES_MAX`]: the reply's data is a
+    /// list of [`BadBlock`]s.
+    Verify = 6,
 }
 
 impl Operation {
     fn from_code(code: u8) -> Option<Self> {
-        [Self::Read, Self::Write, Self::Flush, Self::Trim, Self::Map].into_iter().find(|o| *o as u8 == code)
+        [Self::Read, Self::Write, Self::Flush, Self::Trim, Self::Map, Self::Verify]
+            .into_iter()
+            .find(|o| *o as u8 == code)
     }
 }
 
@@ -173,6 +183,33 @@ pub enum Class {
     Sync,
 }
 
+/// A block that was found bad by [`Operation::Verify`]. On the wire its offset (u64), and 1 if it cannot be read (u32).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadBlock {
+    /// Its offset in the store.
+    pub offset: u64,
+    /// Whether it cannot be read; otherwise it does not match its checksum.
+    pub is_unreadable: bool,
+}
+
+impl BadBlock {
+    /// Bytes of one.
+    const BYTES: usize = 12;
+
+    /// Appends it to a reply's data.
+    pub fn put(self, out: &mut Vec<u8>) {
+        out.extend(self.offset.to_le_bytes());
+        out.extend(u32::from(self.is_unreadable).to_le_bytes());
+    }
+
+    /// Parses those of a reply; `None` if they are invalid.
+    pub fn take_all(data: &[u8]) -> Option<Vec<Self>> {
+        let block = |mut bytes: &[u8]| Self { offset: bytes.get_u64_le(), is_unreadable: bytes.get_u32_le() & 1 != 0 };
+        let whole = data.len().is_multiple_of(Self::BYTES);
+        whole.then(|| data.chunks_exact(Self::BYTES).map(block).collect())
+    }
+}
+
 /// A request. The data of a write is in [`Requests::data`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
@@ -196,7 +233,7 @@ impl Request {
     /// What it waits for.
     pub fn class(&self) -> Class {
         match self.operation {
-            Operation::Read | Operation::Map => Class::Read,
+            Operation::Read | Operation::Map | Operation::Verify => Class::Read,
             Operation::Write if !self.durable => Class::Write,
             Operation::Write | Operation::Flush | Operation::Trim => Class::Sync,
         }
@@ -204,7 +241,7 @@ impl Request {
 
     /// Whether it modifies nothing, and makes nothing durable.
     pub fn reads(&self) -> bool {
-        matches!(self.operation, Operation::Read | Operation::Map)
+        matches!(self.operation, Operation::Read | Operation::Map | Operation::Verify)
     }
 
     fn data_bytes(&self) -> usize {
@@ -589,7 +626,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn request() -> impl Strategy<Value = (Request, Vec<u8>)> {
-        let operation = (1_u8..=5).prop_map(|code| Operation::from_code(code).expect("all are known"));
+        let operation = (1_u8..=6).prop_map(|code| Operation::from_code(code).expect("all are known"));
         let flags = (any::<bool>(), any::<bool>(), 0_u8..4);
         (operation, flags, any::<u16>(), 0_u32..5000, any::<u64>()).prop_map(
             |(operation, (durable, unchecked, places), tag, length, offset)| {
@@ -637,6 +674,15 @@ mod tests {
         let data: Vec<u8> = replies.iter().flat_map(|r| r.1.iter().copied()).collect();
         put_replies(&mut out, &head, &entries, &data, &[]);
         out
+    }
+
+    #[test]
+    fn bad_blocks_are_read_as_written() {
+        let (mut data, blocks) = (Vec::new(), [(4096, false), (u64::MAX, true)]);
+        let blocks = blocks.map(|(offset, is_unreadable)| BadBlock { offset, is_unreadable });
+        blocks.iter().for_each(|block| block.put(&mut data));
+        assert_eq!(BadBlock::take_all(&data).as_deref(), Some(&blocks[..]));
+        assert_eq!((BadBlock::take_all(&data[1..]), BadBlock::take_all(&[])), (None, Some(Vec::new())));
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! that it has to **wait**. So a coordinator need not guess whether it is slow or gone.
 
 use crate::frame;
-use crate::protocol::{Claim, Loss, StorePosition};
+use crate::protocol::{Claim, Loss, OnDisk, StorePosition};
 use crate::refusal::Refusal;
 use bytes::{Buf, BufMut, BytesMut};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -55,7 +55,7 @@ pub struct Wait {
 }
 
 /// The state of the node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// Its name.
     pub node: String,
@@ -94,6 +94,12 @@ pub struct Welcome {
     /// Another one for each process that opens the store.
     #[serde(default)]
     pub instance: String,
+    /// Its file or device, for people.
+    #[serde(default)]
+    pub store: String,
+    /// Its place on the disk, if it has been part of one.
+    #[serde(default)]
+    pub disk: Option<OnDisk>,
     /// The node has mapped the offered memory: requests over this connection may refer to data in it.
     #[serde(default)]
     pub memory: bool,

@@ -1,5 +1,8 @@
 //! A server for two pages, `/metrics` and `/status`, over TCP or a Unix socket; and a client that reads them.
 //!
+//! Over a Unix socket, whose permissions control access, `POST /scrub` starts a scrub. Over TCP, which is open to everyone,
+//! pages can only be read.
+//!
 //! Each connection is closed after one request: Prometheus, curl and `pool status` need nothing more, so no HTTP library is used.
 
 use crate::listener::Listener;
@@ -24,6 +27,10 @@ pub trait Pages {
     fn metrics(&self) -> String;
     /// As JSON, if there is one.
     fn status(&self) -> Option<String>;
+    /// Starts a scrub, whose state is in the status; false if there is nothing to scrub.
+    fn scrub(&self) -> bool {
+        false
+    }
 }
 
 /// Why reading a page failed.
@@ -55,6 +62,7 @@ pub enum Error {
 /// Serves all connections, without end; `report` receives errors. Must run in a `LocalSet`.
 pub async fn serve(listener: Listener, pages: Rc<dyn Pages>, report: Rc<dyn Fn(String)>) {
     let pending = wire::PendingConnections::new(CLIENTS, LIMIT);
+    let is_local = listener.endpoint().is_ok_and(|endpoint| endpoint.address().is_none());
     loop {
         match listener.accept().await {
             Ok(stream) => {
@@ -64,7 +72,7 @@ pub async fn serve(listener: Listener, pages: Rc<dyn Pages>, report: Rc<dyn Fn(S
                 }
                 tokio::task::spawn_local(async move {
                     // Errors of a client are not reported.
-                    let _ = connection.authenticate(answer(stream.boxed(), &*pages)).await;
+                    let _ = connection.authenticate(answer(stream.boxed(), &*pages, is_local)).await;
                 });
             }
             Err(error) => {
@@ -75,14 +83,14 @@ pub async fn serve(listener: Listener, pages: Rc<dyn Pages>, report: Rc<dyn Fn(S
     }
 }
 
-async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, pages: &dyn Pages) -> io::Result<()> {
+async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, pages: &dyn Pages, is_local: bool) -> io::Result<()> {
     let mut request = Vec::new();
     while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < MAX_REQUEST {
         if stream.read_buf(&mut request).await? == 0 {
             return Ok(());
         }
     }
-    let (status, kind, body) = page(&request, pages);
+    let (status, kind, body) = page(&request, pages, is_local);
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
@@ -92,7 +100,7 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, pages: &dyn Pag
     stream.shutdown().await
 }
 
-fn page(request: &[u8], pages: &dyn Pages) -> (&'static str, &'static str, String) {
+fn page(request: &[u8], pages: &dyn Pages, is_local: bool) -> (&'static str, &'static str, String) {
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let mut words = line.split(|byte| *byte == b' ');
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -104,6 +112,13 @@ fn page(request: &[u8], pages: &dyn Pages) -> (&'static str, &'static str, Strin
             None => ("404 Not Found", text, "this is a node; the coordinator has the status\n".into()),
         },
         (b"GET", _) => ("404 Not Found", text, "available: /metrics, /status\n".into()),
+        (b"POST", b"/scrub") if !is_local => {
+            ("403 Forbidden", text, "a scrub is started at the coordinator's socket, not at its metrics\n".into())
+        }
+        (b"POST", b"/scrub") => match pages.scrub() {
+            true => ("202 Accepted", text, "started\n".into()),
+            false => ("404 Not Found", text, "there is nothing to scrub here\n".into()),
+        },
         _ => ("400 Bad Request", text, "only GET is supported\n".into()),
     }
 }
@@ -113,6 +128,18 @@ fn page(request: &[u8], pages: &dyn Pages) -> (&'static str, &'static str, Strin
 /// # Errors
 /// No server responds there, or not with a page.
 pub fn get(place: &str, page: &str) -> Result<String, Error> {
+    send(place, "GET", page)
+}
+
+/// Sends a command to the server at `place`, as [`get`].
+///
+/// # Errors
+/// As [`get`].
+pub fn post(place: &str, page: &str) -> Result<String, Error> {
+    send(place, "POST", page)
+}
+
+fn send(place: &str, method: &str, page: &str) -> Result<String, Error> {
     let silent = |place: &str| {
         let place = place.to_string();
         move |error| Error::Silent(place, error)
@@ -121,19 +148,19 @@ pub fn get(place: &str, page: &str) -> Result<String, Error> {
     if place.contains('/') || path.exists() {
         let stream = UnixStream::connect(path).map_err(silent(place))?;
         stream.set_read_timeout(Some(LIMIT))?;
-        return ask(stream, place, page);
+        return ask(stream, place, method, page);
     }
     let place = place.strip_prefix("http://").unwrap_or(place);
     let address = place.to_socket_addrs().ok().and_then(|mut found| found.next());
     let address = address.ok_or_else(|| Error::NoPlace(place.into()))?;
     let stream = TcpStream::connect_timeout(&address, LIMIT).map_err(silent(place))?;
     stream.set_read_timeout(Some(LIMIT))?;
-    ask(stream, place, page)
+    ask(stream, place, method, page)
 }
 
-fn ask(mut stream: impl Read + Write, place: &str, page: &str) -> Result<String, Error> {
+fn ask(mut stream: impl Read + Write, place: &str, method: &str, page: &str) -> Result<String, Error> {
     let foreign = || Error::Foreign(place.into());
-    stream.write_all(format!("GET {page} HTTP/1.1\r\nHost: fathom\r\nConnection: close\r\n\r\n").as_bytes())?;
+    stream.write_all(format!("{method} {page} HTTP/1.1\r\nHost: fathom\r\nConnection: close\r\n\r\n").as_bytes())?;
     let mut answer = Vec::new();
     let read = stream.take(16 << 20).read_to_end(&mut answer);
     read.map_err(|error| Error::Broken(place.into(), error))?;
@@ -142,7 +169,7 @@ fn ask(mut stream: impl Read + Write, place: &str, page: &str) -> Result<String,
     if !head.starts_with("HTTP/1.1 ") {
         return Err(foreign());
     }
-    if !head.starts_with("HTTP/1.1 200 ") {
+    if !head.starts_with("HTTP/1.1 2") {
         return Err(Error::Refused(place.into(), body.trim().into()));
     }
     Ok(body.into())
@@ -166,12 +193,14 @@ mod tests {
 
     #[test]
     fn malformed_requests_get_4xx() {
-        let status = |request: &[u8]| page(request, &Two).0;
+        let status = |request: &[u8]| page(request, &Two, true).0;
         assert_eq!(status(b"GET /metrics HTTP/1.1\r\n\r\n"), "200 OK");
         assert_eq!(status(b"GET /metrics?x HTTP/1.1\r\n\r\n"), "404 Not Found");
         assert_eq!(status(b"GET /status HTTP/1.1\r\n\r\n"), "404 Not Found");
         for bad in [&b""[..], b"\r\n\r\n", b"POST /metrics HTTP/1.1\r\n\r\n", b"\xff\xfe \x00", b"GET"] {
             assert!(status(bad).starts_with('4'));
         }
+        let scrub = b"POST /scrub HTTP/1.1\r\n\r\n";
+        assert_eq!([true, false].map(|is_local| page(scrub, &Two, is_local).0), ["404 Not Found", "403 Forbidden"]);
     }
 }

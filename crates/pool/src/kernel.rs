@@ -7,8 +7,10 @@
 //! after a reconnect (seen with nbd-client 3.24 and Linux 6.1). So both are set, and [`Attached::step`] reconnects after a
 //! failure.
 //!
-//! Uncertainty: the timeout is per request, not per connection, so it must be longer than a pool takes to fail one (30 s);
-//! after a restart of the coordinator outstanding requests wait for it.
+//! Uncertainty: the timeout is per request, not per connection, so it must be longer than a pool takes to fail one at a node
+//! that is silent (30 s); after a restart of the coordinator outstanding requests wait for it. A request may take longer at a
+//! slow node, such as a flush of minutes: then the kernel sends it again over a new connection, as often as necessary. The
+//! node goes on with the first one meanwhile, so that the last is soon answered.
 
 use crate::nbd_bench::{Error, Session, Socket, Uri};
 use rustix::event::{PollFd, PollFlags, poll};

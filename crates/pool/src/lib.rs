@@ -28,6 +28,7 @@ pub mod quantity;
 pub mod refusal;
 pub mod runtime;
 pub mod scheduling;
+pub mod scrub;
 pub mod setting;
 pub mod shm;
 pub mod show;

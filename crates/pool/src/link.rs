@@ -39,11 +39,14 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+mod faults;
 mod liveness;
 mod state;
 
+pub use faults::{ErrorCounts, error_names};
 pub use state::{Control, Pace, Parts};
 
+use faults::{NodeFault, Told};
 use liveness::{Tardy, report_ms};
 use state::{Known, State};
 
@@ -64,8 +67,8 @@ const LONG_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The node replied with an error.
-    #[error("node {0}: {1}")]
-    Node(SocketAddr, Status),
+    #[error("node {0}: {1}{2}")]
+    Node(SocketAddr, Status, At),
     /// The node cannot be used any more.
     #[error("{0}")]
     Ended(Rc<str>),
@@ -75,6 +78,9 @@ pub enum Failure {
     /// It reports, but its medium makes no progress.
     #[error("node {0}: its medium has made no progress for {secs} s", secs = .1.as_secs_f64())]
     Stalled(SocketAddr, Duration),
+    /// The pool is served without some of its nodes.
+    #[error("the pool is degraded, and read-only: some of its nodes are missing")]
+    Degraded,
     /// A node may have lost acknowledged writes, and the user has not accepted that.
     #[error(
         "a node may have lost acknowledged writes; the coordinator's log has the ranges, and --accept-loss continues"
@@ -92,6 +98,16 @@ impl std::fmt::Display for Why {
     }
 }
 
+/// The offset in a node's store where a fault is, if it is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct At(pub Option<u64>);
+
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.map_or(Ok(()), |at| write!(f, ", at offset {at} of its store"))
+    }
+}
+
 /// How nodes are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
@@ -102,13 +118,24 @@ pub struct Options {
     /// Continue although nodes may have lost acknowledged writes before they were joined, if exactly this may be lost; otherwise writes
     /// and flushes are refused.
     pub accept_loss: Option<LossId>,
+    /// How long to wait for nodes that do not answer when a pool is assembled.
+    pub wait: Duration,
+    /// Serve the nodes that are there, read-only, if others do not answer.
+    pub degraded: bool,
     /// Use shared memory, where available, for large data of nodes on this machine.
     pub shared_memory: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { connections: 1, node_timeout: NODE_TIMEOUT, accept_loss: None, shared_memory: false }
+        Self {
+            connections: 1,
+            node_timeout: NODE_TIMEOUT,
+            accept_loss: None,
+            wait: Duration::ZERO,
+            degraded: false,
+            shared_memory: false,
+        }
     }
 }
 
@@ -155,6 +182,8 @@ pub struct Counts {
     pub queued: u16,
     /// Mean time in its store, in the last reply.
     pub service_us: u32,
+    /// Requests that failed at the node, by kind.
+    pub errors: ErrorCounts,
     /// The node's last report.
     pub report: Report,
     /// The current window.
@@ -170,12 +199,16 @@ pub struct Counts {
 pub enum Health {
     /// Connected.
     Serving,
+    /// Connected; some requests fail, as something is wrong with its medium: what.
+    Failing(String),
     /// Reconnecting, and requests wait; with the reason why the last connection or attempt ended.
     Connecting(String),
     /// Reconnecting, and requests fail meanwhile; with the reason why the last connection or attempt ended.
     Away(String),
     /// It will not be used again, and why.
     Ended(String),
+    /// It did not answer when the pool was assembled, and the pool is served without it: why.
+    Missing(String),
 }
 
 /// One node. It runs as a task of the `LocalSet` in which it was created, and ends when it is dropped.
@@ -195,10 +228,14 @@ struct Inner {
     connect: Connect,
     address: SocketAddr,
     hello: Hello,
+    store: String,
+    told: RefCell<Told>,
     state: RefCell<State>,
     /// One for each connection.
     wakes: Vec<Notify>,
     report: Rc<dyn Fn(String)>,
+    /// Why it is missing, if it is.
+    missing: Option<String>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -290,9 +327,32 @@ impl NodeLink {
         state.doubt(&welcome.loss);
         let state = RefCell::new(state);
         let wakes = (0..connections).map(|_| Notify::new()).collect();
-        let inner = Rc::new(Inner { connect: connect.clone(), address, hello, state, wakes, report });
+        let (connect, store, told) = (connect.clone(), welcome.store.clone(), RefCell::default());
+        let inner = Rc::new(Inner { connect, address, hello, store, told, state, wakes, report, missing: None });
         let task = tokio::task::spawn_local(inner.clone().run(stream, welcome)).abort_handle();
         Ok(Self { inner, task })
+    }
+
+    /// A node that did not answer, in a pool that is served without it: all requests fail.
+    pub fn missing(
+        connect: &Connect,
+        address: SocketAddr,
+        pool: &str,
+        place: u32,
+        why: &NotJoined,
+        pace: &Pace,
+        report: Rc<dyn Fn(String)>,
+    ) -> Self {
+        let node = Known { address, place, epoch: 0, timeout: NODE_TIMEOUT };
+        let mut state = State::new(pace.clone(), node, &Welcome::default(), 1);
+        let why = why.to_string();
+        let failure = format!("node {address} is missing, the pool is degraded: {why}");
+        state.end(Failure::Ended(failure.into()), Instant::now());
+        let hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim: None };
+        let (connect, store, told) = (connect.clone(), String::new(), RefCell::default());
+        let (state, wakes, missing) = (RefCell::new(state), vec![Notify::new()], Some(why));
+        let inner = Rc::new(Inner { connect, address, hello, store, told, state, wakes, report, missing });
+        Self { inner, task: tokio::task::spawn_local(async {}).abort_handle() }
     }
 
     /// Sends a request; `length` is at most [`frame::MAX_DATA_BYTES`] except for a trim. A read returns its data, all else nothing.
@@ -358,12 +418,20 @@ impl NodeLink {
     /// The state of the connection.
     pub fn health(&self) -> Health {
         let state = self.inner.state.borrow();
+        if let Some(why) = &self.inner.missing {
+            return Health::Missing(why.clone());
+        }
         match (&state.ended, &state.trouble) {
             (Some(failure), _) => Health::Ended(failure.to_string()),
             (None, Some(why)) if state.is_away(Instant::now()) => Health::Away(why.clone()),
             (None, Some(why)) => Health::Connecting(why.clone()),
-            (None, None) => Health::Serving,
+            (None, None) => failing(&state.counts().report).map_or(Health::Serving, Health::Failing),
         }
+    }
+
+    /// Its file or device there, for people.
+    pub fn store(&self) -> &str {
+        &self.inner.store
     }
 
     /// Whether shared memory was offered to the node, which means that it is on this machine.
@@ -434,6 +502,15 @@ impl Inner {
                 Ok(welcomed) => welcomed,
                 Err(reason) => return self.end(&reason),
             };
+        }
+    }
+
+    fn tell(&self, faults: Vec<NodeFault>) {
+        let node = self.hello.claim.as_ref().map_or("", |claim| &claim.node);
+        for fault in faults {
+            if let Some(line) = self.told.borrow_mut().line(&fault, &self.store, std::time::Instant::now()) {
+                (self.report)(format!("node {} ({node}): {line}", self.address));
+            }
         }
     }
 
@@ -581,6 +658,9 @@ impl Inner {
                     while !input.is_empty() && let Some(frame) = frame::take_in(&mut input)? {
                         state.answered(nth, frame, now)?;
                     }
+                    if state.has_faults() {
+                        self.tell(state.take_faults());
+                    }
                     if state.asks_for_loss() {
                         return Err(Cut::FlushFailed);
                     }
@@ -594,6 +674,15 @@ impl Inner {
             }
         }
     }
+}
+
+/// What is wrong with a node's medium, according to its report.
+fn failing(report: &Report) -> Option<String> {
+    let damaged = (report.damaged_blocks > 0).then(|| model::counted(report.damaged_blocks as usize, "damaged block"));
+    let full = report.is_full.then(|| "its medium is full".to_string());
+    let failed = report.has_failed.then(|| "its medium failed".to_string());
+    let all: Vec<String> = damaged.into_iter().chain(full).chain(failed).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// Writes a part of `out`; and when all of it is written, flushes what an encrypted stream holds back. `unsent`: it may

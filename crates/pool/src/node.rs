@@ -24,7 +24,7 @@ use crate::hello::{self, Answer, Hello, Wait, Welcome};
 use crate::protocol::{Claim, MOST_CONNECTIONS};
 use crate::refusal::Refusal;
 use crate::shm::{self, Attached};
-use crate::store::{Settler, Store, WriteBack};
+use crate::store::{FaultKind, Settler, Store, WriteBack};
 use crate::unique_name::new_name;
 use bytes::{Bytes, BytesMut};
 use nbd::inbox::Inbox;
@@ -235,6 +235,9 @@ impl Node {
         let losses = log.clone();
         // Without a receiver, the node is ending.
         self.store.observe_losses(move |line| drop(losses.send(line)));
+        let (faults, node) = (log.clone(), self.store.header().node);
+        // Without a receiver, the node is ending.
+        self.store.observe_faults(move |line| drop(faults.send(format!("node {node}: {line}"))));
         let mut threads = Threads::new(self.clone(), log);
         tokio::select! {
             _ = until => {}
@@ -283,7 +286,10 @@ impl Node {
             dirty_bytes: self.store.dirty_bytes(),
             flushing_ms: self.store.flushing().map_or(0, |since| (since.as_millis() as u32).max(1)),
             writes_wait: *self.store.writes_wait().borrow(),
-            ..Report::default()
+            damaged_blocks: self.store.faulty_blocks(FaultKind::Damaged),
+            faults: FaultKind::ALL.into_iter().map(|kind| self.store.faults(kind)).sum(),
+            is_full: self.store.faulty_blocks(FaultKind::Full) > 0,
+            has_failed: [FaultKind::Read, FaultKind::Write].into_iter().any(|kind| self.store.faulty_blocks(kind) > 0),
         }
     }
 
@@ -338,6 +344,8 @@ impl Node {
             session,
             served: self.open.load(Ordering::Acquire) > own,
             reserved: header.reserved,
+            store: self.store.place(),
+            disk: header.disk,
             memory,
             // Only to a coordinator that wants to share memory, and can.
             store: self.store.offer().filter(|_| memory),
@@ -595,13 +603,12 @@ impl Node {
             tokio::select! {
                 biased;
                 // Before all else: a node that is busy is not gone.
-                _ = tick.tick() => {
+                () = either(tick.tick(), writes_wait.changed(), !self.inline) => {
                     answers.report(&self.report(received_bytes));
-                    answers.leave(&mut writer).await?;
-                }
-                Ok(()) = writes_wait.changed() => {
-                    answers.report(&self.report(received_bytes));
-                    answers.leave(&mut writer).await?;
+                    match answers.leave(&mut writer).await {
+                        Err(error) if waiting == 0 && is_closed(&error) => return Ok(()),
+                        left => left?,
+                    }
                 }
                 () = std::future::ready(()), if answered => {}
                 served = done.recv(), if waiting > held.replies.len() => {
@@ -616,10 +623,11 @@ impl Node {
                 }
                 () = until(held_since.map(|since| since + HELD)) => {}
                 count = input.read(&mut reader), if waiting < usize::from(GRANTED) => {
-                    let count = count?;
-                    if count == 0 {
-                        return Ok(());
-                    }
+                    let count = match count {
+                        Ok(0) => return Ok(()),
+                        Err(error) if waiting == 0 && is_closed(&error) => return Ok(()),
+                        count => count?,
+                    };
                     received_bytes += count as u64;
                 }
                 // Lets other connections on this thread run.
@@ -639,6 +647,20 @@ impl Node {
                 }
             }
         }
+    }
+}
+
+/// Whether the coordinator has closed the connection: if it has not read a report yet, that looks like a reset.
+fn is_closed(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe)
+}
+
+/// Completes with the first; or with the second, if it `counts` and succeeds.
+async fn either<T, E>(first: impl Future, second: impl Future<Output = Result<T, E>>, counts: bool) {
+    tokio::select! {
+        biased;
+        _ = first => {}
+        Ok(_) = second, if counts => {}
     }
 }
 

@@ -124,6 +124,15 @@ impl std::str::FromStr for LossId {
     }
 }
 
+/// Where a node's bytes are on the disk of its pool. So the others can be served without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OnDisk {
+    /// Offset of its first byte, if the pool is concatenated; else 0.
+    pub begin_bytes: u64,
+    /// Bytes of the disk.
+    pub disk_bytes: u64,
+}
+
 /// A coordinator's request to use the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
@@ -168,6 +177,8 @@ pub struct Also {
     pub flush_failed: bool,
     /// Memory that the node may be able to share.
     pub memory: Option<Offer>,
+    /// The node's place on the disk, which its store keeps.
+    pub disk: Option<OnDisk>,
     /// The interval of the node's reports in milliseconds; 0: the node's default.
     pub report_ms: u32,
 }

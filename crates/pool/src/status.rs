@@ -5,14 +5,16 @@
 //! bytes are those in the packets, without their headers and, in an encrypted pool, in encrypted form.
 
 use crate::http::Pages;
-use crate::link::{Counts, Health, NodeLink};
+use crate::link::{Counts, Health, NodeLink, error_names};
 use crate::node::Node;
 use crate::packets::{BothWays, Packets};
 use crate::protocol::LossCause;
+use crate::scrub::{Scrub, Scrubber};
+use crate::store::FaultKind;
 use crate::volume::Volume;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -61,6 +63,12 @@ pub struct Status {
     /// What `pool serve --accept-loss` takes to accept exactly that; `None` if nothing may be lost.
     #[serde(default)]
     pub loss_id: Option<String>,
+    /// Whether the pool is served without some of its nodes, and so read-only.
+    #[serde(default)]
+    pub degraded: bool,
+    /// The current scrub, or the last one since the coordinator joined the nodes.
+    #[serde(default)]
+    pub scrub: Option<Scrub>,
     /// In the disk's order.
     pub nodes: Vec<NodeStatus>,
 }
@@ -71,12 +79,16 @@ pub struct Status {
 pub enum NodeState {
     /// The node serves requests.
     Serving,
+    /// It serves requests, and some fail, as something is wrong with its medium.
+    Failing,
     /// Requests wait until it is connected.
     Connecting,
     /// Requests fail until it is back.
     Away,
     /// Requests fail for good.
     Ended,
+    /// It did not answer when the pool was assembled: the pool is degraded.
+    Missing,
 }
 
 impl NodeState {
@@ -84,9 +96,11 @@ impl NodeState {
     pub fn name(self) -> &'static str {
         match self {
             Self::Serving => "serving",
+            Self::Failing => "failing",
             Self::Connecting => "connecting",
             Self::Away => "away",
             Self::Ended => "ended",
+            Self::Missing => "missing",
         }
     }
 }
@@ -98,6 +112,9 @@ pub struct NodeStatus {
     pub address: String,
     /// Its name.
     pub node: String,
+    /// Its file or device there.
+    #[serde(default)]
+    pub store: String,
     /// Its state.
     pub state: NodeState,
     /// Why it is not serving.
@@ -126,6 +143,15 @@ pub struct NodeStatus {
     pub queued: u16,
     /// Mean time in its store, in the last reply.
     pub service_us: u32,
+    /// Bytes written there, and not known to be on its medium, in its last report.
+    #[serde(default)]
+    pub dirty_bytes: u64,
+    /// How long its current flush has been running; `None` if there is none.
+    #[serde(default)]
+    pub flushing_s: Option<f64>,
+    /// Whether writes wait for its medium.
+    #[serde(default)]
+    pub writes_wait: bool,
     /// Replies per second.
     pub ops_per_s: f64,
     /// Packets per second.
@@ -145,6 +171,15 @@ pub struct NodeStatus {
     pub reconnected: u64,
     /// Open connections.
     pub connections: u32,
+    /// Requests that failed at the node since the coordinator joined it, by kind.
+    #[serde(default)]
+    pub errors: BTreeMap<String, u64>,
+    /// Blocks of its store that do not match their checksums, as far as it knows.
+    #[serde(default)]
+    pub damaged_blocks: u64,
+    /// Faults of its medium since the node began, of which some may have failed no request.
+    #[serde(default)]
+    pub medium_faults: u64,
 }
 
 /// A count for each direction.
@@ -167,6 +202,7 @@ struct Look {
 #[derive(Debug)]
 pub struct Watch {
     volume: Rc<Volume>,
+    scrubber: Scrubber,
     begin: Instant,
     seen: RefCell<Seen>,
 }
@@ -185,7 +221,7 @@ impl Watch {
         let looks = look(&volume);
         let rates = vec![(0.0, Packets::default(), 1.0); looks.len()];
         let now = Instant::now();
-        Self { volume, begin: now, seen: RefCell::new(Seen { at: now, looks, rates }) }
+        Self { volume, scrubber: Scrubber::default(), begin: now, seen: RefCell::new(Seen { at: now, looks, rates }) }
     }
 
     /// Samples once a second, without end.
@@ -209,7 +245,7 @@ impl Watch {
         let seen = self.seen.borrow();
         let links = self.volume.links();
         let first = links.first();
-        let place = first.and_then(NodeLink::claim).map(|claim| (claim.epoch, claim.place.stripe_bytes));
+        let place = links.iter().find_map(NodeLink::claim).map(|claim| (claim.epoch, claim.place.stripe_bytes));
         Status {
             version: VERSION,
             pool: first.map(NodeLink::pool).unwrap_or_default().into(),
@@ -219,6 +255,8 @@ impl Watch {
             uptime_s: self.begin.elapsed().as_secs_f64(),
             flush_failed: self.volume.unflushed(),
             may_be_lost: self.volume.lost().into_iter().map(|(_, begin, bytes)| (begin, bytes)).collect(),
+            scrub: self.scrubber.state(),
+            degraded: !self.volume.missing().is_empty(),
             loss_id: self.volume.loss_id().map(|id| id.to_string()),
             nodes: links
                 .iter()
@@ -234,13 +272,16 @@ fn node(link: &NodeLink, (ops_per_s, packets, seconds): (f64, Packets, f64)) -> 
     let (counts, claim) = (link.counts(), link.claim());
     let (state, why) = match link.health() {
         Health::Serving => (NodeState::Serving, None),
+        Health::Failing(why) => (NodeState::Failing, Some(why)),
         Health::Connecting(why) => (NodeState::Connecting, Some(why)),
         Health::Away(why) => (NodeState::Away, Some(why)),
         Health::Ended(why) => (NodeState::Ended, Some(why)),
+        Health::Missing(why) => (NodeState::Missing, Some(why)),
     };
     NodeStatus {
         address: link.address().to_string(),
         node: claim.map(|claim| claim.node.clone()).unwrap_or_default(),
+        store: link.store().into(),
         state,
         why,
         may_be_lost: Vec::new(),
@@ -254,6 +295,9 @@ fn node(link: &NodeLink, (ops_per_s, packets, seconds): (f64, Packets, f64)) -> 
         under_way: counts.under_way,
         queued: counts.queued,
         service_us: counts.service_us,
+        dirty_bytes: counts.report.dirty_bytes,
+        flushing_s: Some(counts.report.flushing_ms).filter(|ms| *ms > 0).map(|ms| f64::from(ms) / 1000.0),
+        writes_wait: counts.report.writes_wait,
         ops_per_s,
         packets_per_s: packets.per_s(seconds),
         packet_bytes_mean: packets.bytes_mean(),
@@ -263,6 +307,9 @@ fn node(link: &NodeLink, (ops_per_s, packets, seconds): (f64, Packets, f64)) -> 
         shared_memory_bytes: Sums { sent: counts.placed.0, received: counts.placed.1 },
         reconnected: counts.reconnected,
         connections: counts.connections,
+        errors: error_names().into_iter().map(String::from).zip(counts.errors).collect(),
+        damaged_blocks: counts.report.damaged_blocks,
+        medium_faults: counts.report.faults,
     }
 }
 
@@ -317,17 +364,34 @@ fn labels(pairs: &[(&str, &str)]) -> String {
 }
 
 impl Status {
+    /// Whether all nodes serve, without anything wrong that is known.
+    pub fn is_healthy(&self) -> bool {
+        let all_serve = self.nodes.iter().all(|node| node.state == NodeState::Serving);
+        all_serve && self.may_be_lost.is_empty() && self.flush_failed.is_none()
+    }
+
     /// Metrics in Prometheus' text format.
     pub fn prometheus(&self) -> String {
         let mut metrics = Metrics::default();
         let pool = labels(&[("pool", &self.pool)]);
         metrics.put("size_bytes", "gauge", "Bytes of the disk.", [(pool.clone(), self.size_bytes as f64)]);
         metrics.put("epoch", "gauge", "The coordinator's epoch.", [(pool.clone(), self.epoch as f64)]);
+        let degraded = f64::from(u8::from(self.degraded));
+        let help = "1 if the pool is served without some of its nodes, read-only.";
+        metrics.put("degraded", "gauge", help, [(pool.clone(), degraded)]);
         let failed = f64::from(u8::from(self.flush_failed.is_some()));
         let lost: u64 = self.may_be_lost.iter().map(|(_, bytes)| bytes).sum();
         let help = "Bytes of the disk where acknowledged writes may be lost.";
         metrics.put("may_be_lost_bytes", "gauge", help, [(pool.clone(), lost as f64)]);
         metrics.put("flush_failed", "gauge", "1 if the last flush failed.", [(pool, failed)]);
+        let errors = self.nodes.iter().flat_map(|n| {
+            n.errors.iter().map(|(kind, count)| {
+                let pairs = [("pool", &self.pool), ("node", &n.node), ("address", &n.address), ("kind", kind)];
+                (labels(&pairs.map(|(name, value)| (name, value.as_str()))), *count as f64)
+            })
+        });
+        let help = "Requests that failed at the node, by kind.";
+        metrics.put("node_errors_total", "counter", help, errors.collect::<Vec<_>>());
         let mut of_nodes = |name: &str, kind: &str, help: &str, value: &dyn Fn(&NodeStatus) -> f64| {
             let sample = |n: &NodeStatus| {
                 (labels(&[("pool", &self.pool), ("node", &n.node), ("address", &n.address)]), value(n))
@@ -335,7 +399,7 @@ impl Status {
             metrics.put(name, kind, help, self.nodes.iter().map(sample));
         };
         of_nodes("node_up", "gauge", "1 if the node is connected.", &|n| {
-            f64::from(u8::from(n.state == NodeState::Serving))
+            f64::from(u8::from(matches!(n.state, NodeState::Serving | NodeState::Failing)))
         });
         of_nodes("node_size_bytes", "gauge", "Bytes of the node's store.", &|n| n.size_bytes as f64);
         of_nodes("node_window", "gauge", "Limit of requests in flight (window).", &|n| f64::from(n.window));
@@ -345,6 +409,24 @@ impl Status {
         });
         of_nodes("node_waiting", "gauge", "Requests queued in the coordinator.", &|n| f64::from(n.waiting));
         of_nodes("node_under_way", "gauge", "Requests in flight.", &|n| f64::from(n.under_way));
+        of_nodes(
+            "node_damaged_blocks",
+            "gauge",
+            "Blocks that do not match their checksums, as far as is known.",
+            &|n| n.damaged_blocks as f64,
+        );
+        of_nodes("node_medium_faults_total", "counter", "Faults of the node's medium since the node began.", &|n| {
+            n.medium_faults as f64
+        });
+        of_nodes("node_dirty_bytes", "gauge", "Bytes written to the node and not on its medium.", &|n| {
+            n.dirty_bytes as f64
+        });
+        of_nodes(
+            "node_flush_running_seconds",
+            "gauge",
+            "Duration of the node's current flush so far; 0: none.",
+            &|n| n.flushing_s.unwrap_or(0.0),
+        );
         of_nodes("node_queued", "gauge", "Requests queued at the node at its last answer.", &|n| f64::from(n.queued));
         of_nodes("node_service_seconds", "gauge", "Mean time in the node's store, from its last answer.", &|n| {
             f64::from(n.service_us) / 1e6
@@ -402,7 +484,17 @@ fn prometheus(node: &Node) -> String {
     put("store_frames_sent_total", "counter", "Frames of answers.", counts.frames_sent as f64);
     put("store_data_sent_bytes_total", "counter", "Bytes of data in answers.", counts.data_bytes_sent as f64);
     put("store_service_seconds_total", "counter", "Time in the store.", counts.service.as_secs_f64());
+    let damaged = node.store().faulty_blocks(FaultKind::Damaged) as f64;
+    put("store_damaged_blocks", "gauge", "Blocks that do not match their checksums, as far as is known.", damaged);
+    put("store_dirty_bytes", "gauge", "Bytes written and not on the medium.", node.store().dirty_bytes() as f64);
+    let flushing = node.store().flushing().map_or(0.0, |since| since.as_secs_f64());
+    put("store_flush_running_seconds", "gauge", "Duration of the current flush so far; 0: none.", flushing);
     put("store_queued", "gauge", "Requests queued when the last answer was sent.", f64::from(counts.queued));
+    let faults = FaultKind::ALL.map(|kind| {
+        let of_kind = labels(&[("node", &header.node), ("pool", &header.pool), ("kind", kind.name())]);
+        (of_kind, node.store().faults(kind) as f64)
+    });
+    metrics.put("store_faults_total", "counter", "Faults of the medium, by kind.", faults);
     metrics.0
 }
 
@@ -413,6 +505,11 @@ impl Pages for Watch {
 
     fn status(&self) -> Option<String> {
         serde_json::to_string(&Self::status(self)).ok()
+    }
+
+    fn scrub(&self) -> bool {
+        self.scrubber.start(&self.volume);
+        true
     }
 }
 

@@ -39,6 +39,7 @@ mod direct;
 mod dirty;
 mod disk;
 mod error;
+mod faults;
 mod flushes;
 mod header;
 mod large;
@@ -50,12 +51,16 @@ mod regions;
 mod settler;
 mod sums;
 mod table;
+mod verify;
 
 pub(crate) use direct::Direct;
 pub use direct::Offer;
 pub use dirty::WriteBack;
 use disk::Disk;
 pub use error::Error;
+use faults::Faults;
+pub use faults::Kind as FaultKind;
+pub(crate) use faults::Limit as LineLimit;
 use flushes::Flushes;
 use header::{HEADER_BYTES, read_header};
 pub use header::{Header, data_bytes, whole_bytes};
@@ -79,6 +84,9 @@ const TRIM_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Store {
     disk: Disk,
+    /// Its file or device, for messages; empty if it is in memory.
+    path: PathBuf,
+    faults: Faults,
     /// The mapped bytes, if it is in memory.
     map: Option<Map>,
     /// Held while a header is written, which takes as long as the medium takes.
@@ -214,7 +222,7 @@ impl Store {
         }
         let end = if device { there } else { whole };
         let disk = Disk::new(file).map_err(tried("open again"))?;
-        let store = Self::new(disk, Header::new(node, size_bytes), end);
+        let store = Self { path: path.into(), ..Self::new(disk, Header::new(node, size_bytes), end) };
         // A header implies that everything before it is written: so it comes last.
         store.reserve_table();
         let filled = if import { store.take_in() } else { Ok(()) }.and_then(|()| store.disk.sync());
@@ -260,7 +268,7 @@ impl Store {
         let header = read_header(path, &file, there)?;
         table_fits(path, header.size_bytes)?;
         let disk = Disk::new(file).map_err(tried("open again"))?;
-        let mut store = Self::new(disk, header, there);
+        let mut store = Self { path: path.into(), ..Self::new(disk, header, there) };
         for (begin, bytes) in store.header().lost {
             // After a failed flush the kernel may still have the lost data in memory, as clean pages, and drop it later.
             store.disk.forget(begin, bytes);
@@ -293,6 +301,8 @@ impl Store {
         Self {
             medium: MediumId::of(disk.file()),
             disk,
+            path: PathBuf::new(),
+            faults: Faults::default(),
             map: None,
             sequence: AtomicU64::new(header.sequence),
             opened_sequence: header.sequence,
@@ -419,6 +429,7 @@ impl Store {
             change(h);
             h.pool = pool.into();
             h.place = Some(claim.place.clone());
+            h.disk = claim.also.disk.or(h.disk);
             h.epoch = claim.epoch;
             h.coordinator.clone_from(&claim.coordinator);
         };
@@ -430,7 +441,7 @@ impl Store {
     /// # Errors
     /// The error of the medium.
     pub fn forget(&self) -> io::Result<()> {
-        self.write_header(|h| (h.pool, h.place, h.reserved) = (String::new(), None, false))
+        self.write_header(|h| (h.pool, h.place, h.disk, h.reserved) = (String::new(), None, None, false))
     }
 
     /// Bytes of the blocks that are not known to be zero.
@@ -488,7 +499,7 @@ impl Store {
                 }
                 drop(header);
                 self.check_if_suspect();
-                marked.map_err(|e| status(&e))?;
+                marked.map_err(|e| self.failed(FaultKind::Write, self.headers_at, 0, &e))?;
             }
         }
         Ok(Some(entered))
@@ -578,7 +589,7 @@ impl Store {
         let pair = self.table[block as usize].load(Ordering::Relaxed);
         if !is_settled(pair) && pair != UNSEEN {
             let mut content = vec![0; BLOCK_BYTES as usize];
-            self.disk.read(&mut content, block * BLOCK_BYTES).map_err(|_| Status::Io)?;
+            self.read_disk(&mut content, block * BLOCK_BYTES)?;
             // The content of a damaged block is not preserved, so either sum may represent it.
             self.known(block, &content);
         }
@@ -590,12 +601,15 @@ impl Store {
         (first..).zip(sums).try_for_each(|(block, _)| self.look_before(block))?;
         let changed = change();
         self.have(first, sums, changed.is_ok());
-        changed.map_err(|e| status(&e))
+        let bytes = sums.len() as u64 * BLOCK_BYTES;
+        changed.map_err(|e| self.failed(FaultKind::Write, first * BLOCK_BYTES, bytes, &e))
     }
 
     /// Records the sums of blocks after a change, which succeeded or failed. The caller holds the locks.
     fn have(&self, first: u64, sums: &[u32], done: bool) {
-        if !done {
+        if done {
+            self.healed(first..first + sums.len() as u64);
+        } else {
             self.doubtful.store(true, Ordering::Release);
         }
         for (entry, sum) in self.table[first as usize..].iter().zip(sums) {
@@ -622,8 +636,8 @@ impl Store {
             // SAFETY: blocks change only under their locks, which are held.
             let whole = unsafe { map.slice(first * BLOCK_BYTES..end * BLOCK_BYTES) };
             let mut blocks = (first..end).zip(whole.chunks_exact(BLOCK_BYTES as usize));
-            if !blocks.all(|(block, content)| self.known(block, content)) {
-                return Err(Status::Damaged);
+            if let Some((block, _)) = blocks.find(|(block, content)| !self.known(*block, content)) {
+                return Err(self.damaged(block));
             }
             out.extend_from_slice(&whole[skip..skip + length as usize]);
             return Ok(crc32c::crc32c(&out[begin..]));
@@ -631,9 +645,10 @@ impl Store {
         out.resize(begin + ((end - first) * BLOCK_BYTES) as usize, 0);
         let result = {
             let _guard = self.lock(first..end);
-            self.disk.read(&mut out[begin..], first * BLOCK_BYTES).map_err(|_| Status::Io).and_then(|()| {
+            self.read_disk(&mut out[begin..], first * BLOCK_BYTES).and_then(|()| {
                 let mut blocks = (first..end).zip(out[begin..].chunks_exact(BLOCK_BYTES as usize));
-                if blocks.all(|(block, content)| self.known(block, content)) { Ok(()) } else { Err(Status::Damaged) }
+                let damaged = blocks.find(|(block, content)| !self.known(*block, content));
+                damaged.map_or(Ok(()), |(block, _)| Err(self.damaged(block)))
             })
         };
         if let Err(status) = result {
@@ -661,10 +676,11 @@ impl Store {
             return Ok(());
         }
         out.resize(begin + length as usize, 0);
-        self.disk.read(&mut out[begin..], offset).map_err(|_| {
+        let read = self.read_disk(&mut out[begin..], offset);
+        if read.is_err() {
             out.truncate(begin);
-            Status::Io
-        })
+        }
+        read
     }
 
     /// Writes `data`.
@@ -697,9 +713,9 @@ impl Store {
         for (at, partly) in [(0, skip > 0 || (last == 0 && tail > 0)), (last, last > 0 && tail > 0)] {
             if partly {
                 let (block, content) = (first + at as u64 / BLOCK_BYTES, &mut whole[at..at + BLOCK_BYTES as usize]);
-                self.disk.read(content, block * BLOCK_BYTES).map_err(|_| Status::Io)?;
+                self.read_disk(content, block * BLOCK_BYTES)?;
                 if !self.known(block, content) {
-                    return Err(Status::Damaged);
+                    return Err(self.damaged(block));
                 }
             }
         }
@@ -723,7 +739,10 @@ impl Store {
             let (number, begun) = (self.regions.as_ref().map(Regions::flush_begins), Instant::now());
             let inherits = self.inherits.load(Ordering::Acquire);
             let synced = self.disk.sync().and_then(|()| if inherits { self.disk.sync_file_system() } else { Ok(()) });
-            synced.map_err(|error| self.sync_failed(&error))?;
+            synced.map_err(|error| {
+                self.failed(FaultKind::Flush, 0, 0, &error);
+                self.sync_failed(&error)
+            })?;
             self.inherits.store(false, Ordering::Release);
             if let (Some(regions), Some(number)) = (&self.regions, number) {
                 regions.flushed(number);
@@ -806,10 +825,6 @@ impl Store {
 fn is_zero(bytes: &[u8]) -> bool {
     let (pieces, rest) = bytes.as_chunks::<64>();
     pieces.iter().all(|piece| piece.iter().fold(0, |any, byte| any | byte) == 0) && rest.iter().all(|byte| *byte == 0)
-}
-
-fn status(error: &io::Error) -> Status {
-    if error.kind() == io::ErrorKind::StorageFull { Status::Full } else { Status::Io }
 }
 
 #[cfg(test)]

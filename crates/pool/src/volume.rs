@@ -5,7 +5,7 @@ use crate::connect::Connect;
 use crate::frame::{self, MAX_DATA_BYTES, Operation, Status, Stretch};
 use crate::hello::{Hello, Welcome};
 use crate::layout::{Arrangement, Layout, Piece};
-use crate::link::{Control, Failure, Health, NodeLink, NotJoined, Options, Pace, greet};
+use crate::link::{At, Control, Failure, Health, NodeLink, NotJoined, Options, Pace, greet};
 use crate::patience::Patience;
 use crate::protocol::{Also, Claim, Loss, LossId, StorePosition};
 use crate::shm::Offer;
@@ -33,6 +33,8 @@ const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// The maximum number of pieces in one map request: 64 MiB of stripes. A client requests the rest again.
 const MAP_PIECES: usize = 1024;
+
+mod assembly;
 
 /// Why a pool cannot be assembled.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +83,25 @@ pub enum NoPool {
         /// The epoch of that coordinator.
         epoch: u64,
     },
+    /// Some nodes do not answer, although they were waited for.
+    #[error(
+        "{} of {of} nodes do not answer after {} s: {}; give --wait TIME to wait longer, or --degraded to serve the \
+         others, read-only", missing.len(), waited.as_secs(), missing.join("; ")
+    )]
+    Late {
+        /// They, and why.
+        missing: Vec<String>,
+        /// The number of all.
+        of: usize,
+        /// The time.
+        waited: Duration,
+    },
+    /// Where the bytes of missing nodes belong is unknown.
+    #[error(
+        "cannot serve a part of the pool: the stores of the other nodes do not tell where the missing ones belong; the \
+         pool must have been served whole once by this release"
+    )]
+    UnknownLayout,
     /// There is no space to use.
     #[error("the nodes are too small for a disk of this layout")]
     Empty,
@@ -194,16 +215,9 @@ impl Volume {
         report: Rc<dyn Fn(String)>,
     ) -> Result<Self, NoPool> {
         let look = Hello { protocol: frame::VERSION, pool: pool.into(), claim: None };
-        let seen = join_all(addresses.iter().map(|address| greet(connect, *address, &look))).await;
-        let mut nodes = Vec::new();
-        for (address, seen) in addresses.iter().copied().zip(seen) {
-            let (_, welcome) = seen.map_err(|why| NoPool::Node { address, why })?;
-            let twin = nodes.iter().find(|(_, other): &&(SocketAddr, Welcome)| other.node == welcome.node);
-            if let Some((first, _)) = twin {
-                return Err(NoPool::Twice { node: welcome.node, first: *first, second: address });
-            }
-            nodes.push((address, welcome));
-        }
+        let seen = assembly::look(connect, addresses, &look, options.wait, &*report).await;
+        let all = addresses.iter().copied().zip(seen);
+        let (nodes, missing) = assembly::present(all, options)?;
         // A reservation alone does not form a pool, unless one of its nodes was claimed: claiming starts when all are reserved.
         let old = nodes.iter().find(|(_, node)| node.place.is_some() && !node.reserved);
         let new = nodes.iter().find(|(_, node)| node.place.is_none());
@@ -214,7 +228,11 @@ impl Volume {
         // the other. The first can continue, since nothing was written yet; if something was, a node reserved for another
         // pool has replaced one of this pool.
         let unwritten = nodes.iter().all(|(_, node)| node.place.is_none() || node.reserved || node.empty);
-        let sizes: Vec<u64> = nodes.iter().map(|(_, node)| node.size_bytes).collect();
+        let sizes = match missing.is_empty() {
+            true => nodes.iter().map(|(_, node)| node.size_bytes).collect(),
+            false => assembly::sizes(arrangement, &assembly::by_address(addresses, &nodes))?,
+        };
+        let disk = assembly::places(arrangement, &sizes);
         let layout = Layout::new(arrangement, &sizes);
         if layout.size_bytes() == 0 {
             return Err(NoPool::Empty);
@@ -226,12 +244,16 @@ impl Volume {
         let epoch = nodes.iter().map(|(_, node)| node.epoch).max().unwrap_or(0) + 1;
         let taken: Vec<_> = nodes.iter().filter(|(_, node)| node.served).map(|(at, node)| (*at, node.epoch)).collect();
         let coordinator = own_name();
-        let accepts = accepts_loss(&layout, &nodes, options.accept_loss, &*report);
+        // A pool without all of its nodes cannot be written, so nothing is accepted.
+        let accepted = options.accept_loss.filter(|_| missing.is_empty());
+        let accepts = accepts_loss(&layout, &nodes, accepted, &*report);
         let mut links = Vec::new();
         // With a flag whether to reserve the node first.
-        let claims: Vec<(SocketAddr, Claim, bool)> = (0..)
-            .zip(nodes)
-            .map(|(index, (address, node))| {
+        let claims: Vec<(SocketAddr, Claim, bool)> = nodes
+            .into_iter()
+            .map(|(address, node)| {
+                let nth = addresses.iter().position(|other| *other == address).unwrap_or_default();
+                let index = nth as u32;
                 let place = StorePosition { index, count: addresses.len() as u32, stripe_bytes };
                 let (coordinator, size_bytes) = (coordinator.clone(), node.size_bytes);
                 if !(node.reserved && unwritten) {
@@ -242,7 +264,8 @@ impl Volume {
                 }
                 let accepted = if accepts { node.loss } else { Loss::default() };
                 let memory = if options.shared_memory { Offer::to(&node.boot) } else { None };
-                let also = Also { accepts: accepted.ranges, accepts_id: accepted.id, memory, ..Also::default() };
+                let disk = disk.get(nth).copied();
+                let also = Also { accepts: accepted.ranges, accepts_id: accepted.id, memory, disk, ..Also::default() };
                 let unclaimed = node.reserved || node.place.is_none();
                 let claim = Claim { epoch, coordinator, node: node.node, size_bytes, place, joins: None, also };
                 Ok((address, claim, unclaimed))
@@ -261,14 +284,28 @@ impl Volume {
                  clients fail from now on"
             ));
         }
-        let pace = Pace::new(control, claims.len());
-        for (address, claim, _) in claims {
-            let joined = NodeLink::join(connect, address, pool, claim, options, &pace, report.clone()).await;
-            links.push(joined.map_err(|why| NoPool::Node { address, why })?);
+        let pace = Pace::new(control, addresses.len());
+        let (mut claims, mut missing) = (claims.into_iter().peekable(), missing.into_iter());
+        let degraded = missing.len();
+        for (place, address) in (0..).zip(addresses) {
+            let address = *address;
+            match claims.next_if(|(claimed, ..)| *claimed == address) {
+                Some((_, claim, _)) => {
+                    let joined = NodeLink::join(connect, address, pool, claim, options, &pace, report.clone()).await;
+                    links.push(joined.map_err(|why| NoPool::Node { address, why })?);
+                }
+                None => {
+                    let why = missing.next().map_or(NotJoined::Silent, |(_, why)| why);
+                    links.push(NodeLink::missing(connect, address, pool, place, &why, &pace, report.clone()));
+                }
+            }
         }
-        let description = format!("pool {pool} of {} node{}", links.len(), if links.len() == 1 { "" } else { "s" });
+        let mut description = format!("pool {pool} of {} node{}", links.len(), if links.len() == 1 { "" } else { "s" });
+        if degraded > 0 {
+            description += &format!(", degraded: read-only, {degraded} missing");
+        }
         let zeroes = Bytes::from(vec![0; MAX_DATA_BYTES]);
-        let info = Info { description, ..Info::disk(layout.size_bytes()) };
+        let info = Info { description, read_only: degraded > 0, ..Info::disk(layout.size_bytes()) };
         let (unflushed, reported_loss, last_flush) = (RefCell::default(), Cell::new(None), RefCell::default());
         let patience = Rc::new(Patience::default());
         let near = links.iter().any(NodeLink::is_near);
@@ -314,6 +351,12 @@ impl Volume {
         LossId::of(losses.iter().map(|(node, loss)| (*node, loss)))
     }
 
+    /// Where these bytes of a node are on the disk: offset and length; with stripes, it may include bytes of other nodes. `None` if the disk
+    /// does not use them.
+    pub fn on_disk(&self, node: usize, range: std::ops::Range<u64>) -> Option<(u64, u64)> {
+        self.layout.on_disk(node, range).map(|range| (range.start, range.end - range.start))
+    }
+
     /// Reports what may be lost, unless it was reported before.
     fn report_loss(&self) {
         let is_awaited = |link: &NodeLink| {
@@ -342,11 +385,23 @@ impl Volume {
 
     /// Checks that it may be written and flushed.
     fn is_whole(&self) -> Result<(), Failure> {
+        if self.info.read_only {
+            return Err(Failure::Degraded);
+        }
         if !self.pace.is_doubtful() {
             return Ok(());
         }
         self.report_loss();
         Err(Failure::Lost)
+    }
+
+    /// The nodes that are missing, with the reasons: the disk is read-only then.
+    pub fn missing(&self) -> Vec<String> {
+        let why = |link: &NodeLink| match link.health() {
+            Health::Missing(why) => Some(format!("node {}: {why}", link.address())),
+            _ => None,
+        };
+        self.links.iter().filter_map(why).collect()
     }
 
     /// Bytes of the disk.
@@ -357,9 +412,9 @@ impl Volume {
     /// Why a node cannot be used, if there is one.
     pub fn unusable(&self) -> Option<String> {
         self.links.iter().find_map(|link| match link.health() {
-            Health::Ended(why) => Some(why),
+            Health::Ended(why) | Health::Missing(why) => Some(why),
             Health::Connecting(why) | Health::Away(why) => Some(format!("node {}: {why}", link.address())),
-            Health::Serving => None,
+            Health::Serving | Health::Failing(_) => None,
         })
     }
 
@@ -413,6 +468,10 @@ impl Volume {
     /// # Errors
     /// The first [`Failure`] of a node.
     pub async fn flush_all(&self) -> Result<(), Failure> {
+        if self.info.read_only {
+            // Nothing was written, and there are nodes that cannot be asked.
+            return Ok(());
+        }
         self.is_whole()?;
         let flushed = self.next_flush().await;
         let why = flushed.as_ref().err().map(ToString::to_string);
@@ -607,7 +666,7 @@ impl Volume {
         let mut known = Vec::with_capacity(shares.len());
         for (share, answer) in shares.iter().zip(&answers) {
             let stretches = Stretch::take_all(answer, share.length);
-            let stretches = stretches.ok_or_else(|| Failure::Node(self.links[share.node].address(), Status::Io))?;
+            let stretches = stretches.ok_or_else(|| Failure::Node(self.links[share.node].address(), Status::Io, At::default()))?;
             known.push(VecDeque::from(stretches));
         }
         let mut extents: Vec<Extent> = Vec::new();
@@ -667,10 +726,13 @@ fn first_failure(results: Vec<Result<Bytes, Failure>>) -> Result<(), Failure> {
 /// Converts to an NBD error that names the node.
 fn error(failure: Failure) -> Error {
     match failure {
-        Failure::Node(_, Status::Full) => Error::NoSpace,
-        Failure::Node(..) | Failure::Ended(_) | Failure::Deadline(..) | Failure::Stalled(..) | Failure::Lost => {
-            Error::Because(failure.to_string())
-        }
+        Failure::Node(_, Status::Full, _) => Error::NoSpaceBecause(failure.to_string()),
+        Failure::Node(..)
+        | Failure::Ended(_)
+        | Failure::Deadline(..)
+        | Failure::Stalled(..)
+        | Failure::Lost
+        | Failure::Degraded => Error::Because(failure.to_string()),
     }
 }
 

@@ -861,7 +861,8 @@ fn damaged() -> Result<(), Failed> {
         let error = volume.read(8192, 512).await.expect_err("the block is damaged");
         let whole = volume.read_range(12_288, 4096).await?;
         // EIO, and its origin.
-        let expected = format!("node {}: a block of the node is damaged", nodes.addresses()[0]);
+        let expected =
+            format!("node {}: a block of the node is damaged, at offset 8192 of its store", nodes.addresses()[0]);
         let as_it_is = error.number() == 5 && error.to_string() == expected;
         if as_it_is && whole == vec![1; 4096] { Ok(()) } else { Err(format!("{error}").into()) }
     })

@@ -10,7 +10,7 @@ use pool::bench::Load;
 use pool::config::Layout;
 use pool::listener::Endpoint;
 use pool::protocol::LossId;
-use pool::quantity::{memory, node_timeout};
+use pool::quantity::{memory, node_timeout, node_wait};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -50,6 +50,7 @@ pub enum PoolVerb {
     Serve(PoolServe),
     Forget(PoolForget),
     Status(PoolStatus),
+    Scrub(PoolScrub),
     Attach(PoolAttach),
     Bench(PoolBench),
     Try(PoolTry),
@@ -148,8 +149,8 @@ pub struct Disk {
     /// connections together
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(pool::protocol::MOST_CONNECTIONS)))]
     pub connections: Option<u16>,
-    /// Time after which an unanswered request fails with EIO [default: 30s]. Requests to a node that has been silent for this long fail
-    /// at once until it answers again. From 1s to 24h; must be longer than a node's slowest flush
+    /// Time of silence after which requests to a node fail with EIO, at once until it is back [default: 30s]. From 1s to 24h. A node
+    /// reports each second, so it is not silent while its medium is busy, however long a flush takes
     #[arg(long, value_name = "TIME", value_parser = node_timeout)]
     pub node_timeout: Option<Duration>,
     #[command(flatten)]
@@ -158,9 +159,10 @@ pub struct Disk {
 
 /// Run the coordinator: join nodes into one disk and export it over NBD.
 ///
-/// A previous coordinator of the nodes is fenced. Requests to an unreachable node wait for --node-timeout (30 s), then fail with EIO;
-/// from then on they fail at once until the node is back. The same applies to FLUSH. The node is named on stderr, in `pool status`, and
-/// to clients that negotiated structured replies.
+/// A previous coordinator of the nodes is fenced. Nodes that do not answer at the start are waited for (--wait); --degraded serves the
+/// others, read-only. Later, requests to an unreachable node wait for --node-timeout (30 s), then fail with EIO; from then on they fail at
+/// once until the node is back. The same applies to FLUSH. The node is named on stderr, in `pool status`, and to clients that negotiated
+/// structured replies; so are damaged blocks, and a medium that is full or fails.
 #[derive(Debug, Clone, Args)]
 #[command(group(clap::ArgGroup::new("disk").required(true).args(["node", "backend", "config"])))]
 pub struct PoolServe {
@@ -188,6 +190,13 @@ pub struct PoolServe {
     /// ranges shown there. They are logged. A later loss has another ID. Without it, writes and flushes are refused
     #[arg(long, value_name = "ID", conflicts_with = "backend")]
     pub accept_loss: Option<LossId>,
+    /// How long to wait at the start for nodes that do not answer [default: 2m; with --degraded: 0s]. Up to 24h
+    #[arg(long, value_name = "TIME", value_parser = node_wait, conflicts_with = "backend")]
+    pub wait: Option<Duration>,
+    /// Serve the nodes that answer, read-only, if others do not: requests to the others fail with EIO. To write again, start all nodes and
+    /// serve without this option
+    #[arg(long, conflicts_with_all = ["backend", "accept_loss"])]
+    pub degraded: bool,
     /// Send all data through sockets; by default, large transfers to nodes on this machine use shared memory
     #[arg(long, conflicts_with = "backend")]
     pub no_shared_memory: bool,
@@ -203,6 +212,8 @@ pub struct PoolServe {
 ///
 /// For each node: current window and batch, the time from sending a request to its reply, requests queued at the coordinator and at the
 /// node, the node's time in its store; and for the last second, replies, packets and bytes per packet in both directions.
+///
+/// Exits with 1 unless all nodes serve, no damage and no error of their media is known, and no writes may be lost.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -217,6 +228,21 @@ pub struct PoolStatus {
     #[arg(long)]
     pub watch: bool,
     /// Print JSON, one line each time
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Read all blocks of a pool's nodes from their media, and compare them with their checksums.
+///
+/// The nodes do this themselves while the pool serves; no data crosses the network. Prints what is damaged or cannot be read, by node and
+/// offset. Exits with 1 if there is anything, or if a node could not be read to its end. Ctrl-C ends only this command: the scrub goes on,
+/// and `pool status` shows it.
+#[derive(Debug, Args)]
+pub struct PoolScrub {
+    /// The coordinator's NBD or status socket
+    #[arg(value_name = "PATH")]
+    pub address: String,
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -4,6 +4,7 @@ use super::auth;
 use crate::args::{Paper, PoolBench};
 use anyhow::{Result, anyhow};
 use pool::bench::Load;
+use pool::link::Options;
 use pool::show::bench::{Document, PAPER_UNITS, UNITS, heading, line, lines};
 use std::process::ExitCode;
 
@@ -38,7 +39,7 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
                 super::is_free(&args.node, &args.disk, key.clone()).await?;
             }
             let volume =
-                super::join(&args.node, &args.disk, key, &super::control(&args.control), (None, false)).await?;
+                super::join(&args.node, &args.disk, key, &super::control(&args.control), Options::default()).await?;
             let load = args.load.load(args.load.requesters());
             let load = Load { write: args.write, checked: !args.no_checksum, ..load };
             // The error is not Send, like everything that stays on a node's thread.

@@ -4,7 +4,7 @@ use crate::args::{PoolNode, PoolServe};
 use anyhow::Result;
 use pool::config;
 use pool::listener::Endpoint;
-use pool::quantity::{memory, node_timeout};
+use pool::quantity::{memory, node_timeout, node_wait};
 
 /// For a coordinator.
 ///
@@ -22,6 +22,9 @@ pub fn serve(args: &PoolServe) -> Result<PoolServe> {
     args.disk.connections = args.disk.connections.or(serve.connections);
     if let (None, Some(text)) = (args.disk.node_timeout, &serve.node_timeout) {
         args.disk.node_timeout = Some(section.value("node_timeout", text, node_timeout)?);
+    }
+    if let (None, Some(text)) = (args.wait, &serve.wait) {
+        args.wait = Some(section.value("wait", text, node_wait)?);
     }
     args.disk.trust.key = args.disk.trust.key.or(section.key.clone());
     if args.nbd.is_none() {

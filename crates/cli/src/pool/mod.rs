@@ -11,6 +11,7 @@ mod keygen;
 mod nbd_bench;
 mod node;
 mod paper;
+mod scrub;
 mod serve;
 mod started;
 mod status;
@@ -39,6 +40,7 @@ pub fn run(args: &Pool) -> Result<ExitCode> {
         PoolVerb::Forget(args) => forget::run(args),
         PoolVerb::Serve(args) => serve::run(args),
         PoolVerb::Status(args) => status::run(args),
+        PoolVerb::Scrub(args) => scrub::run(args),
         PoolVerb::Attach(args) => attach::run(args),
         PoolVerb::Bench(args) => bench::run(args),
         PoolVerb::Try(args) => trial::run(args),
@@ -66,15 +68,14 @@ async fn join(
     disk: &Disk,
     key: Option<Key>,
     control: &pool::link::Control,
-    (accept_loss, shared_memory): (Option<LossId>, bool),
+    given: Options,
 ) -> Result<Rc<Volume>> {
     let arrangement = disk.layout.unwrap_or_default().arrangement();
     let (name, usual) = (disk.pool.as_deref().unwrap_or(DEFAULT_POOL), Options::default());
     let options = Options {
         connections: disk.connections.unwrap_or(usual.connections),
         node_timeout: disk.node_timeout.unwrap_or(usual.node_timeout),
-        accept_loss,
-        shared_memory,
+        ..given
     };
     Ok(Rc::new(Volume::join(&tcp_with(key), nodes, name, arrangement, &options, control, report()).await?))
 }

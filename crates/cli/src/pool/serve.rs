@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use nbd::memory::Memory;
 use nbd::{Export, Tls};
 use pool::coordinator::last_flush;
+use pool::link::Options;
 use pool::listener::{Endpoint, Listener};
 use pool::nbd_server::Server;
 use pool::status::{Watch, socket};
@@ -15,6 +16,10 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::Duration;
+
+/// How long nodes are waited for: a phone starts in less.
+const WAIT: Duration = Duration::from_secs(120);
 
 pub fn run(args: &PoolServe) -> Result<ExitCode> {
     let args = super::config::serve(args)?;
@@ -56,11 +61,17 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
                     metrics = listener.endpoint()?.address();
                     listeners.push(listener);
                 }
-                let (control, with) = (pool::link::Control::Tuned, (args.accept_loss, !args.no_shared_memory));
+                let wait = args.wait.unwrap_or(if args.degraded { Duration::ZERO } else { WAIT });
+                let (accept_loss, shared_memory) = (args.accept_loss, !args.no_shared_memory);
+                let with = Options { accept_loss, wait, degraded: args.degraded, shared_memory, ..Options::default() };
+                let control = pool::link::Control::Tuned;
                 let volume = tokio::select! {
                     joined = super::join(&args.node, &args.disk, key, &control, with) => joined?,
                     () = &mut ended => bail!("stopped before all nodes were joined"),
                 };
+                for missing in volume.missing() {
+                    eprintln!("fathom: degraded, so read-only: {missing}");
+                }
                 let watch = Rc::new(Watch::new(volume.clone()));
                 for listener in listeners {
                     tokio::task::spawn_local(http::serve(listener, watch.clone(), super::report()));

@@ -10,40 +10,51 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-pub fn run(args: &PoolStatus) -> Result<ExitCode> {
-    let given = args.address.strip_prefix("unix:").unwrap_or(&args.address);
+/// The place of a coordinator's status: beside its NBD socket, or as given.
+pub fn place(given: &str) -> String {
+    let given = given.strip_prefix("unix:").unwrap_or(given);
     let beside = socket(Path::new(given));
-    let address = if beside.exists() { beside.to_string_lossy().into_owned() } else { given.into() };
+    if beside.exists() { beside.to_string_lossy().into_owned() } else { given.into() }
+}
+
+/// The status of the coordinator at `address`, and its text.
+pub fn fetch(address: &str) -> Result<(Status, String)> {
+    let text = http::get(address, "/status")?;
+    let status = serde_json::from_str(&text).with_context(|| {
+        format!("the coordinator at {address} is of another release, with a different status format")
+    })?;
+    Ok((status, text))
+}
+
+pub fn run(args: &PoolStatus) -> Result<ExitCode> {
+    let address = place(&args.address);
     let mut answered = false;
     loop {
-        match http::get(&address, "/status") {
-            Ok(text) => show(args, &address, &text)?,
+        let mut healthy = false;
+        match fetch(&address) {
+            Ok((status, text)) => healthy = show(args, &status, &text),
             // The coordinator may be restarted.
-            Err(error) if args.watch && answered => {
-                eprintln!("fathom: {}; retrying", crate::sentence(&error.into()))
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) if args.watch && answered => eprintln!("fathom: {}; retrying", crate::sentence(&error)),
+            Err(error) => return Err(error),
         }
         answered = true;
         if !args.watch || crate::output::nobody_reads() {
-            return Ok(ExitCode::SUCCESS);
+            return Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         std::thread::sleep(Duration::from_secs(1));
     }
 }
 
-fn show(args: &PoolStatus, address: &str, text: &str) -> Result<()> {
-    let status: Status = serde_json::from_str(text).with_context(|| {
-        format!("the coordinator at {address} is of another release, with a different status format")
-    })?;
+/// Whether all is well.
+fn show(args: &PoolStatus, status: &Status, text: &str) -> bool {
     if args.json {
         println!("{text}");
-        return Ok(());
+        return status.is_healthy();
     }
     // A terminal shows only the latest status.
     if args.watch && std::io::stdout().is_terminal() {
         crate::output::clear();
     }
-    print!("{}", table(&status));
-    Ok(())
+    print!("{}", table(status));
+    status.is_healthy()
 }

@@ -18,9 +18,10 @@
 //! request is dropped if it has not been sent. If it has, any request that touches its range waits until the node has
 //! replied to it: otherwise it could be executed late, and overwrite data acknowledged since.
 
+use super::faults::NodeFault;
 use super::liveness::{Liveness, Path, Tardy, report_ms};
-use super::{Counts, Failure, Why};
-use crate::frame::{self, Broken, Class, Frame, Head, Operation, Reply, Report, Request, Status, Stretch};
+use super::{At, Counts, Failure, Why};
+use crate::frame::{self, BadBlock, Broken, Class, Frame, Head, Operation, Reply, Report, Request, Status, Stretch};
 use crate::hello::Welcome;
 use crate::protocol::{Loss, LossCause};
 use crate::setting::{Hold, Setting};
@@ -59,6 +60,9 @@ pub enum Control {
     /// The tuner.
     Tuned,
 }
+
+/// The most faults that are kept until they are told, which happens after each read of a socket.
+const FAULTS_MAX: usize = 64;
 
 /// Shared by all links of a coordinator, which have one tuner.
 #[derive(Debug, Clone)]
@@ -154,7 +158,7 @@ impl Job {
                     self.copy_to_shared();
                 }
             }
-            Operation::Flush | Operation::Trim | Operation::Map => {}
+            Operation::Flush | Operation::Trim | Operation::Map | Operation::Verify => {}
         }
         self.request.places = self.places.as_deref().map_or(0, Extent::count);
     }
@@ -186,7 +190,7 @@ impl Job {
     fn bytes(&self) -> usize {
         match self.request.operation {
             Operation::Read | Operation::Write => self.request.length as usize,
-            Operation::Flush | Operation::Trim | Operation::Map => 0,
+            Operation::Flush | Operation::Trim | Operation::Map | Operation::Verify => 0,
         }
     }
 }
@@ -284,6 +288,8 @@ pub(super) struct State {
     /// Where acknowledged writes may be lost.
     pub loss: Loss,
     counts: Counts,
+    /// To be told.
+    faults: Vec<NodeFault>,
     liveness: Liveness,
     /// Why there is no connection now.
     pub trouble: Option<String>,
@@ -334,6 +340,7 @@ impl State {
             asks_for_loss: false,
             loss: Loss::default(),
             counts: Counts::default(),
+            faults: Vec::new(),
             liveness: Liveness::new(node.timeout, now),
             trouble: None,
             ended: None,
@@ -656,6 +663,7 @@ impl State {
                 None => data,
             };
             let result = judge(&job.request, &reply, data)?;
+            let (operation, offset, length) = (job.request.operation, job.request.offset, job.request.length);
             let Some(job) = self.tags[usize::from(reply.tag)].take() else { continue };
             self.free.push(reply.tag);
             self.connections[nth].under_way -= 1;
@@ -689,7 +697,15 @@ impl State {
                 }
             }
             answers += 1;
-            if job.reply.send(result.map_err(|status| Failure::Node(self.node.address, status))).is_err() {
+            if let Err((status, at)) = &result {
+                let fault = NodeFault { operation, status: *status, offset, length, at: *at };
+                self.counts.errors[fault.index()] += 1;
+                if self.faults.len() < FAULTS_MAX {
+                    self.faults.push(fault);
+                }
+            }
+            if job.reply.send(result.map_err(|(status, at)| Failure::Node(self.node.address, status, At(at)))).is_err()
+            {
                 self.settled(job.number);
             }
         }
@@ -710,6 +726,16 @@ impl State {
     pub fn waits(&mut self, progress: u64, now: Instant) {
         self.liveness.waits(progress, now);
         self.expire(now);
+    }
+
+    /// Whether there are faults to be told.
+    pub fn has_faults(&self) -> bool {
+        !self.faults.is_empty()
+    }
+
+    /// The faults since the last call.
+    pub fn take_faults(&mut self) -> Vec<NodeFault> {
+        std::mem::take(&mut self.faults)
     }
 
     /// Whether a connection has been silent for too long, or the node has made no progress. Requests in the queue do not
@@ -797,14 +823,16 @@ impl State {
     }
 }
 
-/// The result of a reply; data that does not match its checksum was corrupted in transit.
-fn judge(request: &Request, reply: &Reply, data: Bytes) -> Result<Result<Bytes, Status>, Broken> {
+/// The result of a reply; data that does not match its checksum was corrupted in transit. An error may come with the
+/// offset of its cause.
+fn judge(request: &Request, reply: &Reply, data: Bytes) -> Result<Result<Bytes, (Status, Option<u64>)>, Broken> {
     if reply.status != Status::Done {
-        return Ok(Err(reply.status));
+        return Ok(Err((reply.status, data.first_chunk().map(|offset| u64::from_le_bytes(*offset)))));
     }
     let fits = match request.operation {
         Operation::Read => data.len() == request.length as usize,
         Operation::Map => Stretch::take_all(&data, request.length).is_some(),
+        Operation::Verify => BadBlock::take_all(&data).is_some(),
         Operation::Write | Operation::Flush | Operation::Trim => data.is_empty(),
     };
     if !fits {

@@ -64,7 +64,7 @@ pub(super) fn drain(
 pub(super) fn moved_bytes(request: &Request) -> usize {
     match request.operation {
         Operation::Read | Operation::Write => (request.length as usize).min(frame::MAX_DATA_BYTES),
-        Operation::Map | Operation::Flush | Operation::Trim => 0,
+        Operation::Map | Operation::Flush | Operation::Trim | Operation::Verify => 0,
     }
 }
 
@@ -216,7 +216,8 @@ impl<I: ExactSizeIterator<Item = (Request, Bytes)>> Batch<I> {
         (served.placed_bytes, served.moved_bytes, served.time) = (0, 0, Duration::ZERO);
         while served.replies.len() < self.most && served.data_bytes() < CUT_BYTES && served.time < CUT_TIME {
             let Some((request, data)) = self.requests.next() else { break };
-            let reply = if request.places > 0 {
+            let begin_bytes = served.data.len();
+            let mut reply = if request.places > 0 {
                 let result = placed(store, &request, self.memory.as_deref(), &data);
                 let length = if result.is_ok() && request.operation == Operation::Read { request.length } else { 0 };
                 served.placed_bytes += length as usize;
@@ -227,11 +228,23 @@ impl<I: ExactSizeIterator<Item = (Request, Bytes)>> Batch<I> {
             } else {
                 answer(store, &request, &data, &mut served.data)
             };
+            if reply.status != Status::Done {
+                served.data.truncate(begin_bytes);
+                locate(store, &request, &mut reply, &mut served.data);
+            }
             served.replies.push(reply);
             served.moved_bytes += moved_bytes(&request);
             served.time = begin.elapsed();
         }
         !served.replies.is_empty()
+    }
+}
+
+/// Adds to a reply with an error where in the store the fault is, if that is known.
+fn locate(store: &Store, request: &Request, reply: &mut Reply, data: &mut Vec<u8>) {
+    if let Some(offset) = store.first_fault(request.offset, u64::from(request.length)) {
+        data.extend(offset.to_le_bytes());
+        reply.length = size_of::<u64>() as u32;
     }
 }
 
@@ -249,7 +262,7 @@ fn placed(store: &Store, request: &Request, memory: Option<&Attached>, places: &
         match request.operation {
             Operation::Read => store.read_into(offset, bytes)?,
             Operation::Write => store.write(offset, bytes, false)?,
-            Operation::Flush | Operation::Trim | Operation::Map => return Err(Status::Range),
+            Operation::Flush | Operation::Trim | Operation::Map | Operation::Verify => return Err(Status::Range),
         }
         offset = offset.checked_add(u64::from(place.length)).ok_or(Status::Range)?;
     }
@@ -365,7 +378,10 @@ fn group_at_hand(store: &Store, memory: Option<&Attached>, group: &[(Request, By
     for (request, _) in group {
         let count = usize::from(request.places.max(1));
         let result: Result<(), Status> = results.by_ref().take(count).fold(Ok(()), Result::and);
-        let reply = Reply { status: result.err().unwrap_or(Status::Done), ..done(request) };
+        let mut reply = Reply { status: result.err().unwrap_or(Status::Done), ..done(request) };
+        if result.is_err() {
+            locate(store, request, &mut reply, &mut served.data);
+        }
         let is_due = !request.durable || result.is_err();
         if is_due { &mut served.replies } else { &mut served.unflushed }.push(reply);
         served.moved_bytes += moved_bytes(request);
@@ -397,6 +413,11 @@ fn answer(store: &Store, request: &Request, data: &[u8], out: &mut Vec<u8>) -> R
         Operation::Map => {
             let begin = out.len();
             store.map(offset, length, out).map(|checksum| ((out.len() - begin) as u32, checksum))
+        }
+        Operation::Verify if length > frame::VERIFY_BYTES_MAX => Err(Status::Range),
+        Operation::Verify => {
+            let begin = out.len();
+            store.verify(offset, length, out).map(|checksum| ((out.len() - begin) as u32, checksum))
         }
     };
     match result {

@@ -2,4 +2,5 @@
 
 pub mod bench;
 pub mod nbd;
+pub mod scrub;
 pub mod status;

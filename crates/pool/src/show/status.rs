@@ -1,6 +1,6 @@
 //! A pool's state as a text table.
 
-use crate::status::{NodeStatus, Status};
+use crate::status::{NodeState, NodeStatus, Status};
 use model::text::{shown, size};
 use std::fmt::Write as _;
 
@@ -40,6 +40,21 @@ pub fn table(status: &Status) -> String {
         if let Some(why) = why {
             let _ = writeln!(out, "    {}", shown(why));
         }
+        let errors = node.errors.iter().filter(|(_, count)| **count > 0);
+        let errors: Vec<String> = errors.map(|(kind, count)| format!("{count} {}", shown(kind))).collect();
+        if !errors.is_empty() {
+            let _ = writeln!(out, "    failed requests: {}; store {}", errors.join(", "), shown(&node.store));
+        }
+        if let Some(seconds) = node.flushing_s {
+            let _ = writeln!(out, "    flushing for {seconds:.1} s, {} not on the medium", size(node.dirty_bytes));
+        } else if node.writes_wait {
+            let _ = writeln!(out, "    writes wait for the medium: {} not on it", size(node.dirty_bytes));
+        }
+    }
+    if status.degraded {
+        let missing = nodes.iter().filter(|node| node.state == NodeState::Missing).count();
+        let of = model::counted(nodes.len(), "node");
+        let _ = writeln!(out, "\nDegraded: served read-only, without {missing} of {of}");
     }
     for node in nodes {
         let why: Vec<String> = node.loss_causes.iter().map(ToString::to_string).collect();

@@ -4,7 +4,7 @@
 //! cache. (The kernel may still block the writer when too much is dirty: this cannot be detected in advance, see
 //! [`crate::node`].)
 
-use super::{BLOCK_BYTES, Status, Store, UNSEEN, checksum, is_settled, status};
+use super::{BLOCK_BYTES, FaultKind, Status, Store, UNSEEN, checksum, is_settled};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -45,7 +45,7 @@ impl Store {
                 sum(write.1, &mut sums);
             }
             self.have(write.0 / BLOCK_BYTES, &sums, put.is_ok());
-            put.map_err(|e| status(&e))
+            put.map_err(|e| self.failed(FaultKind::Write, write.0, write.1.len() as u64, &e))
         });
         Some(results.collect())
     }

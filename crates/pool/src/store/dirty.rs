@@ -14,6 +14,7 @@
 //! seems. Writing back makes nothing durable: it is `sync_file_range`, without the disk's cache and metadata. It uses a file
 //! description of its own, since the kernel reports a lost write once to each, and the flushes must not miss it.
 
+use super::FaultKind;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -136,6 +137,8 @@ impl Dirty {
         let mut state = self.state();
         state.waiting += 1;
         self.waits.send_replace(true);
+        // The limit may have become smaller since the thread looked.
+        self.changed.notify_all();
         while self.is_full() && !state.ended {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -319,8 +322,11 @@ impl super::Store {
     }
 
     /// The medium did not take something that was written earlier.
-    fn lost_write(&self, _error: &io::Error) {
-        // The next flush reports it: the kernel reports it to each file description.
+    fn lost_write(&self, error: &io::Error) {
+        self.failed(FaultKind::Write, 0, 0, error);
+        // Nobody may be told again: a process that opens the file later does not find an error that was seen. But the kernel
+        // reports it to each description, so a flush through the other one fails now, with all that follows from that.
+        let _ = self.flush();
     }
 }
 
@@ -444,6 +450,23 @@ mod tests {
         assert!((99 << 20..=100 << 20).contains(&limit()), "{}", limit());
         (0..40).for_each(|_| dirty.measured(1 << 40, Duration::from_millis(1)));
         assert!(limit() > dirty.most_bytes - 4096 && limit() <= dirty.most_bytes);
+    }
+
+    #[test]
+    fn smaller_limit_wakes_thread_that_writes_back() {
+        let (_folder, _, dirty) = file(1 << 30);
+        dirty.limit_bytes.store(1 << 30, Ordering::Relaxed);
+        dirty.drains.store(true, Ordering::Release);
+        std::thread::scope(|scope| {
+            scope.spawn(|| dirty.drain(&|error| panic!("{error}")));
+            dirty.wrote(0, 100 << 20);
+            // As after a flush that was slow.
+            (0..20).for_each(|_| dirty.measured(1 << 20, Duration::from_secs(1)));
+            dirty.wait_for_room();
+            assert!(dirty.bytes() < LEAST_BYTES);
+            dirty.state().ended = true;
+            dirty.changed.notify_all();
+        });
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::medium::MediumId;
 use super::regions::{MOST, Set, region_bytes};
 use super::{BLOCK_BYTES, Error};
-use crate::protocol::{Loss, LossCause, StorePosition};
+use crate::protocol::{Loss, LossCause, OnDisk, StorePosition};
 use crate::unique_name::new_name;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -63,6 +63,9 @@ pub struct Header {
     /// Changes with every loss.
     #[serde(default)]
     pub(super) loss_id: String,
+    /// Its place on the disk of its pool; `None` in a store that only older releases have served.
+    #[serde(default)]
+    pub disk: Option<OnDisk>,
     /// Pool and position are recorded, and the pool may not have all its nodes yet.
     #[serde(default)]
     pub reserved: bool,
@@ -89,6 +92,7 @@ impl Header {
             lost: Vec::new(),
             loss_causes: Vec::new(),
             loss_id: String::new(),
+            disk: None,
             reserved: false,
         }
     }

@@ -71,18 +71,19 @@ impl Store {
             // SAFETY: blocks change only under their locks, which are held.
             to.copy_from_slice(unsafe { map.slice(first * BLOCK_BYTES..end * BLOCK_BYTES) });
         } else {
-            self.disk.read(to, first * BLOCK_BYTES).map_err(|_| Status::Io)?;
+            self.read_disk(to, first * BLOCK_BYTES)?;
         }
-        self.sum_blocks(first, to)
+        self.sum_blocks(first, to).map_err(|block| self.damaged(block))
     }
 
-    /// Verifies whole blocks that were read, and returns their CRC-32C. The caller holds their locks.
-    fn sum_blocks(&self, first: u64, contents: &[u8]) -> Result<u32, Status> {
+    /// Verifies whole blocks that were read, and returns their CRC-32C, or the first block that does not match. The caller
+    /// holds their locks.
+    fn sum_blocks(&self, first: u64, contents: &[u8]) -> Result<u32, u64> {
         let mut sum = 0;
         for (block, content) in (first..).zip(contents.chunks_exact(BLOCK_BYTES as usize)) {
             let own = crate::checksum::crc32c(content);
             if !self.known_as(block, content, own.max(1)) {
-                return Err(Status::Damaged);
+                return Err(block);
             }
             sum = followed(sum, own);
         }

@@ -8,7 +8,7 @@
 //! **unseen**, until they are read, written, or checked before the mark is removed. Until then damage to them is not
 //! detected.
 
-use super::{BLOCK_BYTES, Store};
+use super::{BLOCK_BYTES, FaultKind, Store};
 use std::io;
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -117,9 +117,11 @@ impl Store {
     /// The medium's error; then more counts as not flushed than necessary.
     pub(super) fn settle(&self, before: u64, look_bytes: u64) -> io::Result<bool> {
         let _alone = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
-        let (prepared, all) = self.prepare(before, look_bytes)?;
-        self.unmark(&prepared)?;
-        Ok(all)
+        let settled = self.prepare(before, look_bytes).and_then(|(prepared, all)| self.unmark(&prepared).map(|()| all));
+        // Nobody waits for it, and its callers try again.
+        settled.inspect_err(|error| {
+            self.failed(FaultKind::Write, 0, 0, error);
+        })
     }
 
     /// Writes the sums of such regions, which are on the medium when this returns. Not called concurrently.
@@ -175,7 +177,9 @@ impl Store {
             let some = first..blocks.end.min(first + LOOK_BLOCKS);
             let _guard = self.lock(some.clone());
             for block in some.filter(|block| self.table[*block as usize].load(Ordering::Relaxed) == UNSEEN) {
-                self.disk.read(&mut content, block * BLOCK_BYTES)?;
+                let offset = block * BLOCK_BYTES;
+                // It is told and counted; the caller only needs to know that it failed.
+                self.read_disk(&mut content, offset).map_err(io::Error::other)?;
                 self.known(block, &content);
             }
         }

@@ -29,6 +29,8 @@ fn welcome(boot: &str) -> Welcome {
         loss: Loss::default(),
         sequence: 7,
         instance: "i".into(),
+        store: "/dev/sdx".into(),
+        disk: None,
         memory: false,
         store: None,
     }
@@ -271,7 +273,7 @@ fn failed_flush_is_remembered_whatever_node_says_later() {
     };
     let frame = Frame::Replies(Head::default(), sent.iter().map(reply).collect());
     trial.state.answered(0, frame, trial.now).expect("it was asked");
-    let failed = Failure::Node(node().address, Status::Lost);
+    let failed = Failure::Node(node().address, Status::Lost, At::default());
     assert_eq!(flush.try_recv().expect("an answer"), Err(failed));
     assert!(read.try_recv().expect("an answer").is_ok());
     assert_eq!(waits.try_recv().expect("an answer"), Err(Failure::Lost));
