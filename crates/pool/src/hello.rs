@@ -105,7 +105,7 @@ pub struct Welcome {
     pub memory: bool,
     /// What a coordinator on the same machine may read itself. A node of an older release does not offer it.
     #[serde(default)]
-    pub store: Option<crate::store::Offer>,
+    pub files: Option<crate::store::Offer>,
 }
 
 /// Why receiving a message failed.

@@ -19,7 +19,7 @@
 
 use crate::colocation::Follower;
 use crate::connect::Stream;
-use crate::frame::{Broken, Report, Request};
+use crate::frame::{Broken, Class, Report, Request};
 use crate::hello::{self, Answer, Hello, Wait, Welcome};
 use crate::protocol::{Claim, MOST_CONNECTIONS};
 use crate::refusal::Refusal;
@@ -348,7 +348,7 @@ impl Node {
             disk: header.disk,
             memory,
             // Only to a coordinator that wants to share memory, and can.
-            store: self.store.offer().filter(|_| memory),
+            files: self.store.offer().filter(|_| memory),
         })
     }
 

@@ -470,7 +470,7 @@ impl State {
 
     /// The node's files may be read, until the connections break.
     pub fn offered(&mut self, welcome: &Welcome) {
-        self.direct = welcome.store.as_ref().and_then(Direct::attach);
+        self.direct = welcome.files.as_ref().and_then(Direct::attach);
         self.misses = (0, 0);
     }
 
