@@ -423,7 +423,9 @@ impl Volume {
         loop {
             let ended = self.links.iter().find_map(|link| match link.health() {
                 Health::Ended(why) => Some(why),
-                Health::Connecting(_) | Health::Away(_) | Health::Serving => None,
+                Health::Connecting(_) | Health::Away(_) | Health::Serving | Health::Failing(_) | Health::Missing(_) => {
+                    None
+                }
             });
             if let Some(why) = ended {
                 return why;
@@ -438,13 +440,16 @@ impl Volume {
     /// # Errors
     /// The first [`Failure`] of a node.
     pub async fn flush_rest(&self) -> Result<(), Failure> {
+        if self.info.read_only {
+            return Ok(());
+        }
         self.is_whole()?;
         let unflushed = self.links.iter().filter(|link| !link.all_flushed());
         let flushes = unflushed.map(|link| async move {
             let flush = link.ask(Operation::Flush, 0, 0, Bytes::new(), false);
             match link.health() {
-                Health::Serving => flush.await,
-                Health::Ended(_) | Health::Away(_) | Health::Connecting(_) => {
+                Health::Serving | Health::Failing(_) => flush.await,
+                Health::Ended(_) | Health::Away(_) | Health::Connecting(_) | Health::Missing(_) => {
                     let late = || Failure::Deadline(link.address(), LAST_WAIT, link.trouble());
                     tokio::time::timeout(LAST_WAIT, flush).await.unwrap_or_else(|_| Err(late()))
                 }

@@ -680,7 +680,7 @@ impl State {
                 let ahead = reply.checksum.wrapping_sub(self.sequence as u32);
                 self.sequence += if ahead < 1 << 31 { u64::from(ahead) } else { 0 };
             }
-            if result == Err(Status::Lost) {
+            if matches!(result, Err((Status::Lost, _))) {
                 self.fail_flush();
             }
             if result.is_ok() {

@@ -32,7 +32,7 @@ fn welcome(boot: &str) -> Welcome {
         store: "/dev/sdx".into(),
         disk: None,
         memory: false,
-        store: None,
+        files: None,
     }
 }
 
@@ -236,7 +236,7 @@ fn inherited_writes_count_until_flushed() {
     let mut trial = Trial::natural(1);
     trial.state = State::new(Pace::new(&Control::Tuned, 1), node(), &inherits, 1);
     assert!(!trial.state.all_flushed());
-    trial.state.reopened(&inherits);
+    trial.state.reopened(&inherits, trial.now);
     assert!(!trial.state.all_flushed());
     trial.state.reopened(&welcome("boot"), trial.now);
     assert!(trial.state.all_flushed());
