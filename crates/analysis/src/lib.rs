@@ -31,6 +31,7 @@ mod lines;
 mod made;
 mod older;
 pub mod papers;
+mod probes;
 pub mod rows;
 pub mod show;
 mod stacks;

@@ -2,17 +2,18 @@
 //! characters, and contains nothing that is not in the JSON.
 
 use crate::completeness::{CHECKED, FAILED, NOT_CHECKED};
-use crate::contract::{ByConfidence, Completeness, DiskRole, FileUse, OperationSummary, Probe, Summary};
+use crate::contract::{ByConfidence, Completeness, DiskRole, FileUse, OperationSummary, Summary};
 use crate::counts::{self, StatementCounts};
 use crate::device_times;
 use crate::lines::{WIDTH, bars, capital, line, paragraph, wrapped};
+use crate::probes;
 use crate::stacks;
 use crate::text::{bytes, count, digits, duration, shown, size};
 use crate::times::with_empty;
 use crate::waits;
-use model::{Absence, ShapeKind};
+use model::ShapeKind;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Width of a bar for a whole latency, in columns.
@@ -22,15 +23,11 @@ const BARS: usize = 60;
 const FEW: u64 = 10;
 /// Maximum number of rows in a list of processes, files or losses.
 const ROWS: usize = 10;
-/// Maximum number of probes named for one reason of absence.
-const NAMED: usize = 4;
 /// A statement with less than this part of all time gets a line instead of a block, unless it is one of the first two.
 const SMALL: f64 = 0.01;
 /// Maximum number of waits listed for a statement, and the smallest share of its time for which they are listed.
 const MOST_WAITS: usize = 3;
 const WAITS_FROM: f64 = 0.01;
-/// File systems and protocols that have probes of their own, named after them; no machine has them all.
-const SOMETIMES: [&str; 7] = ["btrfs", "ext4", "f2fs", "mmc", "nvme", "scsi", "xfs"];
 
 /// Facts of the header: their label, and their names, of which the first known one is shown.
 const HEADER: [(&str, &[&str]); 10] = [
@@ -75,7 +72,7 @@ pub fn text(summary: &Summary) -> String {
     driver_commands(&mut out, summary);
     confidence(&mut out, summary);
     losses(&mut out, summary);
-    coverage(&mut out, summary);
+    probes::text(&mut out, summary);
     files(&mut out, summary);
     line(&mut out, "\nNotes");
     paragraph(&mut out, "  ", NOTES);
@@ -550,50 +547,6 @@ fn disk_checks(out: &mut String, check: &Completeness) {
     }
 }
 
-fn coverage(out: &mut String, summary: &Summary) {
-    if summary.coverage.is_empty() {
-        line(out, "\nProbes: unknown.");
-        return;
-    }
-    // Nothing was missed of a file system that was not mounted.
-    let unused = |p: &&Probe| p.absence == Some(Absence::NotMounted);
-    // The substitute for SQLite's statements is described in a separate sentence below.
-    let probe = |p: &&Probe| !unused(p) && p.absence != Some(Absence::NoSqlite);
-    let probes: Vec<&Probe> = summary.coverage.iter().filter(probe).collect();
-    let force = probes.iter().filter(|p| p.attached).count();
-    line(out, &format!("\nProbes: {force} of {} attached", probes.len()));
-    let here: BTreeSet<&str> = probes.iter().filter(|p| p.attached).filter_map(|p| belongs_to(&p.probe)).collect();
-    let elsewhere = |p: &&Probe| {
-        p.absence == Some(Absence::NoTracepoint) && belongs_to(&p.probe).is_some_and(|name| !here.contains(name))
-    };
-    let (missing, blind): (Vec<&Probe>, Vec<&Probe>) = probes.into_iter().filter(|p| !p.attached).partition(elsewhere);
-    let missing: BTreeSet<&str> = missing.into_iter().filter_map(|p| belongs_to(&p.probe)).collect();
-    if !missing.is_empty() {
-        let names: Vec<&str> = missing.into_iter().collect();
-        line(out, &format!("  not in this kernel, or module not loaded: {}", names.join(", ")));
-    }
-    // Many probes that are absent for the same reason are reported together.
-    let mut reasons: BTreeMap<(model::Layer, &str), Vec<&str>> = BTreeMap::new();
-    for probe in &blind {
-        reasons.entry((probe.layer, &probe.how)).or_default().push(&probe.probe);
-    }
-    for ((layer, how), probes) in reasons {
-        let named: Vec<String> = probes.iter().take(NAMED).map(|probe| shown(probe)).collect();
-        let more = if probes.len() > NAMED { format!(" and {} more", probes.len() - NAMED) } else { String::new() };
-        wrapped(out, "  blind: ", &format!("{} {}{more}: {}", layer.name(), named.join(", "), shown(how)));
-    }
-    for blind in summary.blind.iter().filter(|b| b.wholly || b.layer != model::Layer::Database) {
-        let how_much = if blind.wholly { "no probe attached" } else { "not recorded" };
-        wrapped(out, "  ", &format!("{how_much}, {}: {}", blind.layer.name(), shown(&blind.means)));
-    }
-    for (name, what) in [("trace.left_out", "left out"), ("trace.not_readable", "not readable")] {
-        let events = summary.environment.get(name).and_then(|fact| fact.value.as_deref());
-        events
-            .iter()
-            .for_each(|events| wrapped(out, "  ", &format!("{what} of the imported trace: {}", shown(events))));
-    }
-}
-
 /// Adds parts after `head`, separated by commas, over as many lines as needed; no part is split.
 fn list(out: &mut String, head: &str, parts: &[String]) {
     let mut now = head.to_owned();
@@ -607,11 +560,6 @@ fn list(out: &mut String, head: &str, parts: &[String]) {
         now += comma;
     }
     line(out, &now);
-}
-
-/// Returns the file system or protocol to which a probe is specific, if any.
-fn belongs_to(probe: &str) -> Option<&'static str> {
-    SOMETIMES.into_iter().find(|name| probe.strip_prefix(name).is_some_and(|rest| rest.starts_with('_')))
 }
 
 /// Sums up the files of the same name: a rollback journal is a new file with every transaction.
@@ -663,8 +611,9 @@ fn files(out: &mut String, summary: &Summary) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::Times;
+    use crate::contract::{Probe, Times};
     use crate::{case, summarise};
+    use model::Absence;
 
     #[test]
     fn small_trace_matches_snapshot() {
@@ -800,7 +749,7 @@ mod tests {
         let mut text = String::new();
         statements(&mut text, &summary);
         let mut text = text.split_off(text.find("\nINSERT INTO u").unwrap());
-        coverage(&mut text, &summary);
+        probes::text(&mut text, &summary);
         files(&mut text, &summary);
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
         insta::assert_snapshot!(text);
