@@ -41,9 +41,13 @@ fn whole(layer: Layer) -> &'static str {
 }
 
 /// Probes that no other probe can replace, and the effect of their absence.
-const SINGLE: [(&str, &str); 12] = [
+const SINGLE: [(&str, &str); 13] = [
     ("sys_enter", "system calls are not recorded: no call, read or write is counted."),
     ("sys_exit", "system calls are not recorded: no call, read or write is counted."),
+    (
+        "compat_calls",
+        "a 32-bit program ran; ftrace does not tell its system calls from those of 64-bit programs: they are missing or misread.",
+    ),
     ("bio_queue", "bios are not recorded: none is counted, and device commands cannot be linked to pages and calls."),
     ("rq_issue", "the issue of device commands is not recorded: none is counted."),
     ("rq_done", "the completion of device commands is not recorded: they have no end and are unattributed."),

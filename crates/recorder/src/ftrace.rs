@@ -122,9 +122,14 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
     }
     context.progress("reading what was recorded", 0, 0);
     let summary = translate(&recording, &archive.collector.metadata.partitions, &mut |bytes| archive.log.put(bytes));
-    libraries.missed(&executed(&summary));
+    let executed = executed(&summary);
+    libraries.missed(&executed);
     let marked = marks.read().doing(|| "reading the command's marks".into())?;
-    let finished = finished(&recording, &summary, archive.log.records);
+    let mut finished = finished(&recording, &summary, archive.log.records);
+    finished.coverage.extend(executed.iter().find(|(path, _)| is_32_bit(path)).map(|(path, _)| {
+        let how = format!("{} is a 32-bit program, whose system calls have other numbers", path.to_string_lossy());
+        Coverage::absent(Layer::Syscall, "compat_calls", Absence::Failed, how)
+    }));
     archive.recorded_by("ftrace", why);
     archive.complete(&finished, &marked.events, &libraries, notify)?;
     context.clear_progress();
@@ -139,6 +144,13 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
 fn executed(summary: &Summary) -> Vec<(PathBuf, u64)> {
     let named = summary.executed.iter().map(PathBuf::from);
     named.filter_map(|path| std::fs::metadata(&path).ok().map(|about| (path, about.ino()))).collect()
+}
+
+/// Whether a file is a 32-bit program, by its ELF class.
+fn is_32_bit(path: &Path) -> bool {
+    let mut start = [0; 5];
+    let read = std::fs::File::open(path).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut start));
+    read.is_ok() && start == *b"\x7fELF\x01"
 }
 
 /// Converts pages to records of the log.
