@@ -481,13 +481,14 @@ fn losses(out: &mut String, summary: &Summary) {
     }
     if loss.intervals.is_empty() {
         out.push('\n');
+        let (none, none_seen) = match unattributed > 0.0 {
+            true => ("No record was lost", "No lost record was detected"),
+            false => ("No losses", "No losses were detected"),
+        };
         let text = match check.state.as_str() {
-            CHECKED if unattributed > 0.0 => {
-                "No record was lost: the recording matches each disk's own statistics.".into()
-            }
-            CHECKED => "No losses: the recording matches each disk's own statistics.".into(),
-            FAILED => format!("No losses were detected, but the disks' own statistics differ{why}."),
-            _ => format!("No losses were detected; completeness was not checked{why}."),
+            CHECKED => format!("{none}: the recording matches each disk's own statistics."),
+            FAILED => format!("{none_seen}, but the disks' own statistics differ{why}."),
+            _ => format!("{none_seen}; completeness was not checked{why}."),
         };
         wrapped(out, "", &text);
         return disk_checks(out, check);
