@@ -24,6 +24,7 @@ mod driver;
 mod entries;
 pub mod explain;
 pub mod figures;
+mod flaws;
 mod gaps;
 pub mod host_clock;
 mod lines;

@@ -7,7 +7,6 @@
 
 use crate::account;
 use crate::blind;
-use crate::caveats::Caveats;
 use crate::charges::{Charges, OperationShare, Shared};
 use crate::completeness::completeness;
 use crate::contract::{
@@ -17,6 +16,7 @@ use crate::contract::{
 use crate::device_times;
 use crate::driver;
 use crate::entries::{Entries, Use};
+use crate::flaws;
 use crate::gaps::{Act, Phases};
 use crate::rows::{Index, IoAction, Rows};
 use crate::stacks;
@@ -105,7 +105,7 @@ pub(crate) fn of_index<E>(
         cause_confidence: account::confidence(index),
         loss,
         completeness: completeness(index),
-        caveats: Caveats::of(index),
+        caveats: flaws::of(index),
         environment: rows.environment(),
         disks: disks(index),
         files: file_uses(index, &files),

@@ -124,15 +124,6 @@ impl Archive {
         }
     }
 
-    /// Checks that its log, byte by byte, is the one that its tables were made from. An archive without a log has nothing to check. Of
-    /// older archives, whose tables do not name their log, the log's own checksums are checked.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`] if it is not, [`Error::NotLinked`], [`Error::Newer`], [`Error::Io`].
-    pub fn check_log(&self) -> Result<()> {
-        tables::check_log(self)
-    }
-
     /// Returns the Parquet file of a table and its number of rows, if it has any. The checksum is verified first.
     ///
     /// # Errors

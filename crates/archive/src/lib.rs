@@ -20,6 +20,7 @@
 
 mod archive;
 pub mod atomic_file;
+mod check_log;
 pub mod error;
 pub mod export;
 pub mod interrupt;
@@ -37,6 +38,7 @@ pub mod tables;
 pub mod versions;
 
 pub use archive::Archive;
+pub use check_log::check_log;
 pub use error::{Error, NoRoom, Result};
 pub use kind::ArchiveKind;
 pub use lock::Lock;

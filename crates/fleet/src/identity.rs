@@ -49,7 +49,7 @@ impl Identity {
     /// Those of reading its log and its facts, and [`Error::Damaged`] if its tables are not of this log.
     pub fn of(archive: &Archive, named: Option<&str>) -> Result<Self> {
         let dir = archive.dir();
-        archive.check_log()?;
+        archive::check_log(archive)?;
         let (run, log_bytes) = run(archive)?;
         let device = match named.map(str::to_string).or_else(|| in_path(dir)) {
             Some(name) => name,

@@ -20,8 +20,8 @@ pub mod text;
 
 use crate::bench::fact_difference;
 use crate::blind;
-use crate::caveats::Caveats;
 use crate::completeness::lost_at_unknown_time;
+use crate::flaws;
 use crate::rows::{Index, Rows};
 use archive::{Archive, Error};
 use basis::{Basis, Seen};
@@ -206,7 +206,7 @@ fn side(index: &Index) -> Side {
     Side {
         command: rows.trace.command.clone(),
         complete: rows.trace.complete,
-        caveats: Caveats::of(index),
+        caveats: flaws::of(index),
         executions: rows.operations.iter().filter(|o| o.end_ns.is_some()).count() as u64,
         blind: blind::blind(&rows.coverage),
         losses,

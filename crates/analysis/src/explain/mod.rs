@@ -14,8 +14,8 @@ mod scan;
 mod tests;
 pub mod text;
 
-use crate::caveats::Caveats;
 use crate::contract::{SlowWait, Summary};
+use crate::flaws;
 use crate::rows::{Index, Rows};
 use crate::summary;
 use archive::{Archive, Error};
@@ -91,7 +91,7 @@ fn of_index<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Res
     let scans = scan::Scans::new(index);
     let outermost = (0..rows.operations.len()).filter(|&at| index.chain(at).nth(1).is_none());
     let latency_ns = outermost.fold(0_u64, |sum, at| sum.saturating_add(latency(rows, at)));
-    let caveats = Caveats::of(index);
+    let caveats = flaws::of(index);
     let mut findings = Vec::new();
     for statement in statements(index) {
         let found = rules::statement(index, &facts, &statement);

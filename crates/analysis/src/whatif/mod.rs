@@ -19,8 +19,8 @@ mod tests;
 pub mod text;
 mod warm;
 
-use crate::caveats::Caveats;
 use crate::diff::phase::Phases;
+use crate::flaws;
 use crate::rows::{Index, Rows};
 use crate::times::{distribution, times};
 use contract::{ModelError, Prediction, Removed, Statement, Total, VERSION};
@@ -122,8 +122,8 @@ pub fn whatif(rows: &Rows, asked: &Asked<'_>) -> Result<Prediction, Error> {
         (0..rows.shapes.len()).filter_map(|shape| statement(&index, shape, &replayed)).collect();
     statements.sort_by_key(|s| std::cmp::Reverse(s.total.recorded_ns.abs_diff(s.total.predicted_ns)));
     let all: Vec<usize> = (0..rows.operations.len()).filter(|&at| outermost(at) && ended(at)).collect();
-    let mut caveats = Caveats::of(&index);
-    caveats.extend(asked.device.map(|other| Caveats::of(&Index::new(other))).unwrap_or_default());
+    let mut caveats = flaws::of(&index);
+    caveats.extend(asked.device.map(|other| flaws::of(&Index::new(other))).unwrap_or_default());
     let mut total = total(&index, &all, &replayed);
     if caveats.against_times().is_some() {
         // The model's error was measured on processors that are not emulated.

@@ -23,7 +23,7 @@ pub(crate) use bound::Bound;
 pub use read::read_file;
 pub(crate) use read::{read, sound};
 pub use source::LogState;
-pub(crate) use source::{check_log, cut_log};
+pub(crate) use source::{cut_log, damaged as damaged_log, log_of};
 pub use write::TablesWriter;
 pub(crate) use write::rewrite;
 

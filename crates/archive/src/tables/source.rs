@@ -2,11 +2,8 @@
 //! other, a recording would pass as another, complete one.
 
 use super::Index;
-use crate::archive::Archive;
 use crate::error::{Error, Result, Tried};
-use crate::{LogReader, Runs, layout};
-use model::LossSource;
-use model::table::{LossRow, Replicate, Row as _};
+use crate::layout;
 use serde::{Deserialize, Serialize};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -21,11 +18,12 @@ pub struct LogState {
 }
 
 /// The log of an archive, if it has one.
-fn log_of(dir: &Path) -> Option<PathBuf> {
+pub(crate) fn log_of(dir: &Path) -> Option<PathBuf> {
     [layout::events(dir), layout::runs(dir)].into_iter().find(|log| log.is_file())
 }
 
-fn damaged(dir: &Path, log: PathBuf, why: String) -> Error {
+/// The error for a log of the archive `dir` that is not that of its tables.
+pub(crate) fn damaged(dir: &Path, log: PathBuf, why: String) -> Error {
     let tables = model::shell_word(&super::folder(dir));
     let remedy = format!(
         "The tables are complete: copy the archive again; to make tables from what is left of the log instead, move these away first: \
@@ -70,37 +68,4 @@ pub fn cut_log(dir: &Path) -> Option<Error> {
     let bytes = LogState::size(dir)?;
     (bytes < made_from.bytes)
         .then(|| damaged(dir, log, format!("it has {bytes} bytes, but its tables were made from {}", made_from.bytes)))
-}
-
-/// As [`Archive::check_log`].
-pub fn check_log(archive: &Archive) -> Result<()> {
-    let dir = archive.dir();
-    let index = Index::read(dir)?;
-    let Some(log) = log_of(dir) else { return Ok(()) };
-    let why = match index.log {
-        Some(of) => (Some(of) != LogState::of(dir)?).then(|| "its tables were made from another log".to_owned()),
-        None => missing_behind_tables(archive, &index)?,
-    };
-    why.map_or(Ok(()), |why| Err(damaged(dir, log, why)))
-}
-
-/// What the log of an archive of an older version lacks, although its tables do not say so.
-fn missing_behind_tables(archive: &Archive, index: &Index) -> Result<Option<String>> {
-    let dir = archive.dir();
-    if !layout::events(dir).is_file() {
-        let tabled = index.rows.get(Replicate::TABLE.name).copied().unwrap_or(0);
-        let logged = Runs::salvage(dir)?.0.runs.len() as u64;
-        return Ok((logged < tabled).then(|| format!("it has {logged} processes, its tables {tabled}")));
-    }
-    if archive.rows::<LossRow>()?.iter().any(|loss| loss.source == LossSource::Damage) {
-        return Ok(None);
-    }
-    let mut log = LogReader::open(dir)?;
-    let events = log.by_ref().count() as u64 - log.damage().tellings;
-    let stored = archive.meta().extra.get("surroundings").and_then(|all| all.get("stored")?.as_u64());
-    Ok(match stored {
-        Some(stored) if events < stored => Some(format!("it has {events} events of {stored}")),
-        _ if log.damage().places > 0 => Some("a part of it is missing".into()),
-        _ => None,
-    })
 }

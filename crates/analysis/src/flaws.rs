@@ -1,0 +1,79 @@
+//! Finds what a recording cannot carry.
+
+use crate::caveats::{Caveat, Caveats, Limit, is_emulated};
+use crate::completeness::{CHECKED, completeness, lost_at_unknown_time};
+use crate::rows::{Index, Rows};
+
+/// Those of a recording.
+pub fn of(index: &Index) -> Caveats {
+    let rows = index.rows;
+    let mut all = Vec::new();
+    let mut add = |limit, because: &str, cannot_claim: String| {
+        all.push(Caveat { limit, because: because.to_owned(), cannot_claim });
+    };
+    if is_emulated(&rows.environment()) {
+        add(
+            Limit::EmulatedProcessor,
+            "the processor is emulated (QEMU's TCG): times show order, not speed",
+            "how fast anything is, or what a change saves: the processor was emulated (QEMU's TCG), so that times show order, not \
+             speed"
+                .into(),
+        );
+    }
+    if !rows.trace.complete {
+        add(
+            Limit::CutShort,
+            "the recording was interrupted",
+            "what happened at the end: the recording was cut short".into(),
+        );
+    }
+    if let Some(lost) = lost(rows) {
+        add(Limit::RecordsLost, &format!("{lost} lost"), format!("exact counts: {lost} lost"));
+    }
+    let confirmed = completeness(index);
+    if confirmed.state != CHECKED {
+        let (state, why) = (confirmed.state, confirmed.why.unwrap_or_else(|| "the kernel's counts are unknown".into()));
+        add(
+            Limit::Unconfirmed,
+            &format!("completeness: {state}: {why}"),
+            format!("that every device command was recorded ({state}): {why}"),
+        );
+    }
+    Caveats::new(all)
+}
+
+/// Describes how many records were lost.
+fn lost(rows: &Rows) -> Option<String> {
+    let known = rows.losses.iter().filter_map(|loss| loss.events).fold(lost_at_unknown_time(rows), u64::saturating_add);
+    let more = rows.losses.iter().any(|loss| loss.at_least || loss.events.is_none());
+    match (known, more) {
+        (0, false) => None,
+        (0, true) => Some("an unknown number of records was".into()),
+        (1, false) => Some("1 record was".into()),
+        (known, false) => Some(format!("{known} records were")),
+        (known, true) => Some(format!("at least {known} records were")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case;
+
+    fn limits(rows: &Rows) -> Vec<Limit> {
+        of(&Index::new(rows)).iter().map(|caveat| caveat.limit).collect()
+    }
+
+    #[test]
+    fn each_flaw_of_recording_has_caveat() {
+        let mut rows = case::rows();
+        assert_eq!(limits(&rows), [Limit::RecordsLost, Limit::Unconfirmed]);
+        (rows.trace.complete, rows.facts) = (false, vec![case::emulated()]);
+        let all = of(&Index::new(&rows));
+        assert_eq!(limits(&rows), [Limit::EmulatedProcessor, Limit::CutShort, Limit::RecordsLost, Limit::Unconfirmed]);
+        assert!(all.against_times().unwrap().cannot_claim.contains("emulated"));
+        rows.losses[0].events = None;
+        let text = serde_json::to_string(&of(&Index::new(&rows))).unwrap();
+        assert!(text.contains("an unknown number of records was lost"), "{text}");
+    }
+}
