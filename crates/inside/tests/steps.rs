@@ -12,13 +12,13 @@ mod compile;
 
 type Pattern = BTreeMap<String, u64>;
 
-/// Returns the numbers of each pattern. `tick`: whether the kernel's tick is known.
-fn patterns(tick: bool) -> BTreeMap<String, Pattern> {
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("steps-{tick}"));
+/// Runs the program; returns the numbers of each line.
+fn patterns(what: &str) -> BTreeMap<String, Pattern> {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("steps-{what}"));
     let mut compiler = compile::compiler("x86_64").unwrap();
     let built = compiler.args(["-Iobject", "tests/steps/steps.c", "-o"]).arg(&program).output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    let out = Command::new(&program).arg(if tick { "tick" } else { "none" }).output().unwrap();
+    let out = Command::new(&program).arg(what).output().unwrap();
     assert!(out.status.success(), "{out:?}");
     let text = String::from_utf8(out.stdout).unwrap();
     let number = |word: &str| word.split_once('=').map(|(name, value)| (name.to_owned(), value.parse().unwrap()));
@@ -42,7 +42,7 @@ fn is_counted_exactly(name: &str, p: &Pattern) {
 
 #[test]
 fn time_inside_steps_is_right_though_few_are_timed() {
-    let all = patterns(true);
+    let all = patterns("tick");
     assert_eq!(all.len(), 14);
     for (name, p) in &all {
         is_counted_exactly(name, p);
@@ -58,8 +58,21 @@ fn time_inside_steps_is_right_though_few_are_timed() {
 
 #[test]
 fn each_step_is_timed_where_tick_is_unknown() {
-    for (name, p) in patterns(false) {
+    for (name, p) in patterns("none") {
         is_counted_exactly(&name, &p);
         assert!(p["readings"] >= 2 * p["steps"], "{name}: {p:?}");
     }
+}
+
+/// Where it is not, each step is timed, and nothing tells.
+#[test]
+fn tick_of_this_kernel_is_found() {
+    let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let source = source.unwrap_or_default();
+    if source.trim_end() != "tsc" {
+        println!("SKIP tick_of_this_kernel_is_found: the kernel's clock is not the time stamp counter but '{source}'");
+        return;
+    }
+    let tick = &patterns("find")["tick"];
+    assert_eq!((tick["found"], tick["ticks"], tick["equal"]), (1, 10, 10));
 }

@@ -136,11 +136,38 @@ static void run(void *stmt)
 	       pattern->name, ended, sum[0], sum[1], sum[2], sum[3], pattern->executions, rows_all, inside, readings);
 }
 
+/* Finds the kernel's tick as the object does, and prints how often it was the coarse clock's time, of ten ticks. */
+static int find_real_tick(void)
+{
+	s64 before[2] = { 0, 0 }, after[2] = { 0, 0 };
+	u32 ticks = 0, equal = 0, found;
+
+	if (!read_auxiliary() || !find_clock())
+		return 1;
+	find_tick();
+	while (has_tick() && ticks < 10) {
+		vdso_clock_gettime(CLOCK_MONOTONIC_COARSE, before);
+		found = *tick_at;
+		vdso_clock_gettime(CLOCK_MONOTONIC_COARSE, after);
+		/* A tick may come in between. */
+		if (before[1] != after[1])
+			continue;
+		ticks++;
+		equal += found == (u32)before[1];
+		while (before[1] == after[1])
+			vdso_clock_gettime(CLOCK_MONOTONIC_COARSE, after);
+	}
+	printf("tick found=%d ticks=%u equal=%u\n", has_tick(), ticks, equal);
+	return 0;
+}
+
 int main(int count, char **arguments)
 {
 	static u64 stmts[32][8];
 	u32 i;
 
+	if (count > 1 && arguments[1][0] == 'f')
+		return find_real_tick();
 	process = &one;
 	one.generation = self.generation = 1;
 	self.ring = &ring;
