@@ -692,21 +692,6 @@ mod tests {
         assert!(!all.contains("No losses"), "{all}");
     }
 
-    #[test]
-    fn commands_of_unknown_origin_are_a_loss() {
-        let mut rows = case::rows();
-        rows.losses.clear();
-        let total = summarise(&rows).device_commands.total;
-        assert!(total > 0 && summarise(&rows).loss.unattributed_commands > 0.0, "the case has one of {total}");
-        let all = text(&summarise(&rows));
-        assert!(all.contains(&format!("\nLost: the origin of 1 of {total} device commands (")), "{all}");
-        assert!(!all.contains("No losses"), "{all}");
-        let account =
-            |unattributed, total| crate::contract::DeviceCommands { unattributed, total, ..Default::default() };
-        let lost = |unattributed, total| crate::account::unattributed(&account(unattributed, total));
-        assert_eq!((lost(1.0, 100), lost(1.01, 100), lost(0.0, 0), lost(0.5, 1)), (0.0, 1.01, 0.0, 0.5));
-    }
-
     /// A small demo: cheap statements, probes of other kernels and repeated files take little room.
     #[test]
     fn minor_statements_take_one_line() {

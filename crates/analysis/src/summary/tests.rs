@@ -222,3 +222,17 @@ fn invalid_tables_do_not_panic() {
     assert!(!crate::show::text(&summary).is_empty());
     assert_eq!(summarise(&Rows::default()).operations, []);
 }
+
+#[test]
+fn commands_of_unknown_origin_are_a_loss() {
+    let mut rows = case::rows();
+    rows.losses.clear();
+    let total = summarise(&rows).device_commands.total;
+    assert!(total > 0 && summarise(&rows).loss.unattributed_commands > 0.0, "the case has one of {total}");
+    let all = crate::show::text(&summarise(&rows));
+    assert!(all.contains(&format!("\nLost: the origin of 1 of {total} device commands (")), "{all}");
+    assert!(!all.contains("No losses"), "{all}");
+    let account = |unattributed, total| crate::contract::DeviceCommands { unattributed, total, ..Default::default() };
+    let lost = |unattributed, total| crate::account::unattributed(&account(unattributed, total));
+    assert_eq!((lost(1.0, 100), lost(1.01, 100), lost(0.0, 0), lost(0.5, 1)), (0.0, 1.01, 0.0, 0.5));
+}
