@@ -23,7 +23,7 @@
 use crate::flash::Flash;
 use crate::frame::{MAX_STRETCHES, Status, Stretch};
 use crate::memory;
-use crate::protocol::{Claim, LossCause, StorePosition};
+use crate::protocol::{LossCause, StorePosition};
 use crate::refusal::Refusal;
 use crate::unique_name::new_name;
 use std::fs::File;
@@ -35,6 +35,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 mod at_hand;
+mod claims;
 mod direct;
 mod dirty;
 mod disk;
@@ -359,89 +360,6 @@ impl Store {
     /// A name that no other open store has had.
     pub fn instance(&self) -> &str {
         &self.instance
-    }
-
-    /// Checks whether a coordinator of `pool` may use it.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    fn may_claim(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
-        let header = self.header();
-        if !(header.reserved && claim.also.reserve) {
-            belongs((&header.pool, header.place.as_ref()), (pool, &claim.place))?;
-        }
-        let taken = claim.epoch == header.epoch && claim.coordinator != header.coordinator;
-        if claim.epoch < header.epoch || taken {
-            let (has, claimed, coordinator) = (header.epoch, claim.epoch, header.coordinator);
-            return Err(Refusal::Fenced { has, claimed, coordinator });
-        }
-        // A claim is on the medium before it is answered.
-        if claim.also.again && header.epoch < claim.epoch {
-            return Err(Refusal::OlderStore { has: header.epoch, was: claim.epoch });
-        }
-        // This process may have written the header of a copy, too.
-        let (has, was) = (self.opened_sequence, claim.also.sequence);
-        if claim.also.again && claim.also.instance != self.instance && has < was {
-            return Err(Refusal::OlderCopy { has, was });
-        }
-        Ok(())
-    }
-
-    /// Records pool and position, for a pool that is being created: until a coordinator claims the store, which it does
-    /// when all nodes have got that far, another one may overwrite them.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub fn reserve(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
-        self.may_claim(pool, claim)?;
-        self.belong(pool, claim, |h| h.reserved |= h.place.is_none())
-    }
-
-    /// Claims the store for a coordinator: pool, position and epoch are on the medium when this returns.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub fn claim(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
-        self.may_claim(pool, claim)?;
-        let mut accepted = None;
-        let renewed = |h: &mut Header| {
-            self.remember_failed_flush(h, claim);
-            // A coordinator that had everything flushed has lost nothing; and a loss is accepted only if it is exactly this one.
-            let same = (h.epoch, &h.coordinator) == (claim.epoch, &claim.coordinator);
-            let also = &claim.also;
-            let known = also.accepts == h.lost && (also.accepts_id.is_empty() || also.accepts_id == h.loss_id);
-            if !h.lost.is_empty() && ((same && also.flushed) || known) {
-                accepted = Some(h.lost.clone());
-                h.accept_loss();
-            }
-            (h.reserved, h.clean) = (false, false);
-        };
-        self.belong(pool, claim, renewed)?;
-        accepted.iter().for_each(|ranges| self.accept_medium(ranges));
-        // With the lock: more may have been recorded meanwhile.
-        let header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
-        self.flushes.set_failed(!header.lost.is_empty());
-        Ok(())
-    }
-
-    fn belong(&self, pool: &str, claim: &Claim, change: impl FnOnce(&mut Header)) -> Result<(), Refusal> {
-        let renewed = |h: &mut Header| {
-            change(h);
-            h.pool = pool.into();
-            h.place = Some(claim.place.clone());
-            h.disk = claim.also.disk.or(h.disk);
-            h.epoch = claim.epoch;
-            h.coordinator.clone_from(&claim.coordinator);
-        };
-        self.write_header(renewed).map_err(|error| Refusal::Header(error.to_string()))
-    }
-
-    /// Removes the store from its pool, like a new one. Its data is kept.
-    ///
-    /// # Errors
-    /// The error of the medium.
-    pub fn forget(&self) -> io::Result<()> {
-        self.write_header(|h| (h.pool, h.place, h.disk, h.reserved) = (String::new(), None, None, false))
     }
 
     /// Bytes of the blocks that are not known to be zero.

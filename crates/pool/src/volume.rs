@@ -2,10 +2,10 @@
 
 use crate::colocation::Colocation;
 use crate::connect::Connect;
-use crate::frame::{self, MAX_DATA_BYTES, Operation, Status, Stretch};
+use crate::frame::{self, MAX_DATA_BYTES, Operation, Status};
 use crate::hello::{Hello, Welcome};
 use crate::layout::{Arrangement, Layout, Piece};
-use crate::link::{At, Control, Failure, Health, NodeLink, NotJoined, Options, Pace, greet};
+use crate::link::{Control, Failure, Health, NodeLink, NotJoined, Options, Pace, greet};
 use crate::patience::Patience;
 use crate::protocol::{Also, Claim, Loss, LossId, StorePosition};
 use crate::shm::Offer;
@@ -15,7 +15,6 @@ use futures_util::future::{FutureExt as _, LocalBoxFuture, Shared, join_all, try
 use nbd::buffer::{Buffer, LARGE_BYTES};
 use nbd::{Error, Export, Extent, Info};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -35,6 +34,7 @@ const LAST_WAIT: Duration = Duration::from_secs(2);
 const MAP_PIECES: usize = 1024;
 
 mod assembly;
+mod map;
 
 /// Why a pool cannot be assembled.
 #[derive(Debug, thiserror::Error)]
@@ -648,50 +648,6 @@ impl Volume {
             self.links[share.node].write_parts(share.offset, parts, durable)
         });
         first_failure(join_all(writes).await)
-    }
-
-    /// The extents of the range, according to the nodes' stores; the end of a long one may be omitted.
-    async fn map_range(&self, offset: u64, length: u32) -> Result<Vec<Extent>, Failure> {
-        let pieces: Vec<Piece> = self.pieces(offset, length, u32::MAX).take(MAP_PIECES).collect();
-        // One request to each node: its pieces are contiguous there.
-        let mut shares: Vec<Piece> = Vec::new();
-        let mut share_of = Vec::with_capacity(pieces.len());
-        for piece in &pieces {
-            let continues =
-                |share: &Piece| share.node == piece.node && share.offset + u64::from(share.length) == piece.offset;
-            let nth = shares.iter().position(continues).unwrap_or_else(|| {
-                shares.push(Piece { length: 0, ..*piece });
-                shares.len() - 1
-            });
-            shares[nth].length += piece.length;
-            share_of.push(nth);
-        }
-        let ask = |p: &Piece| self.links[p.node].ask(Operation::Map, p.offset, p.length, Bytes::new(), false);
-        let answers = try_join_all(shares.iter().map(ask)).await?;
-        let mut known = Vec::with_capacity(shares.len());
-        for (share, answer) in shares.iter().zip(&answers) {
-            let stretches = Stretch::take_all(answer, share.length);
-            let stretches = stretches.ok_or_else(|| Failure::Node(self.links[share.node].address(), Status::Io, At::default()))?;
-            known.push(VecDeque::from(stretches));
-        }
-        let mut extents: Vec<Extent> = Vec::new();
-        for (piece, nth) in pieces.iter().zip(share_of) {
-            let mut left = piece.length;
-            while left > 0 {
-                // A node may have omitted the end.
-                let Some(next) = known[nth].front_mut() else { return Ok(extents) };
-                let (now, hole) = (next.length.min(left), next.hole);
-                (left, next.length) = (left - now, next.length - now);
-                if next.length == 0 {
-                    known[nth].pop_front();
-                }
-                match extents.last_mut() {
-                    Some(last) if last.hole == hole => last.length += now,
-                    _ => extents.push(Extent { length: now, hole, zero: hole }),
-                }
-            }
-        }
-        Ok(extents)
     }
 
     async fn trim_range(&self, offset: u64, length: u32, durable: bool) -> Result<(), Failure> {

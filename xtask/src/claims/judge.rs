@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_compared_within_a_half() {
+    fn counts_are_compared_within_half() {
         for (number, expected) in
             [(10.12, Outcome::NotConfirmed), (3.12, Outcome::Confirmed), (2.4, Outcome::NotConfirmed)]
         {

@@ -222,7 +222,7 @@ mod tests {
                            | mode=c | 300 | 290 to 310 | Mflop/s | 8 |  |\n| mode=jvm | 100 | 90 to 110 | Mflop/s | 8 |  |\n";
 
     #[test]
-    fn verdict_follows_the_values_of_the_run() {
+    fn verdict_follows_values_of_run() {
         let claim = "[[claim]]\nfigure = \"000/2\"\nsays = \"bytecode is slower\"\n[[claim.test]]\nby = \"`x`\"\n\
                      rule = { page = \"papers.md\", table = \"000 figure 2\", higher = [\"mode=c\", \"mode=jvm\"] }\n";
         let confirmed = made(claim, RESULTS).unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn claim_needs_a_rule_or_a_reason() {
+    fn claim_needs_rule_or_reason() {
         let claim = "[[claim]]\nfigure = \"000/2\"\nsays = \"x\"\n[[claim.test]]\nby = \"`x`\"\n";
         assert!(made(claim, RESULTS).is_err());
         let known = claim.to_owned() + "cannot = \"no Android device\"\n";

@@ -224,7 +224,7 @@ fn invalid_tables_do_not_panic() {
 }
 
 #[test]
-fn commands_of_unknown_origin_are_a_loss() {
+fn commands_of_unknown_origin_are_loss() {
     let mut rows = case::rows();
     rows.losses.clear();
     let total = summarise(&rows).device_commands.total;

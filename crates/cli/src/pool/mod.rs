@@ -21,7 +21,6 @@ use crate::args::{Control, Disk, Pool, PoolVerb};
 use anyhow::Result;
 use pool::connect::tcp_with;
 use pool::link::Options;
-use pool::protocol::LossId;
 use pool::runtime::{self, ended};
 use pool::setting::Setting;
 use pool::volume::Volume;

@@ -25,11 +25,10 @@ use crate::frame::{self, BadBlock, Broken, Class, Frame, Head, Operation, Reply,
 use crate::hello::Welcome;
 use crate::protocol::{Loss, LossCause};
 use crate::setting::{Hold, Setting};
-use crate::shm::Extent;
 use crate::store::Direct;
 use crate::tuner::Tuner;
 use bytes::Bytes;
-use nbd::buffer::{Buffer, LARGE_BYTES, place};
+use nbd::buffer::{Buffer, LARGE_BYTES};
 use nbd::outbox::Outbox;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -39,6 +38,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+mod job;
 
 /// Data in a frame after which the frame is complete.
 const FRAME_BYTES: usize = 1 << 20;
@@ -131,68 +132,6 @@ struct Job {
     /// For a flush, or what is durable before it is answered: the number of writes answered when it was requested.
     covers: u64,
     reply: oneshot::Sender<Result<Bytes, Failure>>,
-}
-
-impl Job {
-    fn class(&self) -> Class {
-        self.request.class()
-    }
-
-    fn is_large(&self) -> bool {
-        self.bytes() >= LARGE_BYTES
-    }
-
-    /// Moves its data to shared memory, if it is there or can be.
-    fn share(&mut self) {
-        match self.request.operation {
-            Operation::Read if self.bytes() < WORTH_A_PLACE_BYTES || self.request.unchecked => {}
-            Operation::Read => {
-                let buffer = Buffer::new(self.request.length as usize);
-                self.places = Extent::of([&buffer[..]]);
-                self.into = self.places.as_ref().map(|_| buffer);
-            }
-            Operation::Write if self.bytes() < WORTH_A_PLACE_BYTES => {}
-            Operation::Write => {
-                self.places = Extent::of(self.data.iter().map(|part| &part[..]));
-                if self.places.is_none() && self.is_large() {
-                    self.copy_to_shared();
-                }
-            }
-            Operation::Flush | Operation::Trim | Operation::Map | Operation::Verify => {}
-        }
-        self.request.places = self.places.as_deref().map_or(0, Extent::count);
-    }
-
-    /// Copies its data to shared memory, if some is free now. When it was received there was none: a client may send more than
-    /// is in flight to the node. In a frame it would be copied twice and summed twice.
-    fn copy_to_shared(&mut self) {
-        let mut buffer = Buffer::new(self.bytes());
-        if place(&buffer).is_none() {
-            return;
-        }
-        let mut begin = 0;
-        for part in &self.data {
-            buffer[begin..begin + part.len()].copy_from_slice(part);
-            begin += part.len();
-        }
-        let data = buffer.share();
-        self.places = Extent::of([&data[..]]);
-        self.data = Parts::from_iter([data]);
-    }
-
-    /// Its connection is lost: returns the shared memory that the node may still use.
-    fn unshare(&mut self) -> Option<InUse> {
-        self.places.take()?;
-        self.request.places = 0;
-        Some(InUse { _data: self.data.clone(), _into: self.into.take() })
-    }
-
-    fn bytes(&self) -> usize {
-        match self.request.operation {
-            Operation::Read | Operation::Write => self.request.length as usize,
-            Operation::Flush | Operation::Trim | Operation::Map | Operation::Verify => 0,
-        }
-    }
 }
 
 /// Memory that a node may still read or write.

@@ -221,7 +221,7 @@ fn passed_through_commands_complete() {
 }
 
 #[test]
-fn error_of_minus_one_is_an_error() {
+fn minus_one_is_read_as_error() {
     let read = Read::of(&lines(&[
         (APP, 0, "block_rq_issue: 8,0 R 4096 () 4096 + 8 [my app: x]"),
         (IDLE, 500, "block_rq_complete: 8,0 R () 4096 + 8 [-1]"),
