@@ -138,6 +138,7 @@ pub fn hellos() -> Vec<Vec<u8>> {
         also: Default::default(),
     };
     let welcome = Welcome {
+        files: None,
         node,
         pool: pool.clone(),
         place: Some(place),
@@ -160,7 +161,7 @@ pub fn hellos() -> Vec<Vec<u8>> {
     let mut messages = [BytesMut::new(), BytesMut::new(), BytesMut::new(), BytesMut::new()];
     let put = [
         hello::put(&mut messages[0], &Hello { protocol: 1, pool, claim: Some(claim) }),
-        hello::put(&mut messages[1], &Answer::Welcome(welcome)),
+        hello::put(&mut messages[1], &Answer::Welcome(Box::new(welcome))),
         hello::put(&mut messages[2], &Answer::Refused("no".into())),
         hello::put(&mut messages[3], &Answer::Wait(Wait { progress: 3 })),
     ];

@@ -4,8 +4,8 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::fleets::{
-    S3, answer, archives, built, counted, fleet, here, others, python, python_has, refused, s3proxy, sql, text, told,
-    versitygw,
+    S3, answer, archives, built, copy, counted, fleet, here, others, python, python_has, refused, s3proxy, sql, text,
+    told, versitygw,
 };
 use fathom_tests::phone::{Phone, Shape};
 use fathom_tests::service::Service;

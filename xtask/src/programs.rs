@@ -102,7 +102,7 @@ impl Compiler {
 pub fn build(root: &Path, bin: &str, compiler: Compiler) -> Result<Vec<Program>> {
     let packages = packages(root)?;
     let mut build = cargo(root);
-    build.args(["build", "--locked", "--workspace", "--lib", "--tests", "--examples"]);
+    build.args(["build", "--locked", "--workspace", "--keep-going", "--lib", "--tests", "--examples"]);
     if compiler.lints() {
         // Code that only tests use is dead code in a program, and only there.
         build.arg("--bins");

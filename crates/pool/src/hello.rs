@@ -40,7 +40,7 @@ pub struct Hello {
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// Accepted.
-    Welcome(Welcome),
+    Welcome(Box<Welcome>),
     /// Refused, and why.
     Refused(String),
     /// Another answer follows: requests of an earlier session are still being served.

@@ -286,7 +286,7 @@ async fn greet_patiently(
     loop {
         let answer = tokio::time::timeout(GREETING, hello::receive_alone(&mut stream)).await;
         match answer.map_err(|_| NotJoined::Silent)?? {
-            Answer::Welcome(welcome) => return Ok((stream, welcome)),
+            Answer::Welcome(welcome) => return Ok((stream, *welcome)),
             Answer::Refused(reason) => return Err(NotJoined::Refused(reason)),
             Answer::Wait(wait) => waits(wait),
         }

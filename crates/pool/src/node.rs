@@ -328,7 +328,7 @@ impl Node {
     /// `own` connections of the welcomed peer are already counted as open; `memory`: the offered shared memory was mapped.
     fn welcome(&self, session: u64, own: usize, memory: bool) -> Answer {
         let header = self.store.header();
-        Answer::Welcome(Welcome {
+        Answer::Welcome(Box::new(Welcome {
             loss: header.loss(),
             sequence: self.store.sequence(),
             instance: self.store.instance().into(),
@@ -349,7 +349,7 @@ impl Node {
             memory,
             // Only to a coordinator that wants to share memory, and can.
             files: self.store.offer().filter(|_| memory),
-        })
+        }))
     }
 
     async fn admit(&self, stream: TcpStream, mut connection: PendingConnection) -> Result<(), Ended> {

@@ -436,7 +436,7 @@ impl Store {
             && let Err(error) = self.disk.sync()
         {
             // Writes under the older version did not mark their regions.
-            header.lose_all([0..self.size_bytes], LossCause::FlushFailed);
+            header.lose_all(std::iter::once(0..self.size_bytes), LossCause::FlushFailed);
             self.show(header);
             return Err(error);
         }

@@ -57,7 +57,7 @@ mod tests {
         }
         fn list(&self, folder: &str) -> Result<Vec<String>, String> {
             let inside = |path: &&'static str| path.strip_prefix(folder)?.strip_prefix('/')?.split('/').next();
-            let mut all: Vec<String> = self.0.iter().filter_map(|(path, _)| inside(&path)).map(str::to_owned).collect();
+            let mut all: Vec<String> = self.0.iter().filter_map(|(path, _)| inside(path)).map(str::to_owned).collect();
             all.dedup();
             if all.is_empty() { Err("absent".into()) } else { Ok(all) }
         }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::protocol::Also;
+use crate::protocol::{Also, Claim};
 use lab::kept::Kept;
 use proptest::prelude::*;
 use std::os::unix::fs::FileExt as _;

@@ -124,8 +124,7 @@ fn put_metadata(metadata: &Metadata, accounts: &Accounts, tables: &mut Tables) {
     }
     let compared = completeness::compared(metadata, accounts).to_string();
     let compared = (completeness::COMPARED.to_owned(), fact(&compared, None, "the recorder"));
-    for (name, fact) in metadata.environment.iter().map(|(name, fact)| (name, fact)).chain([(&compared.0, &compared.1)])
-    {
+    for (name, fact) in metadata.environment.iter().chain([(&compared.0, &compared.1)]) {
         let fact = fact.clone();
         tables.put(&FactRow {
             name: name.clone(),

@@ -2,6 +2,7 @@ use super::*;
 use crate::link::STALLED;
 use crate::link::liveness::SILENCE;
 use crate::setting::Hold;
+use crate::shm::Extent;
 
 type Answered = oneshot::Receiver<Result<Bytes, Failure>>;
 
