@@ -361,9 +361,13 @@ fn copy_of_store_under_running_coordinator_is_refused() {
         let own = current.replace(node(&paths[1]));
         cut();
         let is_older = |why: &str| why.contains("sequence number of its header");
-        while !matches!(volume.links()[0].health(), Health::Connecting(why) if is_older(&why)) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let refused = async {
+            while !matches!(volume.links()[0].health(), Health::Connecting(why) if is_older(&why)) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        // The limit only ends a test that hangs.
+        tokio::time::timeout(Duration::from_secs(60), refused).await.expect("the copy is refused");
         current.replace(own);
         works(&volume).await;
         assert_eq!(volume.read_range(6 << 20, 1).await.expect("it is a disk"), vec![8]);

@@ -98,8 +98,10 @@ pub(super) fn take_flushes(batch: &mut Vec<(Request, Bytes)>, unflushed: &mut Ve
 /// One flush for all these replies, which get its result.
 pub(super) fn flush(store: &Store, mut replies: Vec<Reply>) -> Served {
     let begin = Instant::now();
-    if let Err(status) = store.flush() {
-        replies.iter_mut().for_each(|reply| reply.status = status);
+    match store.flush() {
+        // Of a flush the coordinator reads it, of a write nobody: see `frame`.
+        Ok(()) => replies.iter_mut().for_each(|reply| reply.checksum = store.sequence() as u32),
+        Err(status) => replies.iter_mut().for_each(|reply| reply.status = status),
     }
     Served { replies, time: begin.elapsed(), is_flush: true, ..Served::default() }
 }
