@@ -181,7 +181,11 @@ function lossPart(loss, check, trace) {
   }
   if (everyRecordArrived(loss)) {
     const commands = count(loss.unattributed_commands ?? 0);
-    return el('p', { class: 'note' }, `Every record arrived, but the origin of ${commands} device commands is unknown.`);
+    return el(
+      'p',
+      { class: 'note' },
+      `Every record arrived, but the origin of ${commands} device commands is unknown.`,
+    );
   }
   const rows = (loss.intervals ?? []).map((lost) => [
     `${lost.source}${lost.program ? ` (${lost.program})` : ''}`,
