@@ -8,6 +8,7 @@ mod results;
 
 use anyhow::{Context, Result};
 use judge::{Decided, Outcome};
+use model::text::folded;
 use results::Results;
 use serde::Deserialize;
 use std::fmt::Write as _;
@@ -73,8 +74,8 @@ pub fn page(root: &Path) -> Result<String> {
     );
     let mut sections = String::new();
     let mut counts = [0; Outcome::ALL.len()];
-    let known = |claim: &&Claim| !table.paper.iter().any(|paper| claim.is_of(paper));
-    if let Some(claim) = table.claim.iter().find(known) {
+    let is_of_none = |claim: &&Claim| !table.paper.iter().any(|paper| claim.is_of(paper));
+    if let Some(claim) = table.claim.iter().find(is_of_none) {
         anyhow::bail!("{SOURCE}: {} is of no paper in the table", claim.figure);
     }
     for paper in &table.paper {
@@ -87,7 +88,7 @@ pub fn page(root: &Path) -> Result<String> {
                 counts[decided.outcome as usize] += 1;
                 let _ = write!(line, " {}", test.sentence(&decided));
             }
-            sections.push_str(&hanging(&line));
+            sections.push_str(&folded(&line));
         }
     }
     let total: usize = counts.iter().sum();
@@ -101,7 +102,7 @@ pub fn page(root: &Path) -> Result<String> {
          compares Android with Linux was tested on one. Paper 003 repeats paper 000.",
         counted.join(", ")
     );
-    out.push_str(&filled(&intro, ""));
+    out.push_str(&folded(&intro));
     out.push_str(&sections);
     out.push_str(TAIL);
     Ok(out)
@@ -155,35 +156,6 @@ impl Test {
         let note = self.note.as_ref().map(|note| format!(". Note: {note}")).unwrap_or_default();
         format!("*{}*{on}: {}{note}. Tested by {}.", decided.outcome.title(), decided.because, self.by)
     }
-}
-
-/// Width of the manual's lines.
-const WIDTH: usize = 140;
-
-/// An item of a list, with its lines indented.
-fn hanging(line: &str) -> String {
-    filled(line, "  ")
-}
-
-/// Breaks prose into lines; the second and later ones are indented.
-fn filled(text: &str, indent: &str) -> String {
-    let mut out = String::new();
-    let mut width = 0;
-    for word in text.split(' ') {
-        let length = word.chars().count();
-        if width > 0 && width + 1 + length > WIDTH {
-            out.push('\n');
-            out.push_str(indent);
-            width = indent.len();
-        } else if width > 0 {
-            out.push(' ');
-            width += 1;
-        }
-        out.push_str(word);
-        width += length;
-    }
-    out.push('\n');
-    out
 }
 
 /// Copies what the page is made of, for a test of generated files.
