@@ -55,7 +55,7 @@ pub fn insert(scenario: &str, disk: &str) -> Result<()> {
     ensure!(line["recording"]["commands"] == summary["device_commands"]["total"], "{}", context());
     ensure!(summary["environment"]["virtual.accelerator"]["value"] == "tcg", "{:#}", summary["environment"]);
     let text = messages(&Command::new(fathom()).arg("show").arg(&archive).output()?);
-    ensure!(text.contains("they show order, not speed"), "{text}");
+    ensure!(text.contains("times show order, not speed"), "{text}");
     for file in ["workload.log", "console.log", "kernel.log", "scenario.toml"] {
         ensure!(made.join(file).is_file(), "no {file}");
     }
