@@ -315,7 +315,7 @@ tables! {
         offset: Option<u64>,
         /// Disk (major << 20 | minor).
         disk: Option<u32>,
-        /// First sector (512 B) on the disk; empty for a flush, which has none.
+        /// First sector (512 B) on the disk; empty for flushes and for commands of a driver or a program, which have none.
         sector: Option<u64>,
         /// Bytes requested or carried.
         bytes: u64,

@@ -43,7 +43,11 @@ impl Windows {
             let key = |row: &Row| ["layer", "kind", "disk", "sector", "bytes"].map(|c| cell(row, c).to_owned());
             let equals = spans.iter().filter(|row| key(row) == key(of)).map(|row| ns(row, "start_ns"));
             // The same blocks are written repeatedly.
-            equals.min_by_key(|at| at.abs_diff(ns(of, "start_ns"))).with_context(|| format!("eBPF has no {of:?}"))
+            let mut near: Vec<&Row> = spans.iter().filter(|row| cell(row, "layer") == cell(of, "layer")).collect();
+            near.sort_by_key(|row| ns(row, "start_ns").abs_diff(ns(of, "start_ns")));
+            near.truncate(3);
+            let closest = equals.min_by_key(|at| at.abs_diff(ns(of, "start_ns")));
+            closest.with_context(|| format!("eBPF has no {of:#?}; closest are {near:#?}"))
         };
         let ebpf = (same(first)?, same(last)?);
         println!(

@@ -53,7 +53,17 @@ pub(crate) struct Request {
     pub done_bytes: u64,
 }
 
+fn first_sector(op: DiskOp, sector: u64) -> Option<u64> {
+    (!matches!(op, DiskOp::Flush | DiskOp::DriverCommand | DiskOp::Other)).then_some(sector)
+}
+
 impl Request {
+    /// The first of its disk's sectors. Flushes and commands of a driver or a program have none: the kernel stores -1 for them, and its
+    /// events print 0 (`blk_rq_trace_sector`).
+    fn first_sector(&self) -> Option<u64> {
+        first_sector(self.op, self.sector)
+    }
+
     /// Whether it moves data of its disk's sectors; commands of the driver's own complete without any.
     fn is_data(&self) -> bool {
         self.bytes > 0 && !matches!(self.op, DiskOp::Flush | DiskOp::Other)
@@ -149,7 +159,7 @@ impl BlockIo {
         env.cx.sink.span(Span {
             end_ns: Some(request.issue_ns),
             disk: Some(r.disk),
-            sector: (op != DiskOp::Flush).then_some(r.sector),
+            sector: request.first_sector(),
             bytes: r.bytes.into(),
             number,
             flags: flag_words(op, r.flags),
@@ -357,7 +367,7 @@ impl BlockIo {
         env.cx.sink.span(Span {
             end_ns: Some(header.time_ns),
             disk: Some(r.disk),
-            sector: Some(r.sector),
+            sector: first_sector(disk_op(r.op), r.sector),
             bytes: r.bytes.into(),
             result: Some(if r.error != 0 { r.error.into() } else { r.bytes.into() }),
             flags: flag_words(disk_op(r.op), r.flags | bio_flags::UNTIMED),
@@ -382,7 +392,7 @@ impl BlockIo {
         cx.sink.span(Span {
             end_ns,
             disk: Some(r.disk),
-            sector: (!flush).then_some(r.sector),
+            sector: r.first_sector(),
             bytes: r.bytes,
             result,
             number: Some(if flush { r.waiters.into() } else { r.total.into() }),
