@@ -288,9 +288,9 @@ fn left_running() -> Result<()> {
     Ok(())
 }
 
-/// Endless INSERTs, one at a time.
-const ENDLESS: &str =
-    "PATH=$PATH; f=$0; sqlite3 $f 'create table t(i)'; while :; do sqlite3 $f 'insert into t values (1)'; done";
+/// Endless INSERTs, one at a time. Each waits for a lock of `has_rows`: a `create table` that failed as busy would leave nothing to insert into.
+const ENDLESS: &str = "PATH=$PATH; f=$0; run() { sqlite3 -cmd '.timeout 60000' $f \"$1\"; }
+    run 'create table t(i)'; while :; do run 'insert into t values (1)'; done";
 
 /// A recording in a process group of its own, so that a signal reaches only its target; ended when dropped.
 struct Recording(Child);
