@@ -15,6 +15,8 @@ pub enum Limit {
     CutShort,
     /// Records were lost.
     RecordsLost,
+    /// More than 1 % of the device commands have no known origin.
+    UnknownOrigins,
     /// The kernel's own counts do not confirm that every command was recorded.
     Unconfirmed,
 }
@@ -61,6 +63,15 @@ impl Caveats {
 
     /// The one that forbids any conclusion from times.
     pub fn against_times(&self) -> Option<&Caveat> {
-        self.0.iter().find(|caveat| caveat.limit == Limit::EmulatedProcessor)
+        self.of(Limit::EmulatedProcessor)
+    }
+
+    /// The one that makes the requests of each operation too few.
+    pub fn against_charges(&self) -> Option<&Caveat> {
+        self.of(Limit::UnknownOrigins)
+    }
+
+    fn of(&self, limit: Limit) -> Option<&Caveat> {
+        self.0.iter().find(|caveat| caveat.limit == limit)
     }
 }

@@ -1,8 +1,10 @@
 //! Finds what a recording cannot carry.
 
+use crate::account;
 use crate::caveats::{Caveat, Caveats, Limit, is_emulated};
 use crate::completeness::{CHECKED, completeness, lost_at_unknown_time};
 use crate::rows::{Index, Rows};
+use crate::text::count;
 
 /// Those of a recording.
 pub fn of(index: &Index) -> Caveats {
@@ -29,6 +31,17 @@ pub fn of(index: &Index) -> Caveats {
     }
     if let Some(lost) = lost(rows) {
         add(Limit::RecordsLost, &format!("{lost} lost"), format!("exact counts: {lost} lost"));
+    }
+    let commands = account::device_commands(index);
+    let unknown = account::unattributed(&commands);
+    if unknown > 0.0 {
+        let unknown = format!(
+            "{} of {} device commands ({:.0} %) are of unknown origin",
+            count(unknown),
+            commands.total,
+            100.0 * unknown / commands.total.max(1) as f64
+        );
+        add(Limit::UnknownOrigins, &unknown, format!("all that an operation caused at the device: {unknown}"));
     }
     let confirmed = completeness(index);
     if confirmed.state != CHECKED {
@@ -72,6 +85,10 @@ mod tests {
         let all = of(&Index::new(&rows));
         assert_eq!(limits(&rows), [Limit::EmulatedProcessor, Limit::CutShort, Limit::RecordsLost, Limit::Unconfirmed]);
         assert!(all.against_times().unwrap().cannot_claim.contains("emulated"));
+        let origins = |limits: Vec<Limit>| limits.contains(&Limit::UnknownOrigins);
+        assert!(!origins(limits(&rows)));
+        rows.causes.clear();
+        assert!(origins(limits(&rows)), "no command has a cause");
         rows.losses[0].events = None;
         let text = serde_json::to_string(&of(&Index::new(&rows))).unwrap();
         assert!(text.contains("an unknown number of records was lost"), "{text}");

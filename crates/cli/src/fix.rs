@@ -4,7 +4,6 @@ use crate::bench::ab::measured;
 use crate::output::{self, INTERRUPTED};
 use crate::{args, link, notices, progress};
 use anyhow::Result;
-use experiment::ab::contract::Outcome;
 use experiment::fix::contract::Fixed;
 use experiment::fix::remedies::Remedy;
 use experiment::fix::text;
@@ -44,8 +43,7 @@ pub fn run(args: &args::Fix) -> Result<ExitCode> {
     let (tried, not_tried, findings) = (trial.tried.clone(), trial.not_tried.clone(), trial.findings.clone());
     let database = trial.database();
     let put_back = trial.end();
-    let (results, tables) = measured?;
-    let outcome = Outcome::new(&results);
+    let (results, outcome, tables) = measured?;
     let fixed = Fixed::new(&outcome, tried, not_tried, findings, args.allow);
     let mut value = serde_json::to_value(&fixed)?;
     value["archive"] = serde_json::json!(args.output);

@@ -195,12 +195,13 @@ fn code(words: &[String]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::Design;
     use model::table::{DesignCell, Replicate, Sample};
 
-    fn results() -> Results {
+    /// A baseline, its control, a tool of 0.8 times its values, and a peer that is not there.
+    pub fn results() -> Results {
         let design = Design::parse(
             "t",
             r#"

@@ -9,8 +9,8 @@ use experiment::ab::git::Worktrees;
 use experiment::ab::{self, Command};
 use experiment::store::Store;
 use experiment::{Design, Results, Setting};
-use model::Context;
 use model::text::shown;
+use model::{Context, Environment};
 use std::path::{Path, PathBuf};
 
 /// Parses pairs of `NAME VALUES`.
@@ -58,16 +58,17 @@ pub fn in_worktrees(worktrees: &Worktrees, commands: &[Command]) -> Vec<Command>
     commands.iter().flat_map(|command| worktrees.all.iter().map(move |tree| in_one(command, tree))).collect()
 }
 
-/// Runs such a design into a new archive. The caller makes its tables.
+/// Runs such a design into a new archive; also returns the facts of this machine. The caller makes its tables.
 ///
 /// # Errors
 /// The archive cannot be written, or nothing can be run.
-pub fn measure(design: &Design, to: &Path, context: &Context, notify: Notify<'_>) -> Result<Results> {
+pub fn measure(design: &Design, to: &Path, context: &Context, notify: Notify<'_>) -> Result<(Results, Environment)> {
     let fathom = std::env::current_exe().doing("cannot find Fathom's own binary")?;
     let meta = Meta::new(ArchiveKind::Bench, archive::unix_now_ns(), std::env::args().collect());
     Archive::create(to, &meta, true)?;
     let mut store = Store::create(to)?;
-    store.push(Entry::Machine(machine::facts(&[])))?;
+    let facts = machine::facts(&[]);
+    store.push(Entry::Machine(facts.clone()))?;
     store.plan(std::slice::from_ref(design))?;
     let (mut make, mut half_widths) = (no_disk, ab::half_widths);
     let mut setting = Setting::new(&fathom, &mut make);
@@ -79,5 +80,5 @@ pub fn measure(design: &Design, to: &Path, context: &Context, notify: Notify<'_>
         store.end(0, stopped)?;
     }
     context.clear_progress();
-    Ok(results)
+    Ok((results, facts))
 }

@@ -137,6 +137,7 @@ pub fn judge(contract: &Contract, runs: &[Vec<Difference>], last: Option<&Observ
         runs: runs.len() as u64,
         first: super::text::first(&differences),
         because,
+        caveats: last.map(|found| found.caveats.clone()).unwrap_or_default(),
         differences,
     }
 }

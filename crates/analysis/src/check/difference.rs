@@ -1,5 +1,6 @@
 //! A count that differs from the contract, and the result of a check.
 
+use crate::caveats::Caveats;
 use serde::Serialize;
 
 /// The version of the JSON.
@@ -53,6 +54,8 @@ pub struct Outcome {
     pub first: Option<String>,
     /// The setting or habit that explains it, if one does.
     pub because: Option<String>,
+    /// What the last run's recording cannot carry; none if the kernel alone counted.
+    pub caveats: Caveats,
     /// All differences, the most important first.
     pub differences: Vec<Difference>,
 }

@@ -4,11 +4,13 @@
 //! belong to the program: they differ on another machine, so they are left out. So are accesses to terminals and pipes.
 
 use super::count_name::{CHECKPOINTS, CountName, EXECUTIONS, FLUSHES, FileKind, ROWS};
+use crate::caveats::Caveats;
 use crate::charges::Charges;
 use crate::completeness::lost_at_unknown_time;
 use crate::diff::lost;
 use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
 use crate::entries::Entries;
+use crate::flaws;
 use crate::rows::{Index, IoAction, Rows};
 use model::table::Span;
 use model::{Call, Layer, ShapeKind, SpanFlag};
@@ -60,6 +62,8 @@ pub struct Observed {
     pub statements: BTreeMap<String, Counted>,
     /// What is missing, if anything that could be counted is.
     pub incomplete: Option<String>,
+    /// What the recording cannot carry; none for the kernel's counts alone.
+    pub caveats: Caveats,
 }
 
 /// Folders of the system, whose files belong to no program.
@@ -105,7 +109,7 @@ fn own(path: &str) -> bool {
 pub fn observe(rows: &Rows) -> Observed {
     let index = Index::new(rows);
     let repeated = Repeated::new(&index);
-    let mut found = Observed { incomplete: incomplete(rows), ..Observed::default() };
+    let mut found = Observed { incomplete: incomplete(rows), caveats: flaws::of(&index), ..Observed::default() };
     for (at, operation) in rows.operations.iter().enumerate() {
         if operation.end_ns.is_none() {
             found.incomplete.get_or_insert_with(|| "an execution has no end".into());

@@ -39,12 +39,19 @@ pub(super) fn first(differences: &[Difference]) -> Option<String> {
     Some(format!("{}: {}{example}{with}", whose(first), change(first)))
 }
 
+fn caveat(out: &mut String, outcome: &Outcome) {
+    if let Some(caveat) = outcome.caveats.against_charges() {
+        let _ = writeln!(out, "  device: {}, so that a statement may have caused more", caveat.because);
+    }
+}
+
 /// Formats the outcome.
 pub fn text(outcome: &Outcome) -> String {
     let mut out = String::new();
     let runs = counted(outcome.runs as usize, "run");
     if outcome.passed {
         let _ = writeln!(out, "As recorded (counted by {}, {runs})", outcome.counted_by);
+        caveat(&mut out, outcome);
         return out;
     }
     let _ = writeln!(out, "{}", outcome.first.as_deref().unwrap_or_default());
@@ -63,6 +70,7 @@ pub fn text(outcome: &Outcome) -> String {
     if outcome.differences.len() > ROWS + 1 {
         let _ = writeln!(out, "{} more (--json lists all)", outcome.differences.len() - ROWS - 1);
     }
+    caveat(&mut out, outcome);
     let _ =
         writeln!(out, "\nCounted by {}, in each of {runs}. If it is intended: fathom check record", outcome.counted_by);
     out

@@ -26,7 +26,7 @@ pub fn text(diff: &Diff) -> String {
         let command = if side.command.is_empty() { "(no command)".into() } else { side.command.join(" ") };
         line(&mut out, &format!("{name}  {}", shown(&command)));
         line(&mut out, &format!("   {}{cut_short}", counted(side.executions as usize, "finished execution")));
-        if let Some(caveat) = side.caveats.against_times() {
+        for caveat in [side.caveats.against_times(), side.caveats.against_charges()].into_iter().flatten() {
             line(&mut out, &format!("   {}", caveat.because));
         }
     }

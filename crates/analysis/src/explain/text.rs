@@ -24,6 +24,10 @@ pub fn text(explanation: &Explanation) -> String {
         wrapped(&mut out, "", &format!("{}; so no saving is given.", capital(&caveat.because)));
         out.push('\n');
     }
+    if let Some(caveat) = explanation.caveats.against_charges() {
+        wrapped(&mut out, "", &format!("{}: what it lists may have caused more.", capital(&caveat.because)));
+        out.push('\n');
+    }
     for finding in &explanation.findings {
         head(&mut out, finding);
         wrapped(&mut out, "  ", &capital(&shown(&finding.claim)));

@@ -23,7 +23,8 @@ use std::sync::atomic::{Ordering, fence};
 /// Maximum number of open arenas.
 const MOST: usize = 4096;
 
-/// Maximum number of batches whose costs are kept, and the longest plausible batch: the program can write anything.
+/// Maximum number of batches whose costs are kept, and the longest plausible batch: one in which the thread was preempted is
+/// longer, and the program can write anything.
 const MOST_BATCHES: usize = 4096;
 const LONGEST_BATCH_NS: u32 = 1_000_000;
 
@@ -46,12 +47,14 @@ impl Prices {
         let (Some(steps), Some(statements)) = (batches(STEP_PRICES_AT), batches(STATEMENT_PRICES_AT)) else {
             return false;
         };
-        let good = |batch: &u32| (1..LONGEST_BATCH_NS).contains(batch);
-        if !steps.iter().chain(&statements).all(good) || self.step.len() + PRICE_BATCHES > MOST_BATCHES {
+        if steps.iter().chain(&statements).any(|batch| *batch == 0) || self.step.len() + PRICE_BATCHES > MOST_BATCHES {
             return false;
         }
-        self.step.extend(steps.into_iter().map(|ns| f64::from(ns) / f64::from(PRICE_STEPS)));
-        self.statement.extend(statements.into_iter().map(|ns| f64::from(ns) / f64::from(PRICE_STATEMENTS)));
+        let whole = |batches: Vec<u32>, of: u32| {
+            batches.into_iter().filter(|ns| *ns < LONGEST_BATCH_NS).map(move |ns| f64::from(ns) / f64::from(of))
+        };
+        self.step.extend(whole(steps, PRICE_STEPS));
+        self.statement.extend(whole(statements, PRICE_STATEMENTS));
         true
     }
 }
@@ -281,4 +284,25 @@ fn words(file: &File, ring: usize, tail: u64, count: u64) -> Option<Vec<u64>> {
 fn loss(start_ns: u64, now: u64, events: u64, source: LossSource) -> Event {
     let record = Loss { start_ns, events, source: source.number(), ..Loss::default() }.into();
     Event { header: Header { time_ns: now, cpu: NO_CPU, ..Header::default() }, record }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preempted_batches_are_left_out_of_price() {
+        let header = |steps: [u32; PRICE_BATCHES]| {
+            let mut header = vec![0; STATEMENT_PRICES_AT.max(STEP_PRICES_AT) + 4 * PRICE_BATCHES];
+            for (at, batches) in [(STEP_PRICES_AT, steps), (STATEMENT_PRICES_AT, [1600; PRICE_BATCHES])] {
+                let bytes: Vec<u8> = batches.iter().flat_map(|ns| ns.to_le_bytes()).collect();
+                header[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
+            header
+        };
+        let mut prices = Prices::default();
+        assert!(!prices.take(&header([512, 0, 0, 0, 0])), "it is not measured yet");
+        assert!(prices.take(&header([512, 512, 4_000_000, 512, 512])));
+        assert_eq!((prices.step.as_slice(), prices.statement.len()), (&[2.0; 4][..], PRICE_BATCHES));
+    }
 }

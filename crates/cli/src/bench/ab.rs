@@ -38,8 +38,7 @@ pub fn run(args: &args::BenchAb) -> Result<ExitCode> {
         precision: args.precision,
         seed: args.seed.unwrap_or_else(|| archive::unix_now_ns() % 1_000_000_000),
     })?;
-    let (results, tables) = measured(&design, &args.output, args.quiet)?;
-    let outcome = Outcome::new(&results);
+    let (results, outcome, tables) = measured(&design, &args.output, args.quiet)?;
     let mut value = serde_json::to_value(&outcome)?;
     value["archive"] = serde_json::json!(args.output);
     output::result(args.json, &value, || ab::text::text(&outcome))?;
@@ -47,15 +46,16 @@ pub fn run(args: &args::BenchAb) -> Result<ExitCode> {
     ended(args, &outcome, results.complete())
 }
 
-/// Runs such a design into an archive; returns the results, and whether its tables could be made.
-pub fn measured(design: &Design, to: &Path, quiet: bool) -> Result<(Results, Result<()>)> {
+/// Runs such a design into an archive; returns the results, their evaluation, and whether its tables could be made.
+pub fn measured(design: &Design, to: &Path, quiet: bool) -> Result<(Results, Outcome, Result<()>)> {
     notices::keep_old(to, quiet)?;
     let (context, _) = eta::context(quiet, Eta::new(vec![Part::of(design)]));
     progress::end_on_signal(&context);
-    let results = runner::ab::measure(design, to, &context, &notices::remark)?;
+    let (results, machine) = runner::ab::measure(design, to, &context, &notices::remark)?;
     let tables = experiment::tables::make(to).map(|made| drop(notices::warned(made)));
     recorder::output::give_to_caller(to)?;
-    Ok((results, tables.map_err(Into::into)))
+    let outcome = Outcome::new(&results, &machine);
+    Ok((results, outcome, tables.map_err(Into::into)))
 }
 
 /// The exit status, and the messages with it.

@@ -2,6 +2,8 @@
 
 use super::{METRIC, line};
 use crate::{Cell, Comparison, Results, Stopped};
+use model::Environment;
+use model::words::EMULATED_PROCESSOR;
 use serde::Serialize;
 use stats::verdict::{self, Better, Verdict};
 use stats::{Estimate, quantile};
@@ -31,6 +33,8 @@ pub struct Outcome {
     pub seed: u64,
     /// Why no further block was run: `blocks`, `precision`, `budget`; `null` if it was interrupted.
     pub stopped: Option<Stopped>,
+    /// Why there is no verdict, whatever the times; `null` if there is no such reason.
+    pub withheld: Option<String>,
     /// Sources of the numbers.
     pub sources: BTreeMap<String, String>,
 }
@@ -100,8 +104,10 @@ pub struct Control {
 }
 
 impl Outcome {
-    /// Evaluates a run.
-    pub fn new(results: &Results) -> Self {
+    /// Evaluates a run on a machine with these facts.
+    pub fn new(results: &Results, machine: &Environment) -> Self {
+        let (fact, value) = EMULATED_PROCESSOR;
+        let is_emulated = machine.get(fact).and_then(|fact| fact.value.as_deref()) == Some(value);
         let all = results.comparisons();
         let baseline = results.design.baseline.clone().unwrap_or_default();
         let control = all.iter().find_map(|c| Some((c.ratio?, c.self_check?))).map(|(ratio, check)| Control {
@@ -118,7 +124,10 @@ impl Outcome {
             ratio: c.ratio.map(|r| r.value).or(c.middle),
             ci95: c.ratio.map(|r: Estimate| [r.low, r.high]),
             pairs: c.pairs as u64,
-            verdict: c.ratio.map_or(Verdict::Inconclusive, |ratio| verdict::judge(&ratio, Better::Lower, margin)),
+            verdict: match c.ratio.filter(|_| !is_emulated) {
+                Some(ratio) => verdict::judge(&ratio, Better::Lower, margin),
+                None => Verdict::Inconclusive,
+            },
         };
         let counted = results.replicates.iter().filter(|r| !r.warmup).map(|r| r.block);
         Self {
@@ -134,6 +143,7 @@ impl Outcome {
             warmup: results.design.warmup,
             seed: results.design.seed,
             stopped: results.stopped,
+            withheld: is_emulated.then(|| "the processor is emulated (QEMU's TCG): times show order, not speed".into()),
             sources: sources(results),
         }
     }
@@ -145,9 +155,9 @@ impl Outcome {
         self.comparisons.iter().filter(beyond).collect()
     }
 
-    /// Whether every command has been compared: a command without an interval must not pass as not slower.
+    /// Whether every command has been compared: a command without an interval or a verdict must not pass as not slower.
     pub fn compared(&self) -> bool {
-        self.comparisons.iter().all(|c| c.ci95.is_some())
+        self.withheld.is_none() && self.comparisons.iter().all(|c| c.ci95.is_some())
     }
 }
 
@@ -199,4 +209,32 @@ fn metric(values: &[f64]) -> Option<Metric> {
         min: values.iter().copied().reduce(f64::min)?,
         max: values.iter().copied().reduce(f64::max)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ab::{text, verdict};
+    use crate::markdown::tests::results;
+    use model::Fact;
+
+    #[test]
+    fn emulated_times_get_no_verdict() {
+        let real = Outcome::new(&results(), &Environment::new());
+        assert_eq!((real.comparisons[0].verdict, real.withheld.as_deref()), (Verdict::Faster, None));
+        let (name, value) = EMULATED_PROCESSOR;
+        let fact = Fact {
+            value: Some(value.into()),
+            unknown: None,
+            unit: None,
+            source: String::new(),
+            varies: "device".into(),
+        };
+        let emulated = Outcome::new(&results(), &Environment::from([(name.to_owned(), fact)]));
+        assert_eq!(emulated.comparisons[0].verdict, Verdict::Inconclusive);
+        assert_eq!(emulated.comparisons[0].ratio, real.comparisons[0].ratio);
+        assert!(text::text(&emulated).contains("\nNo verdict: the processor is emulated"), "{}", text::text(&emulated));
+        let (messages, passed) = verdict(&emulated, Some(5.0));
+        assert!(!passed && messages.iter().any(|line| line.contains("no verdict: the processor is emulated")));
+    }
 }

@@ -47,6 +47,9 @@ pub fn text(outcome: &Outcome) -> String {
             let _ = writeln!(out, "{0} again / {0}: too few pairs for a control", letters[0]);
         }
     }
+    if let Some(why) = &outcome.withheld {
+        let _ = writeln!(out, "No verdict: {why}");
+    }
     notes(&mut out, outcome);
     out
 }
@@ -157,6 +160,7 @@ mod tests {
                 blocks: 3,
                 warmup: 0,
                 seed: 1,
+                withheld: None,
                 stopped: Some(Stopped::Blocks),
                 sources: Default::default(),
             })

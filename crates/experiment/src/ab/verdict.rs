@@ -21,7 +21,7 @@ pub fn verdict(outcome: &Outcome, fail_on: Option<f64>) -> (Vec<String>, bool) {
     lines.extend(slower.iter().map(|one| format!("slower: {}", shown(&one.name))));
     // A build that compares nothing must not pass as not slower.
     if !outcome.compared() {
-        lines.push("--fail-on: no verdict: too few runs".into());
+        lines.push(format!("--fail-on: no verdict: {}", outcome.withheld.as_deref().unwrap_or("too few runs")));
     } else if slower.is_empty() {
         lines.push("--fail-on: no command is slower than the first".into());
     }

@@ -34,6 +34,8 @@ pub struct Fixed {
     pub margin: f64,
     /// Number of measured blocks.
     pub blocks: u64,
+    /// Why there is no verdict, whatever the times; null if there is no such reason.
+    pub withheld: Option<String>,
     /// Why no further block was run; null if it was interrupted.
     pub stopped: Option<Stopped>,
 }
@@ -102,6 +104,7 @@ impl Fixed {
             control: outcome.control.clone(),
             margin: outcome.margin,
             blocks: outcome.blocks,
+            withheld: outcome.withheld.clone(),
             stopped: outcome.stopped,
         }
     }
@@ -125,6 +128,7 @@ impl Fixed {
             control: None,
             margin: verdict::margin(None),
             blocks: 0,
+            withheld: None,
             stopped: Some(Stopped::Nothing),
         }
     }
@@ -159,6 +163,7 @@ mod tests {
             blocks: 10,
             warmup: 1,
             seed: 1,
+            withheld: None,
             stopped: Some(Stopped::Blocks),
             sources: Default::default(),
         };
@@ -193,6 +198,14 @@ mod tests {
         fixed.tried.iter_mut().for_each(|t| (t.ratio, t.ci95) = (None, None));
         let text = super::super::text::text(&fixed);
         assert!(text.contains("No remedy was measured") && !text.contains("is faster"), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_best_where_verdicts_are_withheld() {
+        let mut fixed = fixed(&[("wal", 0.6, Verdict::Inconclusive)], Durability::Same);
+        fixed.withheld = Some("the processor is emulated".into());
+        let text = super::super::text::text(&fixed);
+        assert!(text.ends_with("No verdict: the processor is emulated\n") && fixed.best.is_none(), "{text}");
     }
 
     #[test]

@@ -50,6 +50,10 @@ pub fn text(fixed: &Fixed) -> String {
             control.ratio
         ));
     }
+    if let Some(why) = &fixed.withheld {
+        line(&format!("\nNo verdict: {why}"));
+        return out;
+    }
     match fixed.best() {
         Some(best) => {
             line(&format!("\nBest, with durability {}: {}", fixed.allowed.name(), best.name));

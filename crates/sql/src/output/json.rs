@@ -1,7 +1,8 @@
 //! JSON: one object, `{"format": "fathom.sql", "version": 1, "columns": […], "rows": [{…}, …]}`.
 //!
-//! Integers are written with all their digits; NaN and the infinities, which JSON lacks, as null. Lists are arrays, structures objects, and
-//! maps lists of pairs, since their keys may be of any type. Two columns with the same name would share a key, so the second gets `_2`.
+//! Integers are written with all their digits; NaN and the infinities, which JSON has no numbers for, as the strings that
+//! protobuf's JSON uses: null is what is missing. Lists are arrays, structures objects, and maps lists of pairs, since their keys may be of
+//! any type. Two columns with the same name would share a key, so the second gets `_2`.
 
 use super::{Sink, text};
 use anyhow::Result;
@@ -69,6 +70,15 @@ fn type_name(kind: &DataType) -> String {
     }
 }
 
+fn float(value: f64) -> Value {
+    match value {
+        finite if finite.is_finite() => finite.into(),
+        f64::INFINITY => "Infinity".into(),
+        f64::NEG_INFINITY => "-Infinity".into(),
+        _ => "NaN".into(),
+    }
+}
+
 /// All values of an array.
 fn values(column: &ArrayRef) -> Result<Value> {
     (0..column.len()).map(|row| value(column, row)).collect::<Result<Vec<_>>>().map(Value::from)
@@ -81,10 +91,13 @@ fn value(column: &ArrayRef, row: usize) -> Result<Value> {
     }
     Ok(match column.data_type() {
         DataType::Boolean => column.as_boolean().value(row).into(),
-        DataType::Float64 => column.as_primitive::<Float64Type>().value(row).into(),
-        kind if kind.is_integer() || matches!(kind, DataType::Float16 | DataType::Float32) => {
-            serde_json::from_str(&text(column, row)?).unwrap_or(Value::Null)
+        DataType::Float64 => float(column.as_primitive::<Float64Type>().value(row)),
+        DataType::Float16 | DataType::Float32 => {
+            let text = text(column, row)?;
+            // Its own digits: those of the same number in 64 bits are more.
+            serde_json::from_str(&text).or_else(|_| text.parse().map(float)).unwrap_or_else(|_| text.into())
         }
+        kind if kind.is_integer() => serde_json::from_str(&text(column, row)?).unwrap_or(Value::Null),
         DataType::List(_) => values(&column.as_list::<i32>().value(row))?,
         DataType::LargeList(_) => values(&column.as_list::<i64>().value(row))?,
         DataType::FixedSizeList(..) => values(&column.as_fixed_size_list().value(row))?,
@@ -129,7 +142,7 @@ impl Sink for Json<'_> {
 mod tests {
     use super::{Value, json, keys, value};
     use datafusion::arrow::array::builder::{Int64Builder, MapBuilder, StringBuilder};
-    use datafusion::arrow::array::{ArrayRef, Int64Array, ListArray, NullArray, StructArray};
+    use datafusion::arrow::array::{ArrayRef, Float32Array, Float64Array, Int64Array, ListArray, NullArray, StructArray};
     use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
     use std::sync::Arc;
 
@@ -137,6 +150,17 @@ mod tests {
     fn column_of_nulls_has_no_texts() {
         let column: ArrayRef = Arc::new(NullArray::new(2));
         assert_eq!(value(&column, 1).unwrap(), Value::Null);
+    }
+
+    #[test]
+    fn numbers_that_json_lacks_are_not_missing() {
+        let values = [7.5, 7.0 / 0.0, -7.0 / 0.0, f64::NAN];
+        let wanted = [json!(7.5), json!("Infinity"), json!("-Infinity"), json!("NaN")];
+        let narrow: ArrayRef = Arc::new(Float32Array::from(values.map(|one| one as f32).to_vec()));
+        let column: ArrayRef = Arc::new(Float64Array::from(values.to_vec()));
+        for (row, wanted) in wanted.into_iter().enumerate() {
+            assert_eq!((value(&column, row).unwrap(), value(&narrow, row).unwrap()), (wanted.clone(), wanted));
+        }
     }
 
     #[test]
