@@ -337,7 +337,7 @@ numbers! {
         Pread64 = 2 "pread64" "CALL_PREAD64",
         /// readv
         Readv = 3 "readv" "CALL_READV",
-        /// preadv and preadv2
+        /// preadv
         Preadv = 4 "preadv" "CALL_PREADV",
         /// write
         Write = 5 "write" "CALL_WRITE",
@@ -345,7 +345,7 @@ numbers! {
         Pwrite64 = 6 "pwrite64" "CALL_PWRITE64",
         /// writev
         Writev = 7 "writev" "CALL_WRITEV",
-        /// pwritev and pwritev2
+        /// pwritev
         Pwritev = 8 "pwritev" "CALL_PWRITEV",
         /// lseek
         Lseek = 9 "lseek" "CALL_LSEEK",
@@ -371,27 +371,51 @@ numbers! {
         Mmap = 19 "mmap" "CALL_MMAP",
         /// io_uring_enter
         IoUringEnter = 20 "io_uring_enter" "CALL_IO_URING_ENTER",
-        /// sendfile, copy_file_range and splice
+        /// copy_file_range; in logs of Fathom 0.3 and older also sendfile and splice
         CopyRange = 21 "copy_file_range" "CALL_COPY_RANGE",
         /// sync and syncfs
         Sync = 22 "sync" "CALL_SYNC",
+        /// sendfile
+        Sendfile = 23 "sendfile" "CALL_SENDFILE",
+        /// splice
+        Splice = 24 "splice" "CALL_SPLICE",
+        /// preadv2
+        Preadv2 = 25 "preadv2" "CALL_PREADV2",
+        /// pwritev2
+        Pwritev2 = 26 "pwritev2" "CALL_PWRITEV2",
+        /// truncate
+        Truncate = 27 "truncate" "CALL_TRUNCATE",
+        /// link and linkat
+        Link = 28 "link" "CALL_LINK",
+        /// symlink and symlinkat
+        Symlink = 29 "symlink" "CALL_SYMLINK",
+        /// mkdir and mkdirat
+        Mkdir = 30 "mkdir" "CALL_MKDIR",
+        /// rmdir
+        Rmdir = 31 "rmdir" "CALL_RMDIR",
     }
 }
 
 impl Call {
     /// Whether it writes a file's bytes.
     pub fn writes(self) -> bool {
-        matches!(self, Self::Write | Self::Pwrite64 | Self::Writev | Self::Pwritev)
+        matches!(self, Self::Write | Self::Pwrite64 | Self::Writev | Self::Pwritev | Self::Pwritev2)
+    }
+
+    /// Whether it writes a file's bytes that the kernel takes from another file, or from a pipe.
+    pub fn copies(self) -> bool {
+        matches!(self, Self::CopyRange | Self::Sendfile | Self::Splice)
     }
 
     /// Whether it reads a file's bytes.
     pub fn reads(self) -> bool {
-        matches!(self, Self::Read | Self::Pread64 | Self::Readv | Self::Preadv)
+        matches!(self, Self::Read | Self::Pread64 | Self::Readv | Self::Preadv | Self::Preadv2)
     }
 
     /// Whether it changes the file system other than by writing.
     pub fn changes(self) -> bool {
-        matches!(self, Self::Ftruncate | Self::Fallocate | Self::Unlink | Self::Rename)
+        use Call::{Fallocate, Ftruncate, Link, Mkdir, Rename, Rmdir, Symlink, Truncate, Unlink};
+        matches!(self, Ftruncate | Fallocate | Unlink | Rename | Truncate | Link | Symlink | Mkdir | Rmdir)
     }
 
     /// Whether it waits for the medium.
@@ -539,6 +563,10 @@ names! {
         Read = "read",
         /// A file system writes, likewise.
         Write = "write",
+        /// An access to a mapped file added pages to the page cache, without a call.
+        MappedRead = "mapped read",
+        /// A store to a mapped file dirtied pages, without a call.
+        MappedWrite = "mapped write",
         /// f2fs needs a checkpoint.
         CheckpointNeeded = "checkpoint needed",
     }

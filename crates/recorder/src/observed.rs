@@ -131,12 +131,8 @@ impl Observed {
         };
         if ctx & flags::TRACKED != 0 {
             let sums = self.used.entry(dev).or_default();
-            let changes = !matches!(
-                Call::from_number(call),
-                None | Some(
-                    Call::Read | Call::Pread64 | Call::Readv | Call::Preadv | Call::Lseek | Call::Open | Call::Mmap
-                )
-            );
+            let changes = Call::from_number(call)
+                .is_some_and(|call| !call.reads() && !matches!(call, Call::Lseek | Call::Open | Call::Mmap));
             *if changes { &mut sums.0 } else { &mut sums.1 } += 1;
         }
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
 /// The role of a file for SQLite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FileClass {
     /// `X-journal`: the old contents of the pages that a transaction changes.
     #[serde(rename = "rollback journal")]
@@ -30,6 +30,7 @@ pub enum FileClass {
     Temporary,
     /// Not one of SQLite's.
     #[serde(rename = "other")]
+    #[default]
     Other,
 }
 

@@ -38,7 +38,8 @@ impl<'a> Counted<'a> {
     /// Returns SQLite's journal mode, as inferred from its files.
     fn journal_mode(&self) -> Option<&'static str> {
         let journal = FileClass::RollbackJournal;
-        let writes = |class| self.any(&[Call::Write, Call::Pwrite64, Call::Writev, Call::Pwritev], class) > 0;
+        let all: Vec<Call> = Call::ALL.iter().copied().filter(|call| call.writes()).collect();
+        let writes = |class| self.any(&all, class) > 0;
         if writes(FileClass::Wal) {
             Some("WAL")
         } else if writes(journal) {

@@ -5,7 +5,6 @@ use super::contract::{BPF, Contract, PROC, Section};
 use super::count_name::{CountName, EXECUTIONS, FileKind};
 use super::difference::{Difference, Outcome, VERSION};
 use super::observe::{Counted, Observed};
-use model::Call;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns the weight of a count: waiting for the medium weighs most, bytes least.
@@ -15,7 +14,7 @@ fn weight(what: &str) -> f64 {
         CountName::Call(call, _) if call.syncs() => 10_000.0,
         CountName::Flushes => 2_000.0,
         CountName::Call(call, _) if call.changes() => 100.0,
-        CountName::Call(call, _) if call.writes() || call == Call::CopyRange => 20.0,
+        CountName::Call(call, _) if call.writes() || call.copies() => 20.0,
         CountName::WriteCalls | CountName::WriteCommands => 20.0,
         CountName::Call(call, _) if call.reads() => 5.0,
         CountName::ReadCalls => 5.0,

@@ -9,7 +9,7 @@ use crate::entries::Entries;
 use crate::rows::{Index, IoAction};
 use crate::tracer::{self, Prices, Times};
 use model::table::{Slice, Span};
-use model::{Call, Layer, Reason, Relation, SpanFlag};
+use model::{Layer, Reason, Relation, SpanFlag};
 use stats::stretches::{STRETCHES, stretch};
 use std::collections::{BTreeMap, HashMap};
 
@@ -275,7 +275,7 @@ impl Adder<'_> {
             if let (Layer::Syscall, phase @ Phase::In(call, kind)) = (span.layer, phases.of_call(i)) {
                 let counted = Counted { layer: Layer::Syscall, name: call.name(), file: Some(kind) };
                 // The return value of an open or a removal is not a number of bytes.
-                let bytes = if call.reads() || call.writes() || call == Call::CopyRange { does.bytes } else { 0 };
+                let bytes = if call.reads() || call.writes() || call.copies() { does.bytes } else { 0 };
                 self.each_around(operation, |part, stretch| {
                     add(&mut part.counts, counted, stretch, 1.0);
                     add(&mut part.work, (phase, Work::Calls), stretch, 1.0);

@@ -16,12 +16,12 @@ const LINES: &[Line] = &[
     // The length of a vector is known only when the call returns: as its result.
     Line(libc::SYS_readv, Call::Readv, 0, NONE, NONE),
     Line(libc::SYS_preadv, Call::Preadv, 0, 3, NONE),
-    Line(libc::SYS_preadv2, Call::Preadv, 0, 3, NONE),
+    Line(libc::SYS_preadv2, Call::Preadv2, 0, 3, NONE),
     Line(libc::SYS_write, Call::Write, 0, NONE, 2),
     Line(libc::SYS_pwrite64, Call::Pwrite64, 0, 3, 2),
     Line(libc::SYS_writev, Call::Writev, 0, NONE, NONE),
     Line(libc::SYS_pwritev, Call::Pwritev, 0, 3, NONE),
-    Line(libc::SYS_pwritev2, Call::Pwritev, 0, 3, NONE),
+    Line(libc::SYS_pwritev2, Call::Pwritev2, 0, 3, NONE),
     // lseek is not needed: the position of a read or write is taken from the file itself.
     Line(libc::SYS_fsync, Call::Fsync, 0, NONE, NONE),
     Line(libc::SYS_fdatasync, Call::Fdatasync, 0, NONE, NONE),
@@ -37,6 +37,18 @@ const LINES: &[Line] = &[
     #[cfg(target_arch = "x86_64")]
     Line(libc::SYS_renameat, Call::Rename, NONE, NONE, NONE),
     Line(libc::SYS_renameat2, Call::Rename, NONE, NONE, NONE),
+    Line(libc::SYS_truncate, Call::Truncate, NONE, 1, NONE),
+    #[cfg(target_arch = "x86_64")]
+    Line(libc::SYS_link, Call::Link, NONE, NONE, NONE),
+    Line(libc::SYS_linkat, Call::Link, NONE, NONE, NONE),
+    #[cfg(target_arch = "x86_64")]
+    Line(libc::SYS_symlink, Call::Symlink, NONE, NONE, NONE),
+    Line(libc::SYS_symlinkat, Call::Symlink, NONE, NONE, NONE),
+    #[cfg(target_arch = "x86_64")]
+    Line(libc::SYS_mkdir, Call::Mkdir, NONE, NONE, NONE),
+    Line(libc::SYS_mkdirat, Call::Mkdir, NONE, NONE, NONE),
+    #[cfg(target_arch = "x86_64")]
+    Line(libc::SYS_rmdir, Call::Rmdir, NONE, NONE, NONE),
     #[cfg(target_arch = "x86_64")]
     Line(libc::SYS_open, Call::Open, NONE, NONE, NONE),
     #[cfg(target_arch = "x86_64")]
@@ -48,8 +60,8 @@ const LINES: &[Line] = &[
     // Counts once it involves a file: see syscalls.bpf.c.
     Line(libc::SYS_io_uring_enter, Call::IoUringEnter, NONE, NONE, NONE),
     // The file is the destination.
-    Line(libc::SYS_sendfile, Call::CopyRange, 0, NONE, 3),
-    Line(libc::SYS_splice, Call::CopyRange, 2, NONE, 4),
+    Line(libc::SYS_sendfile, Call::Sendfile, 0, NONE, 3),
+    Line(libc::SYS_splice, Call::Splice, 2, NONE, 4),
     Line(libc::SYS_copy_file_range, Call::CopyRange, 2, NONE, 4),
     Line(libc::SYS_sync, Call::Sync, NONE, NONE, NONE),
     Line(libc::SYS_syncfs, Call::Sync, 0, NONE, NONE),
