@@ -28,6 +28,7 @@ fn trace_context() -> TraceContext {
         partitions: Vec::new(),
         open: Vec::new(),
         tracer: None,
+        marking: Vec::new(),
     }
 }
 

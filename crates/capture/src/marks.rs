@@ -6,14 +6,15 @@
 //! The program may write anything there. The size is sealed, so it cannot truncate the memory under the reader; the
 //! capacity is stored here, and everything read is checked.
 
-use crate::kernel::clock::to_kernel_ns;
+use crate::kernel::clock::{boot_ns, to_kernel_ns};
+use model::Dev;
 use model::event::Event;
 pub use model::marks::VARIABLE;
 use model::marks::{COUNT_AT, MOST, RECORD, Slot, header, offset};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt as _};
 
 /// The shared memory, on the recorder's side.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub struct Read {
     pub events: Vec<Event>,
     /// Marks that did not fit.
     pub lost: u64,
-    /// Invalid records: never finished, or ending before they begin.
+    /// Invalid records: never finished, ending before they begin, or in the future.
     pub unusable: u64,
 }
 
@@ -68,6 +69,15 @@ impl Marks {
         self.memory.as_fd()
     }
 
+    /// Returns the memory's inode and file system, by which a mapping of it is recognised.
+    ///
+    /// # Errors
+    /// Its status could not be read, which no program can cause.
+    pub fn identity(&self) -> io::Result<(u64, Dev)> {
+        let about = self.memory.metadata()?;
+        Ok((about.ino(), Dev::new(libc::major(about.dev()), libc::minor(about.dev()))))
+    }
+
     /// Reads what has been marked so far. The program may still be running: a span that it is about to finish is then
     /// missing.
     ///
@@ -78,6 +88,7 @@ impl Marks {
         self.memory.read_exact_at(&mut count, COUNT_AT as u64)?;
         let count = u64::from_le_bytes(count);
         let mut all = Read { lost: count.saturating_sub(self.capacity), ..Read::default() };
+        let now_ns = boot_ns();
         let mut record = [0; RECORD];
         for i in 0..count.min(self.capacity) {
             self.memory.read_exact_at(&mut record, offset(i))?;
@@ -85,8 +96,9 @@ impl Marks {
             // 0 is not a time: the span has not ended.
             let of_kernel = |ns| if ns == 0 { 0 } else { to_kernel_ns(ns) };
             match (Slot { start_ns: of_kernel(slot.start_ns), end_ns: of_kernel(slot.end_ns), ..slot }).event() {
-                Some(event) => all.events.push(event),
-                None => all.unusable += 1,
+                // One that ends in the future was not read from this clock.
+                Some(event) if event.header.time_ns <= now_ns => all.events.push(event),
+                _ => all.unusable += 1,
             }
         }
         Ok(all)

@@ -1,5 +1,6 @@
 //! What to record.
 
+use model::Dev;
 use std::path::PathBuf;
 
 /// The processes whose operations and calls are recorded. Block events are recorded for all processes, so that every
@@ -35,6 +36,9 @@ pub struct Request {
     pub functions_later: bool,
     /// Attaches every probe and records nothing: each program returns at once. Shows the minimum cost of tracing.
     pub hollow: bool,
+    /// The memory in which the command marks its own intervals ([`crate::marks::Marks::identity`]): once a process maps it, all sleeps
+    /// of recorded threads are recorded, since a mark becomes known only afterwards.
+    pub marks: Option<(u64, Dev)>,
     /// Takes the stacks of the longest sleeps, under a budget.
     pub stacks: bool,
     /// Kernel probes that are left out, to show their cost.
@@ -52,6 +56,7 @@ impl Request {
             inside: false,
             functions_later: false,
             hollow: false,
+            marks: None,
             stacks: true,
             without: Vec::new(),
         }

@@ -116,6 +116,9 @@ pub struct Finished {
     pub costs: Vec<(&'static str, trap::Price)>,
     /// How the budget for stacks was kept; `None`: none were requested.
     pub stacks: Option<stacks::Budget>,
+    /// Since when all sleeps of recorded threads were recorded, as the command may mark intervals, CLOCK_BOOTTIME in ns; `None`: it did
+    /// not map the memory for marks.
+    pub marks_from_ns: Option<u64>,
 }
 
 impl Session {
@@ -471,9 +474,15 @@ impl Session {
             counted_ns: u64::try_from(counted.as_nanos()).unwrap_or(u64::MAX),
             costs,
             stacks,
+            marks_from_ns: self.marks_from_ns(),
         };
         std::thread::spawn(move || self.detach());
         finished
+    }
+
+    fn marks_from_ns(&self) -> Option<u64> {
+        let times: Array<_, u64> = self.ebpf.map("marks_from").and_then(|map| map.try_into().ok())?;
+        times.get(&0, 0).ok().filter(|at_ns| *at_ns > 0)
     }
 
     /// Passes on everything recorded until now. A drain has a time limit, storing the records may have lacked CPU time, and a task may
@@ -580,6 +589,7 @@ pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Resu
     let (call_shapes, compat_shapes, compat_wait_calls) = (calls::table(), compat::table(), compat::waits());
     let (wait_calls, functions) = (calls::waits(), symbols::Functions::read());
     let (offset, tracer) = (boot_offset_ns(), namespace::tracer());
+    let (marks_ino, marks_dev) = request.marks.map_or((0, 0), |(ino, dev)| (ino, dev.0));
     let (direct, dsync) = (libc::O_DIRECT as u32, libc::O_DSYNC as u32);
     EbpfLoader::new()
         .btf(Some(&types.for_fields))
@@ -609,6 +619,8 @@ pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Resu
         .override_global("open_direct", &direct, true)
         .override_global("open_dsync", &dsync, true)
         .override_global("with_object", &u32::from(request.inside), true)
+        .override_global("marks_ino", &marks_ino, true)
+        .override_global("marks_dev", &marks_dev, true)
         .override_global("pwritev2_number", &(libc::SYS_pwritev2 as u32), true)
         .override_global("compat_pwritev2_number", &compat::PWRITEV2, true)
         .load(OBJECT)

@@ -259,7 +259,8 @@ impl Activity {
             if f.queue_ns >= end_ns || f.done_ns <= start_ns {
                 continue;
             }
-            let own = f.call == (who.tid, who.call_ns) || (in_ring && f.ring == who.tid);
+            let through_ring = f.ring == who.tid && (in_ring || f.call.1 == who.call_ns);
+            let own = f.call == (who.tid, who.call_ns) || through_ring;
             let same_file = who.ino != 0
                 && f.file == (who.dev, who.ino)
                 && ((syncs && !f.read) || (reads && f.read && who.ctx & flags::DIRECT == 0));

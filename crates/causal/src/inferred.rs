@@ -19,15 +19,15 @@
 //! thread may do anything; that time belongs to the transaction only from its first call to its last.
 //!
 //! A transaction is an operation like any other but with confidence `guess`: in every link that leads down from it, and in
-//! every cause that names it. Transactions are inferred only for processes of which no statement was recorded
-//! ([`crate::Config::with_statements`]), and not on a thread that is inside a mark or function: what is recorded takes precedence over
-//! what is inferred.
+//! every cause that names it. Nothing is inferred on a thread that is inside a mark or function, nor from what a thread does inside a
+//! statement, even an open one between two of its rows: what is recorded takes precedence over what is inferred. What SQLite does outside
+//! statements is inferred in any process: the copy by its backup API, a checkpoint as the last connection closes.
 //!
 //! *Uncertainty*: names may mislead. Read transactions leave no trace in files. Commits that are not synced (WAL with
 //! `synchronous=NORMAL`, any mode with `OFF`) and are less than [`PAUSE_NS`] apart look like one. A transaction that one
 //! thread begins and another ends is two, one on each. Work outside any call (a page fault in a mapped database) is not
-//! part of the transaction. The thread's time between its calls is shown as `other`, since its sleeps there are not
-//! recorded.
+//! part of the transaction. Where the sleeps of a thread between its calls are not recorded ([`crate::Sleeps`]), its time there is shown
+//! as `other`.
 
 use crate::hash::FastMap;
 use crate::names::Names;
@@ -66,6 +66,11 @@ struct Note {
     evidence: Evidence,
     /// `u64::MAX`: not known yet.
     end_ns: u64,
+}
+
+/// Whether a thread in this context is inside a statement, or between two of its rows.
+pub(crate) fn in_statement(ctx: u16) -> bool {
+    ctx & (flags::IN_OP | flags::BETWEEN_ROWS) != 0
 }
 
 #[derive(Debug)]
@@ -115,10 +120,15 @@ impl Inferred {
     /// Notes what must be known of a record on arrival, for the events before and during it.
     pub(crate) fn arrives(&mut self, with_statements: Option<&BTreeSet<u32>>, event: &Event) {
         let h = &event.header;
+        let Some(with_statements) = with_statements else { return };
         // The kind first: it is cheaper than the look-up, and most events are of other kinds.
-        if !matches!(event.record, Record::File(_) | Record::SyncBegin(_) | Record::Syscall(_))
-            || with_statements.is_none_or(|tgids| tgids.contains(&h.tgid))
-        {
+        let ctx = match &event.record {
+            Record::File(_) => 0,
+            Record::SyncBegin(r) => r.ctx,
+            Record::Syscall(r) => r.ctx,
+            _ => return,
+        };
+        if in_statement(ctx) && with_statements.contains(&h.tgid) {
             return;
         }
         let (time_ns, note) = match &event.record {

@@ -114,6 +114,17 @@ pub struct Stacked {
     pub below: Below,
 }
 
+/// Which sleeps of threads were recorded. A thread that was not seen to sleep was on the CPU only as far as its sleeps were recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sleeps {
+    /// None: the recording has no records of the scheduler's.
+    Unrecorded,
+    /// Those within recorded calls, statements and functions.
+    InOperations,
+    /// Also all others of threads that write to storage or are in marks ([`Config::marks_from_ns`]).
+    All,
+}
+
 /// What the linker needs besides the events.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -136,12 +147,16 @@ pub struct Config {
     /// Time from which the log had no room for some records, if that happened. Known only after the recording has ended; what is
     /// missing from then on is reported as that loss.
     pub full_since_ns: Option<u64>,
-    /// Processes whose statements were recorded, known only from the whole log. In other processes, transactions are inferred
-    /// from SQLite's files; `None`: in none.
+    /// Processes whose statements were recorded, known only from the whole log. In other processes, and outside statements in these,
+    /// transactions are inferred from SQLite's files; `None`: nowhere.
     pub with_statements: Option<BTreeSet<u32>>,
     /// Events name objects by numbers that their reader derived from disk, sector and time, as with ftrace: then no link based
     /// on an object has more confidence than `address`, and no link at all more than `interval`.
     pub by_place: bool,
+    /// Which sleeps were recorded.
+    pub sleeps: Sleeps,
+    /// If all: since when also those of threads that only mark intervals; `None`: never.
+    pub marks_from_ns: Option<u64>,
 }
 
 impl Default for Config {
@@ -158,6 +173,8 @@ impl Default for Config {
             full_since_ns: None,
             with_statements: None,
             by_place: false,
+            sleeps: Sleeps::All,
+            marks_from_ns: Some(0),
         }
     }
 }

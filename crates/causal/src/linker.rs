@@ -95,7 +95,7 @@ impl Router {
             Record::Task(r) => {
                 objects.names.task(h, r, cx.sink);
                 if r.what == task_what::ENDED {
-                    threads.thread_ended(h.tid, objects, cx);
+                    threads.thread_ended(h.tid, h.time_ns, objects, cx);
                 }
             }
             Record::Uring(r) => tasks.rings.on_uring(h, r, threads, objects, cx),

@@ -11,9 +11,25 @@ use crate::patience::PatienceQueue;
 use model::event::ANY_CPU;
 use model::{Event, Record};
 
-/// An event's sort key: when it began; when it was recorded, since a call may end on another CPU than the one that recorded its
-/// beginning; then its CPU's own order, then its order of arrival.
+/// An event's sort key: when it began; where it belongs among those that began at that time; then its CPU's own order, then its order of
+/// arrival.
 type SortKey = (u64, u64, u64, u64);
+
+/// Returns the key of an event with this order of arrival.
+///
+/// Clocks may be coarse (a text of ftrace has us), so that much begins at the same time: first marks and losses, which may be around
+/// anything, then what has no duration, then intervals; the longer ones first, and a call before the sleep in it.
+fn sort_key(event: &Event, arrival: u64) -> SortKey {
+    const ASLEEP: u64 = 1 << 63;
+    let (start_ns, end_ns) = (moment(event), event.header.time_ns);
+    let cpu_seq = u64::from(event.header.cpu) << 32 | u64::from(event.header.seq);
+    match &event.record {
+        Record::Mark(_) | Record::Loss(_) => (start_ns, 0, u64::MAX - end_ns, arrival),
+        _ if start_ns == end_ns => (start_ns, 1, cpu_seq, arrival),
+        Record::OffCpu(_) => (start_ns, u64::MAX - end_ns, cpu_seq | ASLEEP, arrival),
+        _ => (start_ns, u64::MAX - end_ns, cpu_seq, arrival),
+    }
+}
 
 /// The events that wait for their turn.
 pub(crate) struct Reorder {
@@ -45,8 +61,7 @@ impl Reorder {
         if !separate {
             self.newest_ns = self.newest_ns.max(event.header.time_ns);
         }
-        let cpu_seq = u64::from(event.header.cpu) << 32 | u64::from(event.header.seq);
-        self.waiting.push((moment(&event), event.header.time_ns, cpu_seq, self.arrivals), event);
+        self.waiting.push(sort_key(&event, self.arrivals), event);
         self.arrivals += 1;
     }
 
@@ -101,6 +116,23 @@ mod tests {
         order.push(at("@40 7 file ino=1 text=/d", 1));
         assert!(order.pop(true).is_some_and(|e| matches!(e.record, Record::File(_))));
         assert!(order.pop(true).is_some_and(|e| matches!(e.record, Record::Syscall(_))));
+    }
+
+    #[test]
+    fn what_begins_at_once_is_sorted_from_outside() {
+        let mut order = Reorder::new(100);
+        let lines = [
+            "@45 7 off_cpu start_ns=40",
+            "@40 7 op_begin key=1",
+            "@45 7 syscall start_ns=40",
+            "@50 7 mark start_ns=40 text=inner",
+            "@90 7 mark start_ns=40 text=outer",
+        ];
+        lines.iter().for_each(|line| order.push(event(line)));
+        let sorted: Vec<String> = std::iter::from_fn(|| order.pop(true)).map(|e| e.to_text()).collect();
+        let place = |word: &str| sorted.iter().position(|text| text.contains(word));
+        let places = ["outer", "inner", "op_begin", "syscall", "off_cpu"].map(place);
+        assert_eq!(places, [0, 1, 2, 3, 4].map(Some), "{sorted:?}");
     }
 
     #[test]

@@ -5,15 +5,17 @@
 //! the range of a command by a loop disk's worker.
 
 use crate::actor::{Actor, Source};
-use crate::context::Context;
+use crate::context::{Context, span};
 use crate::journal::Joiner;
+use crate::loss::Window;
 use crate::names::Names;
 use crate::objects::Objects;
-use crate::pages::Writer;
+use crate::pages::{FileKey, PAGE, Writer};
 use crate::threads::Threads;
 use crate::uring::Rings;
 use model::event::{CacheAdd, FsWrite, Header, Join, flags, header_flags};
-use model::{Call as CallName, Confidence};
+use model::table::Span;
+use model::{Call as CallName, Confidence, Layer, Relation, SpanKind};
 
 /// Maximum time between joining a transaction (for the file's time stamps) and the first page of the same write; allows for
 /// slow machines.
@@ -190,6 +192,10 @@ impl Tasks {
             self.rings.wrote(header.tgid, record.syscall_ns);
         }
         objects.changed(record.dev, issuer.actor, header.time_ns);
+        if record.syscall_ns == 0 {
+            let range = (record.pos, record.bytes.into());
+            self.put_mapped(header, SpanKind::MappedWrite, file, range, &issuer, objects, cx);
+        }
         let known = self.threads.call(header.tid);
         let mut by = known.filter(|c| c.start_ns == record.syscall_ns);
         if let Some(call) = &mut by {
@@ -210,6 +216,35 @@ impl Tasks {
         objects.pages.write_by_call(file, record.pos, record.bytes.into(), writer);
     }
 
+    /// Writes the span of an access to a mapped file, if its process was selected: it has no call that would show it.
+    #[expect(clippy::too_many_arguments, reason = "what, where, by whom, and the state of the linker")]
+    fn put_mapped(
+        &mut self,
+        header: &Header,
+        kind: SpanKind,
+        file: FileKey,
+        (offset, bytes): (u64, u64),
+        issuer: &Issuer,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
+        if !objects.names.is_tracked(header.tgid) || cx.config.tracer == Some(header.tgid) {
+            return;
+        }
+        let id = cx.new_span();
+        let row = Span {
+            operation: issuer.operation,
+            end_ns: Some(header.time_ns),
+            file: objects.names.file(file, header.time_ns),
+            offset: Some(offset),
+            bytes,
+            ..span(id, Layer::FileSystem, kind.name(), header.time_ns, header.tgid, header.tid)
+        };
+        self.threads.put_span(header.tid, row, cx);
+        let window = Window { start_ns: issuer.start_ns, end_ns: header.time_ns, cpus: [issuer.cpu, header.cpu] };
+        cx.link(issuer.span, id, Relation::Calls, issuer.confidence, window);
+    }
+
     /// A mapped file was touched: if its pages are ever written, this thread may be the cause.
     pub(crate) fn on_cache_add(
         &mut self,
@@ -222,6 +257,8 @@ impl Tasks {
             return;
         }
         let issuer = self.issuer(header, context_of(header, &objects.names), 0, objects, cx);
+        let range = (record.index.saturating_mul(PAGE), u64::from(record.pages).saturating_mul(PAGE));
+        self.put_mapped(header, SpanKind::MappedRead, (record.dev, record.ino), range, &issuer, objects, cx);
         let writer = Writer {
             source: Source::Actor(issuer.actor),
             span: issuer.span,

@@ -15,7 +15,7 @@ use crate::journal::Sync;
 use crate::loss::Window;
 use crate::objects::Objects;
 use crate::pages::Writer;
-use crate::threads::Threads;
+use crate::threads::{RingSync, Threads};
 use model::event::{Header, Uring, flags, header_flags, uring_phase};
 use model::table::Span;
 use model::{Call, Confidence, Layer, Relation};
@@ -35,8 +35,10 @@ pub(crate) struct Ring {
     pub actor: Actor,
     /// The confidence of the actor.
     pub confidence: Confidence,
-    /// The operation on whose thread it was submitted; 0: none.
+    /// The operation on whose thread it was submitted, or that it is itself; 0: none.
     operation: u64,
+    /// It is an operation itself.
+    alone: bool,
     pub call: Option<Call>,
     /// Its ranges come from `fs_write`.
     pub wrote: bool,
@@ -158,15 +160,19 @@ impl Rings {
         let polled = around.operation.is_none() && header.flags & header_flags::POLLING != 0;
         let sole = if polled { threads.sole_operation(header.tgid) } else { None };
         let call = like(r);
+        let alone = call.is_some_and(Call::syncs) && around.operation.or(sole).is_none();
+        let alone = if alone { threads.begin_ring_sync(header, tracked, cx) } else { None };
+        let charged = alone.map(|id| (id, false)).or(around.charged()).or(sole.map(|id| (id, true)));
         let (id, inside_fs) = (cx.new_span(), call.is_some_and(|c| c.reads() || c.writes() || c.syncs()));
         let ring = Ring {
             header: *header,
             request: r.clone(),
             span: id,
             fs_span: if inside_fs { cx.new_span() } else { 0 },
-            actor: Actor::of(header, tracked, around.charged().or(sole.map(|id| (id, true))), cx),
+            actor: Actor::of(header, tracked, charged, cx),
             confidence: if sole.is_some() || around.guess { Confidence::Guess } else { Confidence::Structural },
-            operation: around.operation.unwrap_or(0),
+            operation: alone.or(around.operation).unwrap_or(0),
+            alone: alone.is_some(),
             call,
             wrote: false,
         };
@@ -294,6 +300,11 @@ impl Rings {
             cx.link(ring.span, ring.fs_span, Relation::Calls, Confidence::Exact, window);
         } else {
             threads.put_span(header.tid, row, cx);
+        }
+        if let Some(call) = ring.call.filter(|_| ring.alone) {
+            let (operation, span, fs_span) = (ring.operation, ring.span, ring.fs_span);
+            let sync = RingSync { operation, span, fs_span, call, file: (r.dev, r.ino) };
+            threads.end_ring_sync(header, &sync, end, objects, cx);
         }
     }
 }

@@ -32,6 +32,7 @@ impl Collector {
             disks: disks.rows(None),
             partitions: disks.partitions().into_iter().chain(several).map(|(p, d)| (p.0, d.0)).collect(),
             environment: device::collect(&Local, None),
+            all_sleeps: true,
             ..Metadata::default()
         };
         for disk in disks.all.values() {
@@ -84,6 +85,7 @@ impl Collector {
     ) {
         self.metadata.environment.append(&mut sqlite);
         self.add_storage(file_systems);
+        self.metadata.marks_from_ns = finished.marks_from_ns;
         self.metadata.coverage = finished.coverage.clone();
         self.metadata.coverage.extend_from_slice(blind);
         let mut add = |name: &str, value: u64, unit: &str| {

@@ -20,6 +20,7 @@ use model::table::Coverage;
 use model::text::ShownPath as _;
 use model::{Absence, Context, Layer};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -102,7 +103,7 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
     let left = left.map_or_else(Vec::new, |child| LeftRunning::candidates(child, || session.tracked()));
     archive.collector.count_after();
     archive.log.ends_at(capture::boot_ns());
-    let recording = session.finish()?;
+    let mut recording = session.finish()?;
     if let Some(left) = LeftRunning::of(&left) {
         archive.collector.add_left_running(&left);
         notify(Notice::LeftRunning(left));
@@ -121,10 +122,12 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
         }
     }
     context.progress("reading what was recorded", 0, 0);
+    let marked = marks.read().doing(|| "reading the command's marks".into())?;
+    let marking: BTreeSet<u32> = marked.events.iter().map(|mark| mark.header.tid).collect();
+    recording.context.marking.extend(marking);
     let summary = translate(&recording, &archive.collector.metadata.partitions, &mut |bytes| archive.log.put(bytes));
     let executed = executed(&summary);
     libraries.missed(&executed);
-    let marked = marks.read().doing(|| "reading the command's marks".into())?;
     let mut finished = finished(&recording, &summary, archive.log.records);
     finished.coverage.extend(executed.iter().find(|(path, _)| is_32_bit(path)).map(|(path, _)| {
         let how = format!("{} is a 32-bit program, whose system calls have other numbers", path.to_string_lossy());
@@ -191,5 +194,7 @@ fn finished(recording: &Recording, summary: &Summary, records: u64) -> Finished 
         counted_ns: 0,
         costs: Vec::new(),
         stacks: None,
+        // The sleeps of threads that mark intervals are taken from the whole trace afterwards.
+        marks_from_ns: Some(0),
     }
 }

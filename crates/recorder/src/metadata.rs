@@ -48,6 +48,13 @@ pub struct Metadata {
     /// Objects have numbers made up of disk, sector and time, and no addresses: the events come from ftrace.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_place: bool,
+    /// The sleeps of threads that store something are recorded at any time, not only in operations and calls; not so in archives of older
+    /// versions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all_sleeps: bool,
+    /// Since when those of all threads are, as the command may mark intervals; absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marks_from_ns: Option<u64>,
 }
 
 /// A sample of a disk's statistics: disk, times just before and just after, and the fields of `/sys/block/NAME/stat`.

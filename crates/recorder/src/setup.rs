@@ -41,6 +41,9 @@ impl Setup {
         // Before the probes: their hundred files would enlarge the child's table of open files, which is small in the untraced
         // arm of a comparison.
         let (marks, child) = hold(request, inside.as_ref().ok().map(|(inside, _)| inside))?;
+        if child.is_some() {
+            probes.marks = Some(marks.identity().doing(|| "examining the memory for the command's marks".into())?);
+        }
         let mut session = Session::start(&probes)?;
         for function in &probes.functions {
             let probe = format!("{}:{}", function.path.to_string_lossy(), function.name);

@@ -24,6 +24,11 @@ const volatile u32 open_direct;
 const volatile u32 open_dsync;
 /* Whether Fathom's object is in the recorded processes. */
 const volatile u32 with_object;
+/* The memory in which the command marks its own intervals: inode and file system; 0: none. */
+const volatile u64 marks_ino;
+const volatile u32 marks_dev;
+/* Whether a process mapped it: from then on, any interval may turn out to be marked. */
+u32 marks_mapped;
 /* The call whose sixth argument contains the flags of this one write. */
 const volatile u32 pwritev2_number;
 const volatile u32 compat_pwritev2_number;
@@ -116,6 +121,7 @@ struct slot {
 	u16 functions_open; /* of ops_open; the others are statements */
 	u8 functions_gone; /* displaced while they ran; they enclose all that are open */
 	u8 any_gone; /* whether an execution was ever displaced */
+	u8 stores; /* it wrote to storage, or created, changed, removed or synced a file: what it does between such calls matters */
 
 	/* io_uring: the current call of io_uring_enter, the number of file requests in flight, and the one that is being submitted. */
 	u64 ring_enter_ns;
@@ -237,6 +243,12 @@ static __always_inline bool between_rows(struct slot *slot)
 static __always_inline bool in_operation(struct slot *slot)
 {
 	return slot->ops_open || slot->inside_open || slot->inside_functions;
+}
+
+/* Whether the sleeps of a thread matter that is in no recorded call. */
+static __always_inline bool sleeps_matter(struct slot *slot)
+{
+	return in_operation(slot) || (slot->standing & FATHOM_TRACKED && (slot->stores || marks_mapped));
 }
 
 /* For records without `ctx`. */

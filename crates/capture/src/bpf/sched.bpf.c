@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * When a thread of an operation, or one in a recorded system call, was off the CPU: asleep, and runnable but not running.
- * One record when it runs again.
+ * One record when it runs again. Also of threads whose operations are known only afterwards: those that store something, whose calls
+ * may be those of a transaction, and all, once the command marks intervals.
  */
 
 /* A thread can be woken while it leaves the CPU, before the switch is seen: this much earlier at most, in ns. */
@@ -50,12 +51,12 @@ int PROBE(sched_switch, bool preempt, struct task_struct *prev, struct task_stru
 	u64 now, woken, throttled, queue = 0, *r;
 	u32 words;
 
-	if (!(out && (in_operation(out) || out->call)) && !(in && in->out_ns))
+	if (!(out && (out->call || sleeps_matter(out))) && !(in && in->out_ns))
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	if (unlikely(between_rows(out)))
 		settle_statements(out, now);
-	if (out && (in_operation(out) || out->call)) {
+	if (out && (out->call || sleeps_matter(out))) {
 		if (unlikely(out->out_ns))
 			count_switch_unseen();
 		/* TASK_RUNNING is 0, TASK_INTERRUPTIBLE 1, TASK_UNINTERRUPTIBLE 2; higher bits refine. */
@@ -94,7 +95,9 @@ int PROBE(sched_switch, bool preempt, struct task_struct *prev, struct task_stru
 				r[4] = throttled;
 			submit(r);
 		}
-		if (stacks_a_window && woken && stack_is_wanted(woken - in->out_ns, now))
+		/* A thread that only may be in a transaction is mostly idle: its sleeps would use up the budget. */
+		if (stacks_a_window && woken && (in->call || in_operation(in) || marks_mapped) &&
+		    stack_is_wanted(woken - in->out_ns, now))
 			take_kernel_stack(next, in, now);
 		in->out_ns = 0;
 	}

@@ -49,16 +49,25 @@ static __always_inline bool shape_of(u64 nr, bool compat, struct call_shape *sha
  */
 #define OWN_CALL 0x6c6c61436e776f46UL
 
-/* Whether the call returns only when data is on the medium. */
-static __always_inline bool awaits_medium(struct slot *slot, u16 call)
+static __always_inline bool call_writes(u16 call)
 {
-	return call_syncs(call) ||
-	       (slot->file_flags & FATHOM_SYNC_FILE && call >= FATHOM_CALL_WRITE && call <= FATHOM_CALL_PWRITEV);
+	return (call >= FATHOM_CALL_WRITE && call <= FATHOM_CALL_PWRITEV) || call == FATHOM_CALL_PWRITEV2;
+}
+
+static __always_inline bool call_reads(u16 call)
+{
+	return (call >= FATHOM_CALL_READ && call <= FATHOM_CALL_PREADV) || call == FATHOM_CALL_PREADV2;
 }
 
 static __always_inline bool call_transfers(u16 call)
 {
-	return call >= FATHOM_CALL_READ && call <= FATHOM_CALL_PWRITEV;
+	return call_reads(call) || call_writes(call);
+}
+
+/* Whether the call returns only when data is on the medium. */
+static __always_inline bool awaits_medium(struct slot *slot, u16 call)
+{
+	return call_syncs(call) || (slot->file_flags & FATHOM_SYNC_FILE && call_writes(call));
 }
 
 /* Identifies the file that the call is about. False: not storage. */
@@ -117,6 +126,32 @@ seldom void name_folder(struct task_struct *task, int fd, u64 now)
 		emit_file(file, 0, now);
 }
 
+/* Since when all sleeps of recorded threads have been recorded, because the memory for marks is mapped; 0: it is not. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} marks_from SEC(".maps");
+
+/* Something is mapped: maybe the memory for marks. */
+seldom void note_marks(struct task_struct *task, int fd)
+{
+	struct file *file = file_of(task, fd);
+	struct file_id id;
+	u32 only = 0;
+	u64 *from;
+
+	if (!file)
+		return;
+	id = identify(BPF_CORE_READ(file, f_inode));
+	from = bpf_map_lookup_elem(&marks_from, &only);
+	if (id.ino != marks_ino || id.dev != marks_dev || !from)
+		return;
+	marks_mapped = 1;
+	*from = bpf_ktime_get_boot_ns();
+}
+
 SEC("tp_btf/sys_enter")
 int PROBE(sys_enter, struct pt_regs *regs, long nr)
 {
@@ -142,8 +177,11 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 	read_args(args, regs, compat);
 	if (unlikely(args[5] == OWN_CALL) && with_object && slot->standing & FATHOM_TRACKED)
 		return 0;
-	if (unlikely(shape.call == FATHOM_CALL_MMAP) && !(args[2] & PROT_EXEC))
+	if (unlikely(shape.call == FATHOM_CALL_MMAP) && !(args[2] & PROT_EXEC)) {
+		if (unlikely(marks_ino) && !marks_mapped && (s32)args[4] >= 0)
+			note_marks(task, args[4]);
 		return 0;
+	}
 	if (unlikely(shape.call == FATHOM_CALL_IO_URING_ENTER)) {
 		/* Most rings of a machine are for sockets: the call counts only once it involves a file. */
 		slot->ring_enter_ns = bpf_ktime_get_boot_ns();
@@ -221,6 +259,8 @@ seldom void exit_names(struct task_struct *task, struct slot *slot, int fd, u64 
 		slot->file_flags |= FATHOM_REGULAR;
 		/* Another file's data under this inode number is obsolete after this call. */
 		emit_file(file, opened_as(file), now);
+		if (opened_as(file) == 5)
+			slot->stores = 1;
 		forget_below(file);
 	}
 }
@@ -377,6 +417,10 @@ int PROBE(sys_exit, struct pt_regs *regs, long result)
 		goto out;
 	if (slot->call == FATHOM_CALL_UNLINK && !slot->handles && !slot->ino)
 		goto out;
+	/* io_uring's requests are recorded apart from the call. */
+	if (!call_reads(slot->call) && slot->call != FATHOM_CALL_IO_URING_ENTER &&
+	    (slot->call != FATHOM_CALL_OPEN || slot->handles))
+		slot->stores = 1;
 	pos = -1;
 	if (slot->call != FATHOM_CALL_UNLINK)
 		pos = position(slot, shape.pos, args, result);

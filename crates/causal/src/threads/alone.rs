@@ -9,19 +9,23 @@
 //! and calls within an inferred transaction remain part of it. Whether a read slept for the device is known only when it has
 //! ended; until then it is undecided, like a mark.
 //!
-//! *Uncertainty*: what was submitted through a ring (io_uring) is neither a call nor an operation. A long call of unknown
-//! kind, known because a bio names it before its record arrives, is undecided too.
+//! A sync that is requested through a ring (io_uring) is an operation too, from its submission to its completion. Its thread goes on
+//! meanwhile, so it is on no stack, and all its time is waiting.
+//!
+//! *Uncertainty*: reads and writes that were submitted through a ring are no operations. A long call of unknown kind, known because a
+//! bio names it before its record arrives, is undecided too.
 
 use super::operations::End;
 use super::stack::{Call, Frame, Kind};
 use super::{HISTORY, Threads, exclusive};
+use crate::activity::Sleeper;
 use crate::actor::Actor;
 use crate::context::Context;
 use crate::names::Names;
 use crate::objects::Objects;
 use model::event::{Header, flags};
 use model::table::Span;
-use model::{Call as CallName, Reason, ShapeKind};
+use model::{Call as CallName, Layer, Reason, ShapeKind};
 
 /// What is known about a call when it is decided whether it is an operation.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +38,16 @@ pub(crate) struct Asked {
     /// The pages that a read had to add to the page cache.
     pub added: u16,
     pub result: Option<i64>,
+}
+
+/// A sync that was requested through a ring and is an operation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RingSync {
+    pub operation: u64,
+    pub span: u64,
+    pub fs_span: u64,
+    pub call: CallName,
+    pub file: (u32, u64),
 }
 
 /// Whether a call of this kind always waits for the medium (`Some(true)`), or only if it slept (`Some(false)`).
@@ -50,6 +64,50 @@ fn waits(asked: &Asked) -> Option<bool> {
 }
 
 impl Threads {
+    /// Whether calls of a process, in this context, may be operations.
+    fn are_operations(&self, tgid: u32, ctx: u16, cx: &Context<'_>) -> bool {
+        let has_statements = cx.config.with_statements.as_ref().is_none_or(|tgids| tgids.contains(&tgid));
+        let wanted = ctx & (flags::TRACKED | flags::TRACER) == flags::TRACKED;
+        wanted && !has_statements && cx.config.functions.is_empty() && !self.marked.contains(&tgid)
+    }
+
+    /// Returns the number of a sync that is requested through a ring, outside any operation, if it is one.
+    pub(crate) fn begin_ring_sync(&mut self, header: &Header, ctx: u16, cx: &Context<'_>) -> Option<u64> {
+        self.are_operations(header.tgid, ctx, cx).then(|| self.new_operation())
+    }
+
+    /// Writes the rows of such an operation; `end`: when it completed and with what result, if that was seen.
+    pub(crate) fn end_ring_sync(
+        &mut self,
+        header: &Header,
+        sync: &RingSync,
+        end: Option<(u64, i64)>,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
+        let RingSync { operation, span, fs_span, call, file } = *sync;
+        let (start_ns, end_ns) = (header.time_ns, end.map(|e| e.0.max(header.time_ns)));
+        let asked = Asked {
+            start_ns,
+            end_ns: end_ns.unwrap_or(u64::MAX),
+            ctx: 0,
+            call: Some(call),
+            added: 0,
+            result: end.map(|e| e.1),
+        };
+        let name = name(header.tid, &asked, file, &objects.names);
+        let mut frame = Frame::new(Kind::Call, operation, span, start_ns);
+        let (dev, ino) = file;
+        let who = Sleeper { tid: header.tid, call_ns: start_ns, call: Some(call), dev, ino, ctx: 0 };
+        let until_ns = end_ns.unwrap_or(cx.now_ns).max(start_ns);
+        let place = (Layer::FileSystem, fs_span);
+        exclusive::waited(&mut frame, &who, until_ns, place, &mut objects.activity, cx.sink);
+        let shape = self.shape(ShapeKind::Call, &name, cx);
+        let inside_ns = end_ns.map_or(0, |end_ns| end_ns - start_ns);
+        let end = End { end_ns, inside_ns, rows: 0, steps: None, result: asked.result };
+        self.put_operation(header.tgid, header.tid, &frame, shape, &end, cx);
+    }
+
     /// Pushes a call on its thread's stack, if it is an operation; returns its number.
     pub(super) fn begin_alone(
         &mut self,
@@ -63,9 +121,7 @@ impl Threads {
         if decided.is_none() && call.actor.operation == 0 {
             return None;
         }
-        let has_statements = cx.config.with_statements.as_ref().is_none_or(|tgids| tgids.contains(&header.tgid));
-        let wanted = asked.ctx & (flags::TRACKED | flags::TRACER) == flags::TRACKED;
-        if has_statements || !wanted || !cx.config.functions.is_empty() || self.marked.contains(&header.tgid) {
+        if !self.are_operations(header.tgid, asked.ctx, cx) {
             return None;
         }
         let thread = self.map.get(&header.tid)?;
@@ -98,15 +154,14 @@ impl Threads {
         }
         let (name, id) = (name(), self.new_operation());
         let thread = self.map.get_mut(&header.tid)?;
-        thread.cursor_ns = asked.start_ns.max(cx.now_ns);
-        thread.calls.clear();
-        thread.aways.clear();
+        thread.begins(asked.start_ns, asked.start_ns.max(cx.now_ns));
         thread.frames.push(Frame {
             end_ns: asked.end_ns,
             name,
             result: asked.result,
             cpu: header.cpu,
             decided,
+            sleeps: cx.config.sleeps,
             ..Frame::new(Kind::Call, id, call.span, asked.start_ns)
         });
         if !decided {

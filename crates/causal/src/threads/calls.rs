@@ -215,7 +215,7 @@ impl Threads {
         let is = |f: fn(CallName) -> bool| name.is_some_and(f);
         let regular = record.ctx & flags::REGULAR != 0;
         let fs_kind = match name {
-            Some(c) if c.writes() || c == CallName::CopyRange => "write",
+            Some(c) if c.writes() || c.copies() => "write",
             Some(c) if c.reads() => "read",
             Some(c) if c.syncs() => "sync",
             _ => "",
@@ -293,6 +293,7 @@ impl Threads {
             self.put_span(header.tid, row, cx);
         }
         if let Some(thread) = self.get_mut(header.tid) {
+            thread.ran(end_ns);
             thread.on_call(CallSegment {
                 start_ns: call.start_ns,
                 end_ns,
@@ -322,7 +323,7 @@ impl Threads {
     ) {
         let file = (record.dev, record.ino);
         let done = u64::try_from(record.result).unwrap_or(0);
-        let writes = call.call.is_some_and(|c| c.writes() || c == CallName::CopyRange);
+        let writes = call.call.is_some_and(|c| c.writes() || c.copies());
         let cached = record.ctx & flags::DIRECT == 0 && (record.ctx & flags::REGULAR != 0 || record.fs_writes > 0);
         let pos = u64::try_from(record.pos).ok().filter(|_| record.ino != 0);
         let by = writer(header, call, call.actor, start_ns, end_ns);

@@ -17,9 +17,9 @@
 //! known. The same holds for statements that are stepped alternately: how their common time is divided is known, not when.
 
 use super::stack::{Away, Frame, Kind, Thread};
-use crate::Sink;
 use crate::activity::{Activity, Sleeper, Waited};
 use crate::blocked::Blocked;
+use crate::{Sink, Sleeps};
 use model::event::flags;
 use model::table::Slice;
 use model::{Confidence, Layer, Reason, Wait};
@@ -161,9 +161,26 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &mut Activity
     activity.give_back(pieces);
 }
 
-/// Returns up to when slices of a thread with a long operation can be made: not into a call that is still open.
+/// Gives a frame that its thread did not wait in (a request through a ring) the slices of what was waited for, and writes them.
+pub(crate) fn waited(
+    frame: &mut Frame,
+    who: &Sleeper,
+    end_ns: u64,
+    place: (Layer, u64),
+    activity: &mut Activity,
+    sink: &mut dyn Sink,
+) {
+    let mut pieces = activity.take_buffer();
+    activity.explain(who, frame.start_ns, end_ns, place, &mut pieces);
+    pieces.iter().for_each(|piece| frame.add_slice(*piece));
+    activity.give_back(pieces);
+    finish(frame, end_ns, 0, sink);
+}
+
+/// Returns up to when slices of a thread with a long operation can be made: not into a call that is still open, nor beyond the
+/// time when it last ran, since it may be asleep.
 pub(crate) fn settled(thread: &Thread, now_ns: u64, horizon_ns: u64) -> u64 {
-    let mut upto = now_ns.saturating_sub(horizon_ns.saturating_mul(2));
+    let mut upto = now_ns.saturating_sub(horizon_ns.saturating_mul(2)).min(thread.ran_ns);
     if let Some(call) = thread.call.as_ref().filter(|c| !c.seen) {
         upto = upto.min(call.start_ns);
     }
@@ -173,6 +190,14 @@ pub(crate) fn settled(thread: &Thread, now_ns: u64, horizon_ns: u64) -> u64 {
         upto = upto.min(away.start_ns);
     }
     upto
+}
+
+/// Returns the time before which nothing in flight explains a wait of the thread any more.
+pub(crate) fn explained(thread: &Thread, now_ns: u64, horizon_ns: u64) -> u64 {
+    let pending = !thread.calls.is_empty() || !thread.aways.is_empty() || thread.call.is_some_and(|c| !c.seen);
+    // Asleep outside any call, it waits at most for a page, which is in flight until it is woken.
+    let idle_ns = if pending { 0 } else { now_ns.saturating_sub(horizon_ns.saturating_mul(2)) };
+    thread.cursor_ns.max(idle_ns)
 }
 
 /// Writes what an operation still holds back. It ended at `end_ns`; `between_ns` of it was the application's, between rows.
@@ -297,16 +322,18 @@ fn row(operation: u64, s: Waited) -> Slice {
 impl Frame {
     /// Adds a slice; merges it with the last one if they are alike.
     fn add_slice(&mut self, mut piece: Waited) {
+        let outside_calls = piece.span == OWN && matches!(self.kind, Kind::Inferred | Kind::Mark);
+        let unseen = self.sleeps == Sleeps::Unrecorded || outside_calls && self.sleeps == Sleeps::InOperations;
+        if unseen && piece.reason == Reason::Cpu {
+            (piece.reason, piece.confidence) = (Reason::Other, Confidence::Guess);
+        }
         if self.is_guess() {
             piece.confidence = Confidence::Guess;
         }
         if piece.span == OWN {
             piece.span = self.span;
             match self.kind {
-                Kind::Statement => {}
-                // Sleeps between the calls of a thread outside any known operation are not recorded.
-                Kind::Inferred if piece.reason == Reason::Cpu => piece.reason = Reason::Other,
-                Kind::Inferred => {}
+                Kind::Statement | Kind::Inferred => {}
                 Kind::Function | Kind::Mark => piece.layer = Layer::App,
                 Kind::Call => piece.layer = Layer::Syscall,
             }

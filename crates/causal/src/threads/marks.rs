@@ -3,6 +3,7 @@
 use super::operations::End;
 use super::stack::{Frame, Kind};
 use super::{Threads, exclusive};
+use crate::Sleeps;
 use crate::context::{Context, span};
 use crate::loss::Window;
 use crate::objects::Objects;
@@ -12,17 +13,24 @@ use model::{Confidence, Layer, Relation, ShapeKind};
 use std::borrow::Cow;
 
 impl Threads {
-    /// Pops the marks that ended, and a call that is an operation and ended.
+    /// Pops what is known to have ended by `time_ns`: marks, calls that are operations, and inferred transactions.
+    ///
+    /// They end with the passage of time, not with the record from which their end is known: that record is handled at its begin, when
+    /// what their thread did and waited for meanwhile has not arrived yet.
     pub(crate) fn settle_marks(&mut self, tid: u32, time_ns: u64, objects: &mut Objects, cx: &mut Context<'_>) {
         while let Some(thread) = self.map.get_mut(&tid) {
-            let over = |f: &&Frame| matches!(f.kind, Kind::Mark | Kind::Call) && f.end_ns <= time_ns;
-            let Some(frame) = thread.frames.last().filter(over) else { return };
-            let end_ns = frame.end_ns;
+            let last = thread.frames.len().saturating_sub(1);
+            // Of two inferred transactions, neither is inside the other.
+            let over = |(at, f): &(usize, &Frame)| f.end_ns <= time_ns && (*at == last || f.is_guess());
+            let ended = thread.frames.iter().enumerate().filter(over).min_by_key(|(_, f)| f.end_ns);
+            let Some((place, end_ns)) = ended.map(|(place, f)| (place, f.end_ns)) else { return };
             exclusive::account(thread, end_ns, &mut objects.activity, cx.sink);
-            match thread.frames.pop() {
-                Some(frame) if frame.kind == Kind::Call => self.close_call(tid, frame, Some(end_ns), cx),
-                Some(frame) => self.close_mark(tid, frame, cx),
-                None => {}
+            let tgid = thread.tgid;
+            let frame = thread.frames.remove(place);
+            match frame.kind {
+                Kind::Call => self.close_call(tid, frame, Some(end_ns), cx),
+                Kind::Inferred => self.close_inferred((tgid, tid), frame, cx),
+                _ => self.close_mark(tid, frame, cx),
             }
         }
     }
@@ -63,15 +71,17 @@ impl Threads {
         self.thread(header.tgid, header.tid, objects, cx);
         let Some(thread) = self.map.get_mut(&header.tid) else { return };
         if thread.frames.is_empty() {
-            thread.cursor_ns = start_ns;
-            thread.calls.clear();
-            thread.aways.clear();
+            thread.begins(start_ns, start_ns);
         } else {
             exclusive::account(thread, start_ns, &mut objects.activity, cx.sink);
         }
         let around = thread.operation(0).map_or(0, |f| f.id);
         let parent = thread.frames.iter().rfind(|f| !f.is_guess());
         let parent = parent.map_or((0, header.cpu, start_ns), |f| (f.span, f.cpu, f.start_ns));
+        let sleeps = match cx.config.sleeps {
+            Sleeps::All if cx.config.marks_from_ns.is_none_or(|from_ns| start_ns < from_ns) => Sleeps::InOperations,
+            sleeps => sleeps,
+        };
         thread.frames.push(Frame {
             parent: around,
             end_ns,
@@ -79,6 +89,7 @@ impl Threads {
             nth: record.nth,
             cpu: header.cpu,
             decided: false,
+            sleeps,
             ..Frame::new(Kind::Mark, id, span_id, start_ns)
         });
         self.marks.insert(id, header.tid);

@@ -23,6 +23,7 @@ mod operations;
 mod stack;
 mod transactions;
 
+pub(crate) use alone::RingSync;
 pub(crate) use stack::{Call, Thread};
 
 use crate::Config;
@@ -116,9 +117,10 @@ impl Threads {
 
     /// A thread was off the CPU.
     pub(crate) fn on_off_cpu(&mut self, header: &Header, record: &OffCpu) {
-        if let Some(thread) = self.map.get_mut(&header.tid) {
-            thread.on_away(record.start_ns, record.wake_ns, header.time_ns, record.state, record.ctx);
-        }
+        let (tgid, tid) = (header.tgid, header.tid);
+        let thread = self.map.entry(tid).or_insert_with(|| Thread { tgid, tid, ..Thread::default() });
+        thread.on_away(record.start_ns, record.wake_ns, header.time_ns, record.state, record.ctx);
+        thread.ran(header.time_ns);
     }
 
     /// Records what the thread that was just off the CPU waited for.
@@ -295,31 +297,30 @@ impl Threads {
     /// Returns the thread's state. If another process has the thread number now, it is a different thread.
     fn thread(&mut self, tgid: u32, tid: u32, objects: &mut Objects, cx: &mut Context<'_>) -> &mut Thread {
         if self.map.get(&tid).is_some_and(|t| t.tgid != tgid) {
-            self.thread_ended(tid, objects, cx);
+            self.thread_ended(tid, cx.now_ns, objects, cx);
         }
         self.map.entry(tid).or_insert_with(|| Thread { tgid, tid, ..Thread::default() })
     }
 
-    /// Ends a thread: its open operations have no end; their slices reach to `now`.
-    pub(crate) fn thread_ended(&mut self, tid: u32, objects: &mut Objects, cx: &mut Context<'_>) {
-        self.end_thread(tid, cx.now_ns, objects, cx);
+    /// Ends a thread at `end_ns`: its open operations have no end; their slices reach to there.
+    pub(crate) fn thread_ended(&mut self, tid: u32, end_ns: u64, objects: &mut Objects, cx: &mut Context<'_>) {
+        self.end_thread(tid, end_ns, end_ns, objects, cx);
     }
 
-    /// Ends a thread, at its own end or that of the trace. `known_ns`: up to when its activity is known, for marks and calls that end
-    /// later than anything else in the trace: their end is in their own record.
-    fn end_thread(&mut self, tid: u32, known_ns: u64, objects: &mut Objects, cx: &mut Context<'_>) {
+    /// Ends a thread, at its own end or that of the trace. `known_ns`: up to when operations end whose end is in their own record, maybe
+    /// later than anything else in the trace.
+    fn end_thread(&mut self, tid: u32, known_ns: u64, end_ns: u64, objects: &mut Objects, cx: &mut Context<'_>) {
         self.settle_marks(tid, known_ns, objects, cx);
-        let now_ns = cx.now_ns;
-        self.open_call_on_sheet(tid, now_ns);
+        self.open_call_on_sheet(tid, end_ns);
         let top = |s: &Self| s.map.get(&tid).map_or(0, |t| t.frames.len()).saturating_sub(1);
-        while self.close_lost(tid, top(self), now_ns, objects, cx) {
+        while self.close_lost(tid, top(self), end_ns, objects, cx) {
             self.settle_marks(tid, known_ns, objects, cx);
         }
         if let Some(thread) = self.map.remove(&tid) {
             [thread.before, thread.call]
                 .into_iter()
                 .flatten()
-                .for_each(|c| self.put_unfinished_call((thread.tgid, tid), &c, now_ns, objects, cx));
+                .for_each(|c| self.put_unfinished_call((thread.tgid, tid), &c, end_ns, objects, cx));
         }
     }
 
@@ -336,7 +337,7 @@ impl Threads {
                 let upto_ns = exclusive::settled(thread, cx.now_ns, cx.config.horizon_ns);
                 exclusive::account(thread, upto_ns, &mut objects.activity, cx.sink);
             }
-            before_ns = before_ns.min(thread.cursor_ns);
+            before_ns = before_ns.min(exclusive::explained(thread, cx.now_ns, cx.config.horizon_ns));
         }
         before_ns
     }
@@ -353,8 +354,8 @@ impl Threads {
     pub(crate) fn finish(&mut self, objects: &mut Objects, cx: &mut Context<'_>) {
         let mut tids: Vec<u32> = self.map.keys().copied().collect();
         tids.sort_unstable();
-        // `u64::MAX` is the end of a call that has none.
-        tids.into_iter().for_each(|tid| self.end_thread(tid, u64::MAX - 1, objects, cx));
+        // `u64::MAX` is the end of an operation that has none.
+        tids.into_iter().for_each(|tid| self.end_thread(tid, u64::MAX - 1, cx.now_ns, objects, cx));
     }
 
     /// Ends the longest inactive half of all threads: records of their ends were lost.
@@ -366,7 +367,7 @@ impl Threads {
         let mut all: Vec<(u64, u32)> = self.map.iter().map(|(tid, t)| (last(t), *tid)).collect();
         all.sort_unstable();
         let old = all.len() / 2;
-        all[..old].iter().for_each(|(_, tid)| self.thread_ended(*tid, objects, cx));
+        all[..old].iter().for_each(|(_, tid)| self.thread_ended(*tid, cx.now_ns, objects, cx));
     }
 
     /// Returns what surrounds something that `tid` began at `time_ns` in the context `ctx`.

@@ -35,8 +35,25 @@ pub(super) struct End {
 }
 
 impl Threads {
-    /// Writes an operation's row.
+    /// Writes an operation's row, and remembers it for records that come late.
     pub(super) fn operation_row(
+        &mut self,
+        tgid: u32,
+        tid: u32,
+        frame: &Frame,
+        shape: u64,
+        end: &End,
+        cx: &mut Context<'_>,
+    ) {
+        self.put_operation(tgid, tid, frame, shape, end, cx);
+        if let Some(end_ns) = end.end_ns {
+            let (id, span, start_ns, kind) = (frame.id, frame.span, frame.start_ns, frame.kind);
+            self.remember(Ended { tid, kind, id, span, start_ns, end_ns });
+        }
+    }
+
+    /// Writes an operation's row.
+    pub(super) fn put_operation(
         &mut self,
         tgid: u32,
         tid: u32,
@@ -65,10 +82,6 @@ impl Threads {
             steps: end.steps,
             result: end.result,
         });
-        if let Some(end_ns) = end.end_ns {
-            let (id, span, start_ns, kind) = (frame.id, frame.span, frame.start_ns, frame.kind);
-            self.remember(Ended { tid, kind, id, span, start_ns, end_ns });
-        }
     }
 
     /// A statement became known.
@@ -148,9 +161,7 @@ impl Threads {
         self.abandon_call(header.tid, time_ns, objects, cx);
         let Some(thread) = self.map.get_mut(&header.tid) else { return id };
         if thread.frames.is_empty() {
-            thread.cursor_ns = time_ns;
-            thread.calls.clear();
-            thread.aways.clear();
+            thread.begins(time_ns, time_ns);
         } else {
             exclusive::account(thread, time_ns, &mut objects.activity, cx.sink);
         }
@@ -186,8 +197,10 @@ impl Threads {
             key,
             name,
             cpu: header.cpu,
+            sleeps: cx.config.sleeps,
             ..Frame::new(kind, id, span_id, time_ns)
         });
+        thread.ran(time_ns);
         if kind == Kind::Function && cx.config.group_commits.contains(&key) {
             self.groups.began((id, span_id), (header.tgid, header.tid), key, time_ns);
         }
@@ -197,8 +210,8 @@ impl Threads {
         id
     }
 
-    /// Closes an inferred transaction that ended.
-    pub(crate) fn close_inferred(
+    /// Notes when an inferred transaction ended, and closes it if that time has come.
+    pub(crate) fn end_inferred(
         &mut self,
         tid: u32,
         operation: u64,
@@ -206,12 +219,16 @@ impl Threads {
         objects: &mut Objects,
         cx: &mut Context<'_>,
     ) {
-        let Some(thread) = self.map.get_mut(&tid) else { return };
-        let Some(place) = thread.frames.iter().position(|f| f.id == operation) else { return };
-        exclusive::account(thread, end_ns, &mut objects.activity, cx.sink);
-        let tgid = thread.tgid;
-        let mut frame = thread.frames.remove(place);
-        let end_ns = end_ns.max(frame.start_ns);
+        let frame = self.map.get_mut(&tid).and_then(|t| t.frames.iter_mut().find(|f| f.id == operation));
+        if let Some(frame) = frame {
+            frame.end_ns = end_ns.max(frame.start_ns);
+        }
+        self.settle_marks(tid, cx.now_ns, objects, cx);
+    }
+
+    /// Writes the rows of an inferred transaction that was popped.
+    pub(super) fn close_inferred(&mut self, (tgid, tid): (u32, u32), mut frame: Frame, cx: &mut Context<'_>) {
+        let end_ns = frame.end_ns;
         exclusive::finish(&mut frame, end_ns, 0, cx.sink);
         let end = End { end_ns: Some(end_ns), inside_ns: end_ns - frame.start_ns, rows: 0, steps: None, result: None };
         self.close(tgid, tid, &frame, &end, cx);
@@ -232,6 +249,7 @@ impl Threads {
         }
         let (id, span_id) = if found.is_some() { (0, 0) } else { (self.new_operation(), cx.new_span()) };
         let Some(thread) = self.map.get_mut(&header.tid) else { return };
+        thread.ran(end_ns);
         let frame = found.map(|place| {
             exclusive::account(thread, end_ns, &mut objects.activity, cx.sink);
             thread.frames.remove(place)
@@ -325,19 +343,17 @@ impl Threads {
         let guess = frame.filter(|f| f.is_guess()).map(|f| f.id);
         let ended = guess.and_then(|operation| self.inferred.forget(tid, operation));
         let Some(thread) = self.map.get_mut(&tid).filter(|t| place < t.frames.len()) else { return false };
-        // The end of a call is known beforehand, from its record.
-        let call =
-            Some(thread.frames[place].end_ns).filter(|end| thread.frames[place].kind == Kind::Call && *end != u64::MAX);
-        exclusive::account(thread, ended.or(call).unwrap_or(0).max(time_ns), &mut objects.activity, cx.sink);
+        let frame = &thread.frames[place];
+        let known = Some(frame.end_ns).filter(|end_ns| frame.kind != Kind::Mark && *end_ns != u64::MAX).or(ended);
+        exclusive::account(thread, known.unwrap_or(0).max(time_ns), &mut objects.activity, cx.sink);
         let tgid = thread.tgid;
         let mut frame = thread.frames.remove(place);
         if frame.kind == Kind::Mark {
             self.close_mark(tid, frame, cx);
         } else if frame.kind == Kind::Call {
-            let end_ns = (frame.end_ns != u64::MAX).then_some(frame.end_ns);
-            self.close_call(tid, frame, end_ns, cx);
+            self.close_call(tid, frame, known, cx);
         } else {
-            let end_ns = ended.map(|at| at.max(frame.start_ns));
+            let end_ns = known.map(|at| at.max(frame.start_ns));
             exclusive::finish(&mut frame, end_ns.unwrap_or(time_ns), 0, cx.sink);
             let inside_ns = end_ns.map_or(0, |at| at - frame.start_ns);
             self.close(tgid, tid, &frame, &End { end_ns, inside_ns, rows: 0, steps: None, result: None }, cx);

@@ -2,6 +2,7 @@
 //!
 //! Types only, independent of records and rows. `threads` pushes and pops frames, `exclusive` makes the slices.
 
+use crate::Sleeps;
 use crate::activity::Waited;
 use crate::actor::Actor;
 use crate::blocked::Blocked;
@@ -9,6 +10,9 @@ use model::Call as CallName;
 use model::event::flags;
 use model::table::Span;
 use std::collections::VecDeque;
+
+/// Maximum number of periods off the CPU kept for a thread that is in no frame: in one call, many waits are short, and long ones few.
+const IDLE_AWAYS_MAX: usize = 64;
 
 /// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +39,8 @@ pub(crate) struct Frame {
     pub depth: u32,
     pub key: u64,
     pub start_ns: u64,
-    /// Known beforehand for marks only.
+    /// Known beforehand for a mark and for a call that is an operation; for an inferred transaction from its last call on.
+    /// `u64::MAX`: not known.
     pub end_ns: u64,
     pub name: String,
     pub nth: u64,
@@ -46,6 +51,8 @@ pub(crate) struct Frame {
     pub opened: bool,
     /// A mark or call that is an operation in any case, since rows with it were written.
     pub decided: bool,
+    /// Which of its thread's sleeps were recorded.
+    pub sleeps: Sleeps,
     pub held: Vec<Span>,
     pub slices: Vec<Waited>,
     /// The first of its slices have been written.
@@ -72,6 +79,7 @@ impl Frame {
             cpu: 0,
             opened: false,
             decided: true,
+            sleeps: Sleeps::All,
             held: Vec::new(),
             slices: Vec::new(),
             flushed: false,
@@ -207,6 +215,8 @@ pub(crate) struct Thread {
     pub before: Option<Call>,
     /// Time up to which slices were made; what follows is kept below.
     pub cursor_ns: u64,
+    /// When it was last seen to run: it may have been asleep since, which is recorded when it runs again.
+    pub ran_ns: u64,
     pub calls: VecDeque<CallSegment>,
     pub aways: VecDeque<Away>,
     /// The lock that it last requested and did not get.
@@ -226,6 +236,19 @@ impl Thread {
         self.frames.iter().rev().find(within)
     }
 
+    /// Prepares for its first frame, which begins at `start_ns`: a sleep in a call that is longer than the horizon is reported before the
+    /// call that it is in.
+    pub(crate) fn begins(&mut self, start_ns: u64, cursor_ns: u64) {
+        self.cursor_ns = cursor_ns;
+        self.calls.clear();
+        self.aways.retain(|a| a.end_ns > start_ns);
+    }
+
+    /// Records that it was running.
+    pub(crate) fn ran(&mut self, time_ns: u64) {
+        self.ran_ns = self.ran_ns.max(time_ns);
+    }
+
     /// Records a call.
     pub(crate) fn on_call(&mut self, call: CallSegment) {
         if self.frames.is_empty() || call.end_ns <= call.start_ns {
@@ -237,8 +260,11 @@ impl Thread {
 
     /// Records a period off the CPU.
     pub(crate) fn on_away(&mut self, start_ns: u64, wake_ns: u64, end_ns: u64, state: u16, ctx: u16) {
-        if self.frames.is_empty() || end_ns <= start_ns {
+        if end_ns <= start_ns {
             return;
+        }
+        if self.frames.is_empty() && self.aways.len() >= IDLE_AWAYS_MAX {
+            self.aways.pop_front();
         }
         let wake_ns = match (state, wake_ns) {
             (0, _) => start_ns,

@@ -4,7 +4,7 @@ use super::Threads;
 use super::stack::Kind;
 use crate::Config;
 use crate::context::Context;
-use crate::inferred::{Evidence, Transaction};
+use crate::inferred::{Evidence, Transaction, in_statement};
 use crate::objects::Objects;
 use model::Call;
 use model::event::{Header, Syscall, flags};
@@ -12,7 +12,7 @@ use sqlite::{FileClass, JOURNAL_HEADER, WAL_HEADER, database_in, database_of, re
 
 /// Whether a call of this process may belong to such a transaction.
 fn infers(header: &Header, record: &Syscall, config: &Config) -> bool {
-    config.with_statements.as_ref().is_some_and(|tgids| !tgids.contains(&header.tgid))
+    config.with_statements.as_ref().is_some_and(|tgids| !in_statement(record.ctx) || !tgids.contains(&header.tgid))
         && record.ctx & flags::TRACKED != 0
         && record.ino != 0
         && record.result >= 0
@@ -140,7 +140,7 @@ impl Threads {
         over: impl Fn(&Transaction) -> bool,
     ) {
         for (operation, end_ns) in self.inferred.end(tid, over) {
-            self.close_inferred(tid, operation, end_ns, objects, cx);
+            self.end_inferred(tid, operation, end_ns, objects, cx);
         }
     }
 }

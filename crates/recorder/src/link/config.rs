@@ -4,7 +4,7 @@ use crate::Metadata;
 use crate::metadata::DiskCounters;
 use crate::presets::commits_in_groups;
 use causal::accounts::Reading;
-use causal::{Below, Config, Stacked};
+use causal::{Below, Config, Sleeps, Stacked};
 use std::collections::BTreeSet;
 
 /// The linker's settings; `with_statements` are the processes whose statements were recorded.
@@ -21,6 +21,12 @@ pub fn of(metadata: &Metadata, with_statements: BTreeSet<u32>) -> Config {
         partitions: metadata.partitions.iter().rev().copied().collect(),
         with_statements: Some(with_statements),
         by_place: metadata.by_place,
+        sleeps: match (metadata.is_attached("sched_switch"), metadata.all_sleeps) {
+            (false, _) => Sleeps::Unrecorded,
+            (true, false) => Sleeps::InOperations,
+            (true, true) => Sleeps::All,
+        },
+        marks_from_ns: metadata.marks_from_ns,
         ..Config::default()
     }
 }

@@ -10,6 +10,7 @@
 
 use super::extents::File;
 use crate::ftrace::calls::{DescriptorChange, Machine, Shape};
+use model::Call as Name;
 use model::event::flags;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -28,6 +29,8 @@ pub struct Learned {
     pub logged: HashMap<(u32, u32), Vec<u64>>,
     /// Threads that make system calls.
     pub callers: HashSet<u32>,
+    /// Threads whose sleeps matter at any time: they store something, or mark intervals.
+    pub sleepers: HashSet<u32>,
     /// Disks that drivers' events name.
     pub disks: BTreeMap<Box<str>, u32>,
 }
@@ -143,6 +146,18 @@ pub fn entered(machine: Machine, number: u64, args: [u64; 6]) -> (Option<Shape>,
 pub fn duplicates(command: u64) -> bool {
     // F_DUPFD and F_DUPFD_CLOEXEC of uapi/linux/fcntl.h, on every machine; the command is an int.
     matches!(command as u32, 0 | 1030)
+}
+
+/// Whether a call that ended changed something in storage, as `syscalls.bpf.c` has it: what its thread does between such calls matters.
+pub fn stores(call: &Call) -> bool {
+    // O_CREAT of asm-generic/fcntl.h, on every machine that Android runs on.
+    const CREATES: u64 = 0o100;
+    let Shape { call: name, pos, .. } = call.shape;
+    match name {
+        Name::Open => call.txn.is_some() || pos.is_some_and(|i| call.args[usize::from(i)] & CREATES != 0),
+        Name::Lseek | Name::IoUringEnter | Name::Mmap => false,
+        _ => !name.reads(),
+    }
 }
 
 /// The flags of a read or write, as bits of a record's context.

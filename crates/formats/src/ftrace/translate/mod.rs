@@ -58,6 +58,8 @@ pub struct TraceContext {
     pub open: Vec<Open>,
     /// The recording process, if it is known.
     pub tracer: Option<u32>,
+    /// Threads that mark intervals elsewhere than in the trace.
+    pub marking: Vec<u32>,
 }
 
 impl TraceContext {
@@ -71,6 +73,7 @@ impl TraceContext {
             partitions: Vec::new(),
             open: Vec::new(),
             tracer: None,
+            marking: Vec::new(),
         }
     }
 }
@@ -157,12 +160,13 @@ impl Translator {
         Self::new(&partitions, self.known, false)
     }
 
-    fn new(trace_context: &TraceContext, known: Learned, learns: bool) -> Self {
+    fn new(trace_context: &TraceContext, mut known: Learned, learns: bool) -> Self {
         let mut tasks = Tasks::default();
         trace_context.names.iter().for_each(|(tid, name)| tasks.named(*tid, name));
         trace_context.tasks.iter().for_each(|(tid, tgid)| tasks.there(*tid, *tgid));
         trace_context.members.iter().for_each(|(tid, tgid)| tasks.belongs(*tid, *tgid));
         known.callers.iter().for_each(|tid| tasks.calls(*tid));
+        known.sleepers.extend(&trace_context.marking);
         let mut block = Block::default();
         trace_context.partitions.iter().for_each(|(partition, disk)| block.partition(*partition, *disk));
         let mut open = trace_context.open.clone();

@@ -176,6 +176,7 @@ impl Translator {
     fn on_print(&mut self, s: &DecodedEvent) {
         let text = s.text.trim_end();
         if let Some(name) = text.strip_prefix("B|").and_then(|rest| Some(rest.split_once('|')?.1)) {
+            self.known.sleepers.insert(s.tid);
             let marks = &mut self.operations.threads.entry(s.tid).or_default().marks;
             marks.push_back((s.time_ns, name.to_owned()));
             if marks.len() > MARKS_MAX {

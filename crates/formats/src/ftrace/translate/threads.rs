@@ -128,6 +128,9 @@ impl Translator {
         if !call.emitted {
             return;
         }
+        if calls::stores(&call) {
+            self.known.sleepers.insert(s.tid);
+        }
         self.name(s, s.tid);
         let mut bytes = call.shape.bytes.map_or(0, |i| call.args[usize::from(i)]);
         if call.shape.bytes.is_none() && transfers && result > 0 {
@@ -306,11 +309,10 @@ impl Translator {
             n if n & 2 != 0 => 2,
             _ => 3,
         };
-        let busy = self.operations.is_open(tid);
-        if let Some(thread) = self.threads.get_mut(&tid)
-            && (busy || thread.call.as_ref().is_some_and(|c| c.emitted))
-        {
-            thread.away = Some((s.time_ns, state, 0, 0));
+        let mut matters = self.operations.is_open(tid) || self.known.sleepers.contains(&tid);
+        matters |= self.threads.get(&tid).and_then(|t| t.call.as_ref()).is_some_and(|c| c.emitted);
+        if matters {
+            self.thread(tid).away = Some((s.time_ns, state, 0, 0));
         }
         let next = s.number(2).unwrap_or(0) as u32;
         let Some(thread) = self.threads.get_mut(&next) else { return };

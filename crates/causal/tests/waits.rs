@@ -1,0 +1,343 @@
+//! Every kind of operation times every kind of wait, wherever in the operation it happens: what the slices show as CPU time and as
+//! waiting equals what the thread did, to the nanosecond.
+//!
+//! The thread's life is generated, and its records are made as the kernel side makes them: an interval's at its end, a sleep's when the
+//! thread runs again. Meanwhile another CPU lets time pass, so that a wait longer than the horizon is reported late.
+
+use causal::text::{Rows, link};
+use causal::{Config, Sleeps};
+use model::event::{
+    BioDone, Header, Mark, OffCpu, OpBegin, OpEnd, SyncBegin, Syscall, Task, Wait as WaitRecord, flags, op_kind,
+    task_what,
+};
+use model::{Call, Event, Reason, Record, Wait};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+const THREAD: u32 = 10;
+const HORIZON_NS: u64 = 1_000;
+/// A database's WAL, and another file.
+const WAL: u64 = 12;
+const OTHER: u64 = 50;
+const DEV: u32 = 254 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Statement,
+    Function,
+    Mark,
+    Inferred,
+    Call,
+}
+
+const OPERATIONS: [Operation; 5] =
+    [Operation::Statement, Operation::Function, Operation::Mark, Operation::Inferred, Operation::Call];
+
+/// What a thread does for some time.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Runs(u64),
+    /// Is asleep, then runnable without a CPU; `None`: what for is not known.
+    Sleeps(u64, u64, Option<Wait>),
+    /// Was preempted.
+    Preempted(u64),
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// Outside any recorded call.
+    Part(Part),
+    Call(Call, Vec<Part>),
+    /// Many short calls, so that slices are made before the operation ends.
+    Calls(u16),
+}
+
+/// How the recording goes on after the operation.
+#[derive(Debug, Clone, Copy)]
+enum Then {
+    Nothing,
+    TheThreadEnds,
+    OthersGoOn,
+    TheThreadGoesOn,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Times {
+    cpu_ns: u64,
+    run_queue_ns: u64,
+    waited_ns: u64,
+}
+
+/// A thread, its records, and where its time went.
+struct Life {
+    now_ns: u64,
+    events: Vec<Event>,
+    times: Times,
+    in_operation: bool,
+}
+
+impl Life {
+    fn put(&mut self, record: impl Into<Record>) {
+        let record = record.into();
+        let header =
+            Header { time_ns: self.now_ns, kind: record.kind(), tgid: THREAD, tid: THREAD, ..Header::default() };
+        self.events.push(Event { header, record });
+    }
+
+    fn part(&mut self, part: Part, in_call: u16) {
+        let start_ns = self.now_ns;
+        let in_op = if self.in_operation { flags::IN_OP } else { 0 };
+        let ctx = flags::TRACKED | in_call | in_op;
+        match part {
+            Part::Runs(ns) => {
+                self.now_ns += ns;
+                self.times.cpu_ns += ns;
+            }
+            Part::Sleeps(asleep_ns, runnable_ns, wait) => {
+                self.now_ns += asleep_ns + runnable_ns;
+                self.times.waited_ns += asleep_ns;
+                self.times.run_queue_ns += runnable_ns;
+                let wake_ns = start_ns + asleep_ns;
+                self.put(OffCpu { start_ns, wake_ns, waker: 0, state: 1, ctx });
+                if let Some(wait) = wait {
+                    self.put(WaitRecord { start_ns, what: wait.number(), ctx, ..WaitRecord::default() });
+                }
+            }
+            Part::Preempted(ns) => {
+                self.now_ns += ns;
+                self.times.run_queue_ns += ns;
+                self.put(OffCpu { start_ns, wake_ns: 0, waker: 0, state: 0, ctx });
+            }
+        }
+    }
+
+    fn call(&mut self, call: Call, ino: u64, parts: &[Part]) {
+        let start_ns = self.now_ns;
+        let in_op = if self.in_operation { flags::IN_OP } else { 0 };
+        let ctx = flags::TRACKED | flags::REGULAR | in_op;
+        if call.syncs() {
+            self.put(SyncBegin { ino, dev: DEV, call: call as u16, ctx });
+        }
+        parts.iter().for_each(|part| self.part(*part, flags::IN_SYSCALL));
+        let moves = call.reads() || call.writes();
+        let bytes = if moves { 4096 } else { 0 };
+        self.put(Syscall {
+            start_ns,
+            ino,
+            pos: if moves { 4096 } else { -1 },
+            bytes,
+            result: bytes as i64,
+            dev: DEV,
+            call: call as u16,
+            ctx,
+            fd: 3,
+            ..Syscall::default()
+        });
+        // The next call begins after this one ended.
+        self.now_ns += 1;
+        self.times.cpu_ns += 1;
+    }
+
+    fn step(&mut self, step: &Step, ino: u64) {
+        match step {
+            Step::Part(part) => self.part(*part, 0),
+            Step::Call(call, parts) => self.call(*call, ino, parts),
+            Step::Calls(n) => (0..*n).for_each(|_| self.call(Call::Pread64, ino, &[Part::Runs(3)])),
+        }
+    }
+}
+
+/// Makes the records of a thread that performs one operation; returns them, the marks first, with the operation's true times.
+fn live(operation: Operation, steps: &[Step], then: Then) -> (Vec<Event>, Times) {
+    let mut life = Life { now_ns: 10_000, events: Vec::new(), times: Times::default(), in_operation: false };
+    let mut marks = Vec::new();
+    let path = |ino, text: &str| Event::parse(&format!("@5 10/10 file dev={DEV} ino={ino} text=\"{text}\"")).unwrap();
+    let names = [path(WAL, "/d/a.db-wal"), path(OTHER, "/d/log")];
+    life.part(Part::Runs(500), 0);
+    life.times = Times::default();
+    let start_ns = life.now_ns;
+    match operation {
+        Operation::Statement | Operation::Function => {
+            let kind = if operation == Operation::Statement { op_kind::STATEMENT } else { op_kind::FUNCTION };
+            life.put(OpBegin { key: 0, kind, depth: 1 });
+            life.in_operation = true;
+            steps.iter().for_each(|step| life.step(step, OTHER));
+            let inside_ns = life.now_ns - start_ns;
+            life.put(OpEnd { key: 0, start_ns, rows: 0, steps: 1, inside_ns, result: 101, kind });
+            life.in_operation = false;
+        }
+        Operation::Mark => {
+            steps.iter().for_each(|step| life.step(step, OTHER));
+            let header = Header { time_ns: life.now_ns, tgid: THREAD, tid: THREAD, ..Header::default() };
+            marks.push(Event { header, record: Mark { start_ns, text: "m".into(), ..Mark::default() }.into() });
+        }
+        // Its first call is a write, its last one a sync, with waits of their own.
+        Operation::Inferred => {
+            let parts = |step: Option<&Step>| match step {
+                Some(Step::Call(_, parts)) => parts.clone(),
+                Some(Step::Part(part)) => vec![Part::Runs(7), *part, Part::Runs(5)],
+                _ => vec![Part::Runs(9)],
+            };
+            let between = steps.get(1..steps.len().saturating_sub(1)).unwrap_or_default();
+            life.call(Call::Pwrite64, WAL, &parts(steps.first()));
+            between
+                .iter()
+                .filter(|s| !matches!(s, Step::Call(call, _) if call.syncs()))
+                .for_each(|s| life.step(s, WAL));
+            life.call(Call::Fdatasync, WAL, &parts(steps.last()));
+            life.times.cpu_ns -= 1;
+        }
+        Operation::Call => {
+            let parts = steps.iter().flat_map(|step| match step {
+                Step::Part(part) => vec![*part],
+                Step::Call(_, parts) => parts.clone(),
+                Step::Calls(n) => vec![Part::Runs(u64::from(*n))],
+            });
+            life.call(Call::Fsync, OTHER, &parts.collect::<Vec<_>>());
+            life.times.cpu_ns -= 1;
+        }
+    }
+    let times = std::mem::take(&mut life.times);
+    let end_ns = life.now_ns;
+    match then {
+        Then::Nothing | Then::OthersGoOn => {}
+        Then::TheThreadEnds => {
+            life.now_ns += 3;
+            life.put(Task { what: task_what::ENDED, ..Task::default() });
+        }
+        Then::TheThreadGoesOn => {
+            life.part(Part::Runs(40), 0);
+            life.call(Call::Pread64, OTHER, &[Part::Runs(5)]);
+        }
+    }
+    // Another CPU, where time passes.
+    let until_ns = if matches!(then, Then::OthersGoOn) { end_ns + 10 * HORIZON_NS } else { end_ns.saturating_sub(1) };
+    let passes = (0..until_ns).step_by(150).map(|time_ns| {
+        let record: Record = BioDone { bio: 1, disk: DEV, error: 0 }.into();
+        Event { header: Header { time_ns, cpu: 1, kind: record.kind(), ..Header::default() }, record }
+    });
+    let mut all: Vec<Event> = names.into_iter().chain(life.events).chain(passes).collect();
+    all.sort_by_key(|event| event.header.time_ns);
+    marks.extend(all);
+    (marks, times)
+}
+
+fn config(operation: Operation) -> Config {
+    let functions = if operation == Operation::Function { vec!["work".into()] } else { Vec::new() };
+    let tells = operation == Operation::Statement;
+    let with_statements = Some(if tells { BTreeSet::from([THREAD]) } else { BTreeSet::new() });
+    Config { horizon_ns: HORIZON_NS, functions, with_statements, ..Config::default() }
+}
+
+fn shown(rows: &Rows) -> Times {
+    let mut times = Times::default();
+    for slice in &rows.slices {
+        let ns = slice.end_ns - slice.start_ns;
+        match slice.reason {
+            Reason::Cpu => times.cpu_ns += ns,
+            Reason::RunQueue => times.run_queue_ns += ns,
+            _ => times.waited_ns += ns,
+        }
+    }
+    times
+}
+
+fn check(operation: Operation, steps: &[Step], then: Then) -> Result<(), TestCaseError> {
+    let (events, times) = live(operation, steps, then);
+    let rows = link(config(operation), events);
+    prop_assert_eq!(rows.operations.len(), 1, "{:?}", rows.operations);
+    prop_assert_eq!(shown(&rows), times, "{}", rows.to_text());
+    Ok(())
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    let wait = prop::option::of(prop::sample::select(Wait::ALL));
+    prop_oneof![
+        3 => (1u64..200).prop_map(Part::Runs),
+        3 => (1u64..10 * HORIZON_NS, 0u64..100, wait).prop_map(|(asleep, runnable, wait)| Part::Sleeps(asleep, runnable, wait)),
+        1 => (1u64..300).prop_map(Part::Preempted),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let call = prop::sample::select(&[Call::Pread64, Call::Pwrite64, Call::Fdatasync, Call::Ftruncate][..]);
+    prop_oneof![
+        4 => part().prop_map(Step::Part),
+        4 => (call, prop::collection::vec(part(), 1..4)).prop_map(|(call, parts)| Step::Call(call, parts)),
+        1 => (1u16..600).prop_map(Step::Calls),
+    ]
+}
+
+const THENS: [Then; 4] = [Then::Nothing, Then::TheThreadEnds, Then::OthersGoOn, Then::TheThreadGoesOn];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn slices_are_what_thread_did(
+        operation in prop::sample::select(&OPERATIONS[..]),
+        steps in prop::collection::vec(step(), 1..7),
+        then in prop::sample::select(&THENS[..]),
+    ) {
+        check(operation, &steps, then)?;
+    }
+}
+
+/// Each pair once, at the begin, in the middle and at the end, in a call and outside.
+#[test]
+fn every_wait_in_every_operation_is_waiting() {
+    let runs = Step::Part(Part::Runs(100));
+    for operation in OPERATIONS {
+        for wait in Wait::ALL.iter().copied().map(Some).chain([None]) {
+            for place in 0..3 {
+                for long_ns in [50, 20 * HORIZON_NS] {
+                    let sleep = Part::Sleeps(long_ns, 4, wait);
+                    for slept in
+                        [Step::Part(sleep), Step::Call(Call::Fdatasync, vec![Part::Runs(2), sleep, Part::Runs(3)])]
+                    {
+                        let mut steps = vec![runs.clone(); 3];
+                        steps[place] = slept;
+                        for then in THENS {
+                            check(operation, &steps, then)
+                                .unwrap_or_else(|why| panic!("{operation:?}, {wait:?} at {place}, {then:?}: {why}"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Without the scheduler's records nothing is known to have been on the CPU.
+#[test]
+fn unrecorded_sleeps_are_not_cpu_time() {
+    let steps =
+        [Step::Part(Part::Runs(100)), Step::Call(Call::Pwrite64, vec![Part::Runs(9)]), Step::Part(Part::Runs(50))];
+    for operation in OPERATIONS {
+        let (events, times) = live(operation, &steps, Then::OthersGoOn);
+        let rows = |sleeps| link(Config { sleeps, ..config(operation) }, events.clone());
+        let all_ns = times.cpu_ns;
+        assert_eq!(shown(&rows(Sleeps::Unrecorded)), Times { waited_ns: all_ns, ..Times::default() }, "{operation:?}");
+        let unknown_ns = match operation {
+            Operation::Mark => 151,
+            Operation::Inferred => 2,
+            _ => 0,
+        };
+        let older = Times { cpu_ns: all_ns - unknown_ns, waited_ns: unknown_ns, ..Times::default() };
+        assert_eq!(shown(&rows(Sleeps::InOperations)), older, "{operation:?}");
+    }
+}
+
+/// A program may map the memory for its marks late, or never: what it did before is not known.
+#[test]
+fn sleeps_before_marks_are_mapped_are_not_cpu_time() {
+    let steps = [Step::Part(Part::Runs(100)), Step::Call(Call::Pwrite64, vec![Part::Runs(9)])];
+    let (events, times) = live(Operation::Mark, &steps, Then::OthersGoOn);
+    let rows = |marks_from_ns| link(Config { marks_from_ns, ..config(Operation::Mark) }, events.clone());
+    assert_eq!(shown(&rows(Some(10_000))), times, "mapped before it began");
+    for late in [Some(10_501), None] {
+        let unknown_ns = 101;
+        let known = Times { cpu_ns: times.cpu_ns - unknown_ns, waited_ns: unknown_ns, ..Times::default() };
+        assert_eq!(shown(&rows(late)), known, "{late:?}");
+    }
+}
