@@ -3,8 +3,12 @@
 //!
 //! No time is asserted, only counts that the program itself has, what a sleep was for, and who ended it.
 
+#[path = "waits/account.rs"]
+mod account;
 #[path = "waits/databases.rs"]
 mod databases;
+#[path = "waits/files.rs"]
+mod files;
 #[path = "waits/stacks.rs"]
 mod stacks;
 
@@ -18,8 +22,11 @@ fn main() -> ExitCode {
     let needs = || root().and_then(|()| installed("python3"));
     let cases: Vec<Case> = vec![
         ("syncs_of_program_without_sqlite_are_counted", needs(), syncs),
+        ("every_wait_in_every_operation_is_waiting", needs().and_then(|()| installed("chrt")), account::of_all_pairs),
+        ("time_before_marks_are_mapped_is_not_cpu_time", needs(), account::before_marks_are_mapped),
         ("waiter_for_wal_names_its_holder", needs(), two_writers),
         ("pipe_futex_and_flock_waits_name_their_ends", needs(), others),
+        ("calls_on_files_add_up_and_syncs_wait", needs(), files::add_up),
         ("control_answers_once_running_process_is_recorded", needs(), control),
         ("ready_made_operations_are_listed", Ok(()), listed),
         (
@@ -108,7 +115,7 @@ fn syncs() -> Result<()> {
         ("fsync segment.N.log", 9),
         ("fdatasync segment.N.log", 3),
         ("pwrite64 durable", 5),
-        ("pwritev plain", 4),
+        ("pwritev2 plain", 4),
         ("fsync hidden", 2),
         ("msync segment.N.log", 1),
         ("pread64 segment.N.log", 1),
@@ -127,7 +134,7 @@ fn syncs() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let options = ["--backend", "ftrace"];
     let summary = show(&record(folder.path(), &options, &["python3", "-c", SYNCS, &again.display().to_string()])?)?;
-    for (statement, count) in [("pwrite64 durable", 5), ("pwritev plain", 4)] {
+    for (statement, count) in [("pwrite64 durable", 5), ("pwritev2 plain", 4)] {
         let own = operations(&summary)?.iter().find(|o| o["statement"] == statement);
         ensure!(own.is_some_and(|own| own["count"] == count), "ftrace: {statement}: {own:?}");
     }

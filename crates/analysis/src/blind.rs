@@ -56,7 +56,7 @@ const SINGLE: [(&str, &str); 13] = [
     ("jbd2_end_commit", "the end of journal commits is not recorded: who waited for one is unknown."),
     ("jbd2_handle_start", "joining a journal transaction is not recorded: the journal's commands are unattributed."),
     ("page_cache_add", "page-cache misses are not recorded: every read looks like a hit."),
-    ("sched_switch", "sleeping and waiting for a CPU are not recorded: this time counts as running."),
+    ("sched_switch", "sleeping and waiting for a CPU are not recorded: no time is known to be CPU time."),
     ("sched_waking", "wake-ups are not recorded: waiting for a CPU counts as sleeping."),
 ];
 

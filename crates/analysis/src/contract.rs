@@ -44,8 +44,11 @@ pub struct Summary {
     pub environment: Environment,
     /// Disks.
     pub disks: Vec<DiskInfo>,
-    /// Files that operations read or wrote.
+    /// Files that the recorded processes read or wrote, in operations and outside.
     pub files: Vec<FileUse>,
+    /// The recorded processes' calls on files, by name. Those that read, write or copy add up to the calls of `files`, but for those
+    /// without a file.
+    pub calls: BTreeMap<String, CallTotal>,
     /// Which probes were in force.
     pub coverage: Vec<Probe>,
     /// What could not be seen, and how that affects the numbers above.
@@ -132,6 +135,8 @@ pub struct OperationSummary {
     pub tracer: Option<TracerPart>,
     /// Means.
     pub per_operation: PerOperation,
+    /// What it waited for, of a call that is an operation; absent for others, which are charged for what they cause.
+    pub waited_for: Option<WaitedIo>,
     /// The same means without the operations inside this one; identical where there are none.
     pub own: Own,
     /// The operations inside which its executions ran, by their text: how many of the `count` did.
@@ -400,6 +405,8 @@ pub struct DeviceCommands {
     pub by_operations: f64,
     /// Of `attributed`: by recorded processes outside any operation.
     pub by_recorded_processes: f64,
+    /// Of `total`: commands for which a call waited that is an operation, whoever they are charged to. A number of commands.
+    pub waited_for_by_calls: u64,
     /// Of `total`: commands whose completion was not seen.
     pub incomplete: u64,
     /// Of `total`: commands that completed, but whose issue was not seen, or comes after the completion by the trace's clock. They are in
@@ -654,8 +661,50 @@ pub struct DiskInfo {
     pub below: String,
 }
 
-/// A file that operations used; in a recording without operations, one that the recorded processes used.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// All recorded calls of one name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct CallTotal {
+    /// Calls.
+    pub count: u64,
+    /// Of these, outside any operation.
+    pub outside: u64,
+    /// Of these, calls that read, write or copy of which the file is not known.
+    pub without_file: u64,
+    /// Bytes read, written or copied.
+    pub bytes: u64,
+}
+
+/// What a call that is an operation waited for, mean per finished execution: commands and commits that it sent, or that kept it asleep,
+/// whoever caused them. Several operations may have waited for the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct WaitedIo {
+    /// Commands with data.
+    pub requests: f64,
+    /// Flush commands.
+    pub flushes: f64,
+    /// Commits of the file system.
+    pub commits: f64,
+    /// Bytes of these requests.
+    pub bytes: f64,
+    /// Whose data that was: `bytes` by cause.
+    pub data: WaitedData,
+}
+
+/// Bytes by who caused them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct WaitedData {
+    /// The operation.
+    pub itself: f64,
+    /// Its process, otherwise: before the call, or in other threads.
+    pub process: f64,
+    /// Other processes.
+    pub others: f64,
+    /// Unknown.
+    pub unattributed: f64,
+}
+
+/// A file that the recorded processes used, in operations and outside.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct FileUse {
     /// Path; absent if unknown.
     pub path: Option<String>,
@@ -665,14 +714,41 @@ pub struct FileUse {
     pub dev: String,
     /// Inode.
     pub ino: u64,
-    /// Calls that wrote it.
+    /// Calls that wrote it, including the targets of sendfile, splice and copy_file_range.
     pub writes: u64,
+    /// Of these, outside any operation.
+    pub writes_outside: u64,
     /// Bytes written.
     pub bytes_written: u64,
     /// Calls that read it.
     pub reads: u64,
+    /// Of these, outside any operation.
+    pub reads_outside: u64,
     /// Bytes read.
     pub bytes_read: u64,
+    /// Bytes of pages that stores to a mapping dirtied, without a call.
+    pub mapped_bytes_written: u64,
+    /// Bytes of pages that accesses to a mapping added to the page cache, without a call.
+    pub mapped_bytes_read: u64,
+}
+
+impl FileUse {
+    /// Adds the counts of another file of the same name.
+    pub fn add(&mut self, other: &Self) {
+        self.writes += other.writes;
+        self.writes_outside += other.writes_outside;
+        self.bytes_written = self.bytes_written.saturating_add(other.bytes_written);
+        self.reads += other.reads;
+        self.reads_outside += other.reads_outside;
+        self.bytes_read = self.bytes_read.saturating_add(other.bytes_read);
+        self.mapped_bytes_written = self.mapped_bytes_written.saturating_add(other.mapped_bytes_written);
+        self.mapped_bytes_read = self.mapped_bytes_read.saturating_add(other.mapped_bytes_read);
+    }
+
+    /// Bytes moved by calls.
+    pub fn moved(&self) -> u64 {
+        self.bytes_written.saturating_add(self.bytes_read)
+    }
 }
 
 /// A layer that could not be seen completely.

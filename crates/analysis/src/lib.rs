@@ -24,6 +24,7 @@ mod driver;
 mod entries;
 pub mod explain;
 pub mod figures;
+mod files;
 mod flaws;
 mod gaps;
 pub mod host_clock;
@@ -40,6 +41,7 @@ pub mod summary;
 pub mod text;
 mod times;
 mod tracer;
+mod waited;
 mod waits;
 pub mod whatif;
 

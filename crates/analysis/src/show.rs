@@ -2,7 +2,7 @@
 //! characters, and contains nothing that is not in the JSON.
 
 use crate::completeness::{CHECKED, FAILED, NOT_CHECKED};
-use crate::contract::{ByConfidence, Completeness, DiskRole, FileUse, OperationSummary, Summary};
+use crate::contract::{ByConfidence, Completeness, DiskRole, FileUse, OperationSummary, Summary, WaitedData};
 use crate::counts::{self, StatementCounts};
 use crate::device_times;
 use crate::lines::{WIDTH, bars, capital, line, paragraph, wrapped};
@@ -240,7 +240,23 @@ fn statement(out: &mut String, operation: &OperationSummary, counts: &StatementC
             line(out, &format!("  on {:<9} {text}", shown(name)));
         }
     }
+    waited_for(out, operation);
     gaps(out, operation);
+}
+
+/// Shows what a call waited for, and whose data that was.
+fn waited_for(out: &mut String, operation: &OperationSummary) {
+    let Some(waited) = operation.waited_for else { return };
+    let [requests, flushes, commits] = [waited.requests, waited.flushes, waited.commits].map(count);
+    let mut text = format!("{requests} requests ({}), {flushes} flushes, {commits} commits", bytes(waited.bytes));
+    let WaitedData { itself, process, others, unattributed } = waited.data;
+    let of = [("itself", itself), ("the rest of its process", process), ("others", others), ("unknown", unattributed)];
+    let of = of.into_iter().filter(|(_, bytes)| waited.bytes > 0.0 && bytes / waited.bytes >= 0.005);
+    let of: Vec<String> = of.map(|(who, bytes)| format!("{who} {:.0} %", 100.0 * bytes / waited.bytes)).collect();
+    if !of.is_empty() {
+        let _ = write!(text, "; data of: {}", of.join(", "));
+    }
+    wrapped(out, "  waited for: ", &text);
 }
 
 /// Draws the latencies' distribution, if there are enough.
@@ -361,6 +377,11 @@ fn commands(out: &mut String, summary: &Summary) {
         ("unattributed", account.unattributed),
     ] {
         line(out, &format!("  {name:<30} {:>12} {:>5.1} %", count(value), share(value)));
+    }
+    if account.waited_for_by_calls > 0 {
+        let waited = account.waited_for_by_calls;
+        let text = format!("  {:<30} {:>12} {:>5.1} %", "calls waited for", waited, share(waited as f64));
+        line(out, &format!("{text}  (whoever they are charged to)"));
     }
     let parts = [(account.incomplete, "without a completion"), (account.untimed, "of unknown duration")];
     let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
@@ -572,16 +593,13 @@ fn files_by_name(files: &[FileUse]) -> Vec<(u64, FileUse)> {
         match named.get_mut(&key) {
             Some((n, sum)) => {
                 *n += 1;
-                sum.writes += file.writes;
-                sum.bytes_written = sum.bytes_written.saturating_add(file.bytes_written);
-                sum.reads += file.reads;
-                sum.bytes_read = sum.bytes_read.saturating_add(file.bytes_read);
+                sum.add(file);
             }
             None => drop(named.insert(key, (1, file.clone()))),
         }
     }
     let mut all: Vec<_> = named.into_values().collect();
-    all.sort_by_key(|(_, f)| (f.class, Reverse(f.bytes_written.saturating_add(f.bytes_read))));
+    all.sort_by_key(|(_, f)| (f.class, Reverse(f.moved())));
     all
 }
 
@@ -607,6 +625,33 @@ fn files(out: &mut String, summary: &Summary) {
         line(out, &row(&format!("  {}", file.class.name()), numbers, &path));
     }
     more(out, files.len());
+    let mut all = FileUse::default();
+    files.iter().for_each(|(_, file)| all.add(file));
+    let [written, read] = [all.bytes_written, all.bytes_read].map(|n| bytes(n as f64));
+    let numbers = [summary.files.len().to_string(), all.writes.to_string(), written, all.reads.to_string(), read];
+    line(out, &row("  all", numbers, ""));
+    wrapped(out, "  ", &what_files_count(summary, &all));
+}
+
+/// Says what the table of files counts, and what it does not.
+fn what_files_count(summary: &Summary, all: &FileUse) -> String {
+    let outside = if summary.operations.is_empty() {
+        String::new()
+    } else {
+        format!(": {} writes and {} reads are outside operations", all.writes_outside, all.reads_outside)
+    };
+    let mut text = format!("(calls of the recorded processes that read, write or copy{outside}");
+    let without: u64 = summary.calls.values().map(|total| total.without_file).sum();
+    if without > 0 {
+        let _ = write!(text, "; {} of which the file is not known not counted", number(without, "call", "calls"));
+    }
+    let mapped = [(all.mapped_bytes_written, "dirtied"), (all.mapped_bytes_read, "read")];
+    let mapped: Vec<String> =
+        mapped.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", bytes(n as f64))).collect();
+    if !mapped.is_empty() {
+        let _ = write!(text, "; in mapped pages, without calls: {}", mapped.join(", "));
+    }
+    text + ")"
 }
 
 #[cfg(test)]

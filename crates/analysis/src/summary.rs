@@ -10,18 +10,20 @@ use crate::blind;
 use crate::charges::{Charges, OperationShare, Shared};
 use crate::completeness::completeness;
 use crate::contract::{
-    ByConfidence, BytesWritten, DiskInfo, DiskUse, FileUse, LayerTime, Loss, LossInterval, OperationSummary, Own,
-    PerOperation, Probe, Reads, Summary, Touched, VERSION, Writes, size_class,
+    ByConfidence, BytesWritten, DiskInfo, DiskUse, LayerTime, Loss, LossInterval, OperationSummary, Own, PerOperation,
+    Probe, Reads, Summary, Touched, VERSION, Writes, size_class,
 };
 use crate::device_times;
 use crate::driver;
 use crate::entries::{Entries, Use};
+use crate::files;
 use crate::flaws;
 use crate::gaps::{Act, Phases};
 use crate::rows::{Index, IoAction, Rows};
 use crate::stacks;
 use crate::times::{distribution, times};
 use crate::tracer::{self, Prices, Times};
+use crate::waited::Waited;
 use crate::waits::Waits;
 use archive::{Archive, Error};
 use model::table::{Operation, Slice, Span};
@@ -80,7 +82,14 @@ pub(crate) fn of_index<E>(
     for (shape, waits) in stacks::slow_waits(index) {
         tallies.shapes[shape].summary.slow_waits = waits;
     }
-    let files = std::mem::take(&mut tallies.files);
+    let mut files = files::Sums::new(index);
+    rows.spans.iter().for_each(|span| files.add(index, span));
+    let (files, calls) = files.finish();
+    let (waited, waited_commands) = std::mem::take(&mut tallies.waited).finish(index);
+    for (shape, sums) in waited {
+        let summary = &mut tallies.shapes[shape].summary;
+        summary.waited_for = Some(sums.mean(summary.count));
+    }
     let mut operations: Vec<OperationSummary> = tallies.finish();
     operations.sort_by(|a, b| b.latency_ns.sum.cmp(&a.latency_ns.sum).then_with(|| a.statement.cmp(&b.statement)));
     let (links, relations) = links(rows);
@@ -92,6 +101,7 @@ pub(crate) fn of_index<E>(
     trace.start_ns = fact("trace.start").or_else(first).unwrap_or(0);
     trace.end_ns = fact("trace.end").or_else(last).unwrap_or(0);
     let mut device_commands = account::device_commands(index);
+    device_commands.waited_for_by_calls = waited_commands;
     device_times::add(index, &mut device_commands.by_disk, (trace.start_ns, trace.end_ns));
     let loss = Loss { unattributed_commands: account::unattributed(&device_commands), ..loss(rows) };
     Ok(Summary {
@@ -108,7 +118,8 @@ pub(crate) fn of_index<E>(
         caveats: flaws::of(index),
         environment: rows.environment(),
         disks: disks(index),
-        files: file_uses(index, &files),
+        files,
+        calls,
         coverage: coverage(rows),
         blind: blind::blind(&rows.coverage),
     })
@@ -130,22 +141,14 @@ struct Tally {
     read: HashMap<FileClass, HashSet<u64>>,
 }
 
-/// What operations did to one file; in a recording without operations, what the recorded processes did.
-#[derive(Debug, Clone, Copy, Default)]
-struct FileSums {
-    writes: u64,
-    bytes_written: u64,
-    reads: u64,
-    bytes_read: u64,
-}
-
 struct Tallies<'a> {
     index: &'a Index<'a>,
     /// A tally for each shape.
     shapes: Vec<Tally>,
     /// Position of each finished operation's shape.
     of: Vec<Option<usize>>,
-    files: Vec<FileSums>,
+    /// What calls that are operations waited for.
+    waited: Waited,
     /// For each operation, the time in each layer in which it has any.
     layers: Times,
     /// The part of that time in which it was running.
@@ -176,7 +179,7 @@ impl<'a> Tallies<'a> {
             index,
             shapes: rows.shapes.iter().map(tally).collect(),
             of,
-            files: vec![FileSums::default(); rows.files.len()],
+            waited: Waited::default(),
             layers: Times::new(),
             running: Times::new(),
             waits: vec![Vec::new(); rows.operations.len()],
@@ -221,6 +224,7 @@ impl<'a> Tallies<'a> {
         if matches!(slice.reason, Reason::Device | Reason::Queue) {
             self.waits[operation].push((slice.start_ns, slice.end_ns));
         }
+        self.waited.add(self.index, operation, slice);
         let Some(shape) = self.of[operation] else { return };
         let ns = slice.end_ns.saturating_sub(slice.start_ns);
         self.shapes[shape].waits.add(self.index, slice);
@@ -260,22 +264,11 @@ impl<'a> Tallies<'a> {
         let pages = page_sizes(index);
         let entries = Entries::new(index);
         let waits = std::mem::take(&mut self.waits);
-        let recorded = recorded(rows);
         let mut acts: Vec<Act> = Vec::new();
         for (i, span) in rows.spans.iter().enumerate() {
-            let operation = span.operation.and_then(|id| index.operation(id));
-            if operation.is_none() && !recorded.contains(&span.tgid) {
-                continue;
-            }
+            let Some(operation) = span.operation.and_then(|id| index.operation(id)) else { continue };
             let Use { enters, class, wrote, read, syncs, bytes } = entries.of(index, i);
             let file = span.file.and_then(|id| index.file(id));
-            if let Some(sums) = file.map(|at| &mut self.files[at]) {
-                sums.writes += u64::from(wrote.is_some());
-                sums.reads += u64::from(read.is_some());
-                sums.bytes_written = sums.bytes_written.saturating_add(if wrote.is_some() { bytes } else { 0 });
-                sums.bytes_read = sums.bytes_read.saturating_add(if read.is_some() { bytes } else { 0 });
-            }
-            let Some(operation) = operation else { continue };
             if wrote.is_some() || syncs {
                 let end_ns = span.end_ns.unwrap_or(span.start_ns);
                 acts.push(Act { operation: operation as u32, start_ns: span.start_ns, end_ns, wrote, bytes });
@@ -602,33 +595,6 @@ fn disks(index: &Index) -> Vec<DiskInfo> {
         below: d.below.clone(),
     };
     index.rows.disks.iter().map(info).collect()
-}
-
-/// In a recording without operations, returns the processes whose calls were recorded: only their effects on files are known.
-fn recorded(rows: &Rows) -> HashSet<u32> {
-    let calls = rows.spans.iter().filter(|s| s.layer == Layer::Syscall && rows.operations.is_empty());
-    calls.map(|s| s.tgid).collect()
-}
-
-fn file_uses(index: &Index, sums: &[FileSums]) -> Vec<FileUse> {
-    let files = &index.rows.files;
-    let mut uses: Vec<FileUse> = sums
-        .iter()
-        .enumerate()
-        .filter(|(_, sums)| sums.reads + sums.writes > 0)
-        .map(|(at, sums)| FileUse {
-            path: files[at].path.clone(),
-            class: index.classes[at],
-            dev: model::Dev(files[at].dev).to_string(),
-            ino: files[at].ino,
-            writes: sums.writes,
-            bytes_written: sums.bytes_written,
-            reads: sums.reads,
-            bytes_read: sums.bytes_read,
-        })
-        .collect();
-    uses.sort_by_key(|u| (u.class, std::cmp::Reverse(u.bytes_written.saturating_add(u.bytes_read))));
-    uses
 }
 
 fn coverage(rows: &Rows) -> Vec<Probe> {

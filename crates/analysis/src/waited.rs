@@ -1,0 +1,180 @@
+//! What a sync that is an operation waited for, and whose data that was.
+//!
+//! An operation is charged for what its own thread dirtied inside it. A program that writes outside operations and then syncs (a
+//! database's log) is charged for the data as a process, and its fdatasync for almost nothing, though it waited for all of that. So the
+//! commands and commits are counted too that the call waited for: those that it sent, those in flight while it slept, of its file or of a
+//! commit of its file system, and all commands of such commits.
+//!
+//! *Uncertainty*: of commands that were in flight at the same time, the one that is furthest along explains a sleep; others that the call
+//! did not send itself are missing, unless a commit has them.
+
+use crate::contract::{WaitedData, WaitedIo};
+use crate::rows::{Index, IoAction};
+use model::table::Slice;
+use model::{Layer, Origin, Reason, Relation, ShapeKind};
+use std::collections::{HashMap, HashSet};
+
+/// The kind of a commit's span.
+const COMMIT: &str = "commit";
+
+/// Links between spans, by position, in both directions.
+#[derive(Debug, Default)]
+struct Graph {
+    down: Vec<(u32, u32)>,
+    up: Vec<(u32, u32)>,
+}
+
+impl Graph {
+    fn add(&mut self, (parent, child): (u32, u32)) {
+        self.down.push((parent, child));
+        self.up.push((child, parent));
+    }
+
+    fn sort(&mut self) {
+        self.down.sort_unstable();
+        self.up.sort_unstable();
+    }
+
+    fn below(&self, at: u32) -> impl Iterator<Item = u32> {
+        Self::of(&self.down, at)
+    }
+
+    fn above(&self, at: u32) -> impl Iterator<Item = u32> {
+        Self::of(&self.up, at)
+    }
+
+    fn of(pairs: &[(u32, u32)], at: u32) -> impl Iterator<Item = u32> {
+        let from = pairs.partition_point(|(key, _)| *key < at);
+        pairs[from..].iter().take_while(move |(key, _)| *key == at).map(|(_, other)| *other)
+    }
+}
+
+/// The spans that calls waited for, by position of operation and span.
+#[derive(Debug, Default)]
+pub struct Waited {
+    named: HashSet<(u32, u32)>,
+}
+
+impl Waited {
+    /// Whether what the operation waited for is counted.
+    fn counts(index: &Index, operation: usize) -> bool {
+        index.shape(operation).is_some_and(|shape| index.rows.shapes[shape].is(ShapeKind::Call))
+    }
+
+    /// Adds a slice.
+    pub fn add(&mut self, index: &Index, operation: usize, slice: &Slice) {
+        let waits = matches!(slice.reason, Reason::Device | Reason::Flush | Reason::Queue | Reason::Journal);
+        if let Some(span) = slice.span.and_then(|id| index.span(id)).filter(|_| waits && Self::counts(index, operation))
+        {
+            self.named.insert((operation as u32, span as u32));
+        }
+    }
+
+    /// Returns the sums by shape, and the number of distinct commands on the counted disks that any call waited for.
+    pub fn finish(self, index: &Index) -> (HashMap<usize, WaitedIo>, u64) {
+        let rows = index.rows;
+        if !rows.shapes.iter().any(|shape| shape.is(ShapeKind::Call)) {
+            return (HashMap::new(), 0);
+        }
+        let mut named = self.named;
+        let mut graph = Graph::default();
+        for link in &rows.links {
+            let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) else { continue };
+            let pair = (parent as u32, child as u32);
+            match link.relation {
+                Relation::Carries | Relation::Merges | Relation::Splits | Relation::Commits => graph.add(pair),
+                Relation::WaitsForFlush | Relation::WaitsForLog => {
+                    graph.add(pair);
+                    let operation = index.operation_of(&rows.spans[parent]).filter(|o| Self::counts(index, *o));
+                    named.extend(operation.map(|operation| (operation as u32, pair.1)));
+                }
+                _ => {}
+            }
+        }
+        graph.sort();
+        for (at, span) in rows.spans.iter().enumerate() {
+            let operation = span.operation.and_then(|id| index.operation(id));
+            if let Some(operation) = operation.filter(|o| span.layer == Layer::Block && Self::counts(index, *o)) {
+                named.insert((operation as u32, at as u32));
+            }
+        }
+        let is_commit = |at: u32| rows.spans[at as usize].layer == Layer::FileSystem;
+        let mut by_operation: HashMap<u32, HashSet<u32>> = HashMap::new();
+        for (operation, span) in named {
+            // Up to the commit that has it, down to the commands of all that.
+            let (mut up, mut seen) = (vec![span], HashSet::new());
+            while let Some(at) = up.pop() {
+                if seen.insert(at) && !is_commit(at) {
+                    // Of the file system's spans, only a commit is above a bio by this relation.
+                    up.extend(graph.above(at).filter(|p| !is_commit(*p) || rows.spans[*p as usize].kind == COMMIT));
+                }
+            }
+            let reached = by_operation.entry(operation).or_default();
+            let mut down: Vec<u32> = seen.into_iter().collect();
+            while let Some(at) = down.pop() {
+                if reached.insert(at) {
+                    down.extend(graph.below(at));
+                }
+            }
+        }
+        let mut origins: HashMap<u32, Vec<(Origin, Option<u32>, Option<u64>, f64)>> = HashMap::new();
+        for cause in rows.causes.iter().filter(|c| c.share.is_finite() && c.share > 0.0) {
+            if let Some(at) = index.span(cause.command) {
+                origins.entry(at as u32).or_default().push((cause.origin, cause.tgid, cause.operation, cause.share));
+            }
+        }
+        let mut any: HashSet<u32> = HashSet::new();
+        let mut sums: HashMap<usize, WaitedIo> = HashMap::new();
+        for (operation, reached) in by_operation {
+            let own = &rows.operations[operation as usize];
+            let (Some(shape), true) = (index.shape(operation as usize), own.end_ns.is_some()) else { continue };
+            let sum = sums.entry(shape).or_default();
+            for at in reached {
+                let span = &rows.spans[at as usize];
+                if span.layer == Layer::FileSystem {
+                    sum.commits += f64::from(u8::from(span.kind == COMMIT));
+                    continue;
+                }
+                if span.layer != Layer::Driver || span.disk.is_some_and(|disk| !index.counted.contains(&disk)) {
+                    continue;
+                }
+                any.insert(at);
+                match IoAction::on_disk(span) {
+                    IoAction::Flush => sum.flushes += 1.0,
+                    IoAction::Read | IoAction::Write => {
+                        sum.requests += 1.0;
+                        sum.bytes += span.bytes as f64;
+                        let charged = origins.get(&at).map_or(&[][..], Vec::as_slice);
+                        let WaitedData { itself, process, others, unattributed } = &mut sum.data;
+                        *unattributed += span.bytes as f64;
+                        for (origin, tgid, by, share) in charged {
+                            let part = share * span.bytes as f64;
+                            *unattributed -= part;
+                            *match origin {
+                                _ if *by == Some(own.id) => &mut *itself,
+                                Origin::Unattributed => &mut *unattributed,
+                                _ if *tgid == Some(own.tgid) => &mut *process,
+                                _ => &mut *others,
+                            } += part;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        (sums, any.len() as u64)
+    }
+}
+
+impl WaitedIo {
+    /// Turns sums over `count` executions into means.
+    pub(crate) fn mean(mut self, count: u64) -> Self {
+        let n = count.max(1) as f64;
+        let Self { requests, flushes, commits, bytes, data } = &mut self;
+        let WaitedData { itself, process, others, unattributed } = data;
+        [requests, flushes, commits, bytes, itself, process, others, unattributed].into_iter().for_each(|x| *x /= n);
+        // A rest of rounding is nobody's.
+        *unattributed = unattributed.max(0.0);
+        self
+    }
+}
