@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// If set, this process is a node with the store of that name.
@@ -189,6 +190,17 @@ fn served(
     stripe_bytes: Option<u64>,
     clients: impl FnOnce(&str) -> Result<(), Failed>,
 ) -> Result<(), Failed> {
+    served_and_counted(addresses, stripe_bytes, &Arc::default(), clients)
+}
+
+/// The same; `answered` follows the number of requests that the second node has answered.
+fn served_and_counted(
+    addresses: Vec<SocketAddr>,
+    stripe_bytes: Option<u64>,
+    answered: &Arc<AtomicU64>,
+    clients: impl FnOnce(&str) -> Result<(), Failed>,
+) -> Result<(), Failed> {
+    let answered = answered.clone();
     let folder = tempfile::tempdir()?;
     let socket = folder.path().join("nbd");
     let uri = format!("nbd+unix:///disk?socket={}", socket.display());
@@ -199,6 +211,13 @@ fn served(
             local(async {
                 let (volume, _) = join(&addresses, "p", stripe_bytes).await?;
                 let exports = Rc::new(Single { name: "disk".into(), export: volume });
+                let count = async {
+                    loop {
+                        let link = exports.export.links().get(1);
+                        answered.store(link.map_or(0, |link| link.counts().answered), Ordering::Relaxed);
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                };
                 let listener = tokio::net::UnixListener::bind(socket)?;
                 ready.send(())?;
                 let accept = async {
@@ -209,6 +228,7 @@ fn served(
                 };
                 tokio::select! {
                     () = accept => {}
+                    () = count => {}
                     _ = ended => {}
                 }
                 Ok(())
@@ -470,6 +490,7 @@ fn lost() -> Result<(), Failed> {
             volume.write_range(0, Bytes::from_static(b"goes on"), false).await?;
             volume.flush().await?;
             // Accepting one loss does not accept a later one.
+            machine.noted().await?;
             let data = machine.data()?;
             volume.write_range(MIB, Bytes::from_static(b"new"), false).await?;
             machine.restart(Some(&data))?;
@@ -702,19 +723,22 @@ fn killed() -> Result<(), Failed> {
 }
 
 fn killed_under_fio() -> Result<(), Failed> {
-    let mut nodes = Nodes::new(&[8 * MIB; 3])?;
-    served(nodes.addresses(), None, |uri| {
+    let (mut nodes, answered) = (Nodes::new(&[8 * MIB; 3])?, Arc::<AtomicU64>::default());
+    served_and_counted(nodes.addresses(), None, &answered.clone(), |uri| {
         std::thread::scope(|scope| {
             let client = scope.spawn(|| verify(uri).map_err(|f| f.message().unwrap_or("it failed").to_string()));
-            let mut wait = Duration::ZERO;
+            let (mut kills, mut seen) = (0, 0);
             while !client.is_finished() {
-                // A fixed wait: the node is killed at intervals. On a busy machine it needs longer to make progress.
-                std::thread::sleep(wait.max(Duration::from_millis(150)));
-                let begun = std::time::Instant::now();
-                nodes.processes[1].restart()?;
-                wait = 4 * begun.elapsed();
+                let now = answered.load(Ordering::Relaxed);
+                // Killed at intervals, it would make no progress on a busy machine.
+                if now > seen + 16 {
+                    nodes.processes[1].restart()?;
+                    (kills, seen) = (kills + 1, now);
+                }
+                std::thread::sleep(Duration::from_millis(1));
             }
-            Ok(client.join().map_err(|_| "the client panicked")??)
+            client.join().map_err(|_| "the client panicked")??;
+            if kills == 0 { Err("fio was not disturbed".into()) } else { Ok(()) }
         })
     })
 }
@@ -812,8 +836,9 @@ fn exchanged() -> Result<(), Failed> {
         let (addresses, report) = ([nodes.processes[0].address], reports.clone());
         let report = Rc::new(move |line| report.borrow_mut().push(line));
         let arrangement = Arrangement::Concatenated;
+        let (patient, _) = join(&addresses, "p", None).await?;
+        patient.write_range(0, Bytes::from_static(b"data"), true).await?;
         let volume = Volume::join(&tcp(), &addresses, "p", arrangement, &options, &Control::Tuned, report).await?;
-        volume.write_range(0, Bytes::from_static(b"data"), true).await?;
         nodes.processes[0].kill()?;
         nodes.processes[1] = Process::start(&wrong, &at)?;
         let error = volume.read_range(0, 4).await.expect_err("it is another node").to_string();
@@ -830,10 +855,12 @@ fn exchanged() -> Result<(), Failed> {
         while !matches!(volume.links()[0].health(), Health::Serving) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        drop((patient, volume));
+        // For a moment: requests wait, for longer than a busy machine needs.
+        let (volume, _) = join(&addresses, "p", None).await?;
         if volume.read_range(0, 4).await? != "data" {
             return Err("it reads as something else".into());
         }
-        // For a moment: requests wait.
         nodes.processes[0].kill()?;
         nodes.processes[1] = Process::start(&wrong, &at)?;
         let read = volume.read_range(0, 4);
