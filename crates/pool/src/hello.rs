@@ -41,10 +41,21 @@ pub struct Hello {
 pub enum Answer {
     /// Accepted.
     Welcome(Box<Welcome>),
-    /// Refused, and why.
+    /// Refused, and why: for people, and not for good.
     Refused(String),
+    /// Refused for good: another coordinator has claimed the node with a higher epoch; which, for people.
+    Fenced(String),
     /// Another answer follows: requests of an earlier session are still being served.
     Wait(Wait),
+}
+
+impl From<&Refusal> for Answer {
+    fn from(refusal: &Refusal) -> Self {
+        match refusal {
+            Refusal::Fenced { .. } => Self::Fenced(refusal.to_string()),
+            other => Self::Refused(other.to_string()),
+        }
+    }
 }
 
 /// The state of a node whose coordinator has to wait.

@@ -24,7 +24,7 @@
 use crate::connect::{Connect, Stream};
 use crate::frame::{self, Broken, Operation, Report, Request, Status};
 use crate::hello::{self, Answer, Hello, Wait, Welcome};
-use crate::protocol::{Also, Claim, FENCED, Loss, LossId, MOST_CONNECTIONS};
+use crate::protocol::{Also, Claim, Loss, LossId, MOST_CONNECTIONS};
 use bytes::Bytes;
 use futures_util::future::{try_join, try_join_all};
 use nbd::inbox::Inbox;
@@ -151,6 +151,9 @@ pub enum NotJoined {
     /// It refused.
     #[error("refused: {0}")]
     Refused(String),
+    /// It refused for good: another coordinator has claimed it with a higher epoch.
+    #[error("refused: {0}")]
+    Fenced(String),
 }
 
 /// Counters of a link since it began.
@@ -288,6 +291,7 @@ async fn greet_patiently(
         match answer.map_err(|_| NotJoined::Silent)?? {
             Answer::Welcome(welcome) => return Ok((stream, *welcome)),
             Answer::Refused(reason) => return Err(NotJoined::Refused(reason)),
+            Answer::Fenced(reason) => return Err(NotJoined::Fenced(reason)),
             Answer::Wait(wait) => waits(wait),
         }
     }
@@ -565,7 +569,7 @@ impl Inner {
                     }
                     return Ok((stream, welcome));
                 }
-                Err(NotJoined::Refused(reason)) if reason.starts_with(FENCED) => return Err(reason),
+                Err(NotJoined::Fenced(reason)) => return Err(reason),
                 Err(why) => {
                     let refuses = matches!(why, NotJoined::Refused(_));
                     let why = why.to_string();

@@ -407,7 +407,7 @@ impl Node {
                 }
             }
             Err(refusal) => {
-                hello::send(&mut stream, &Answer::Refused(refusal.to_string())).await?;
+                hello::send(&mut stream, &Answer::from(&refusal)).await?;
                 Err(Ended::Refused(refusal))
             }
         }

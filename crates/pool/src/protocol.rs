@@ -3,9 +3,6 @@
 use crate::shm::Offer;
 use serde::{Deserialize, Serialize};
 
-/// Prefix of a node's permanent refusal: a newer coordinator has the node.
-pub(crate) const FENCED: &str = "fenced: ";
-
 /// The maximum number of connections to a node: more than is useful.
 pub const MOST_CONNECTIONS: u16 = 64;
 

@@ -1,7 +1,7 @@
 //! Why a node refuses a coordinator. It is sent as a text, since the coordinator may be of another release.
 
 use crate::frame;
-use crate::protocol::{FENCED, MOST_CONNECTIONS, StorePosition};
+use crate::protocol::{MOST_CONNECTIONS, StorePosition};
 
 /// The reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,7 +49,7 @@ pub enum Refusal {
     },
     /// Another coordinator claimed it with a higher epoch.
     #[error(
-        "{FENCED}another coordinator has taken over (epoch {has}, this one's is {claimed}): {}", coordinator.escape_debug()
+        "fenced: another coordinator has taken over (epoch {has}, this one's is {claimed}): {}", coordinator.escape_debug()
     )]
     Fenced {
         /// The store's epoch.

@@ -1,13 +1,13 @@
 //! Pools over real sockets: nodes are processes of this test's own program, the coordinator serves NBD on a Unix socket,
 //! and the clients are common ones. A client that is not installed is reported as ignored, with the reason.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use lab::kept::Kept;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use nbd::{Export as _, Single, Tls};
 use pool::bench::{self, Load};
 use pool::connect::tcp;
-use pool::hello::Hello;
+use pool::hello::{self, Answer, Hello};
 use pool::layout::Arrangement;
 use pool::link::{Control, Health, Options, greet};
 use pool::node::{Node, WORKERS};
@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         trial("killed_node_keeps_flushed_writes", &[], killed),
         trial("in_flight_writes_are_resent_after_node_restart", &["fio"], killed_under_fio),
         trial("older_coordinator_is_fenced_off_with_reason", &[], fenced),
+        trial("coordinator_is_fenced_by_kind_of_answer_not_its_words", &[], fenced_by_kind),
         trial("mismatched_nodes_are_refused", &[], refused),
         trial("node_returns_after_other_node_at_its_address", &[], exchanged),
         trial("damaged_block_is_error_and_never_wrong_data", &[], damaged),
@@ -825,6 +826,27 @@ fn refused() -> Result<(), Failed> {
 }
 
 /// Another node has the address, first for longer than a request may take, and then for less.
+fn fenced_by_kind() -> Result<(), Failed> {
+    let mut nodes = Nodes::new(&[4 * MIB])?;
+    local(async {
+        let (volume, _) = join(&nodes.addresses(), "p", None).await?;
+        nodes.processes[0].kill()?;
+        let listener = tokio::net::TcpListener::bind(nodes.processes[0].address).await?;
+        let answers = ["fenced: in words only", "fenced: another coordinator has taken over"]
+            .map(|why| Answer::Refused(why.into()));
+        for answer in answers.into_iter().chain([Answer::Fenced("by its kind".into())]) {
+            if let Health::Ended(why) = volume.links()[0].health() {
+                return Err(format!("a node that refuses for now was given up: {why}").into());
+            }
+            let (mut stream, _) = listener.accept().await?;
+            let _: Hello = hello::receive(&mut stream, &mut BytesMut::new()).await?;
+            hello::send(&mut stream, &answer).await?;
+        }
+        let why = volume.fenced().await;
+        if why.ends_with("by its kind") { Ok(()) } else { Err(why.into()) }
+    })
+}
+
 fn exchanged() -> Result<(), Failed> {
     let mut nodes = Nodes::new(&[4 * MIB; 2])?;
     let at = nodes.processes[0].address.to_string();

@@ -27,7 +27,7 @@ fn may_pass(why: &NotJoined) -> bool {
     match why {
         NotJoined::Silent => true,
         NotJoined::Unreachable(error) => matches!(error, hello::Error::Connection(_) | hello::Error::Closed),
-        NotJoined::Refused(_) => false,
+        NotJoined::Refused(_) | NotJoined::Fenced(_) => false,
     }
 }
 
