@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         ("impossible_store_sizes_leave_no_file", Ok(()), too_large),
         ("failed_coordinator_start_leaves_running_one_alone", Ok(()), in_vain),
         ("client_over_limit_is_refused_and_logged", Ok(()), too_many_clients),
+        ("client_that_aborts_is_one_line_with_who_what_and_why", Ok(()), aborting_clients),
         ("silent_connections_do_not_block_clients", installed("nbdinfo"), silent_clients),
         ("dead_node_fails_requests_and_is_named_until_back", libnbd(), dead_node),
         ("late_node_is_waited_for_and_named", Ok(()), late_node),
@@ -396,14 +397,50 @@ fn too_many_clients() -> Result<()> {
         clients.push(served()?.with_context(|| format!("client {nth} was turned away"))?);
     }
     ensure!(served()?.is_none(), "a client too many is served");
-    ensure!(
-        std::fs::read_to_string(&messages)?.contains("refused an NBD client: 256 are connected"),
-        "nothing tells of it"
-    );
+    ensure!(std::fs::read_to_string(&messages)?.contains(": refused: 256 are connected"), "nothing tells of it");
     clients.pop();
     until("a place for a client when one has gone", || Ok(served()?.is_some()))?;
     drop(clients);
     coordinator.end()
+}
+
+fn aborting_clients() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let (socket, messages) = (path("nbd"), path("said"));
+    let words = ["serve", "--backend", "memory:1M", "--nbd", &format!("unix:{socket}"), "--insecure"];
+    let coordinator = start_with_output(&words, &messages)?;
+    let connect = || Client::connect(Path::new(&socket)).map(|(client, _)| client);
+    // It has its replies.
+    connect()?.now(Verb::Read, 0, 512, &[])?;
+    // It never reads them.
+    let mut deaf = connect()?;
+    (0..64).for_each(|cookie| deaf.ask(Verb::Read, false, cookie, 0, 1 << 20, &[]));
+    deaf.send()?;
+    until("a reply", || deaf.has_reply())?;
+    drop(deaf);
+    // It ends in the middle of a request.
+    let mut cut = connect()?;
+    cut.ask(Verb::Write, false, 1, 0, 1 << 20, &[1; 1000]);
+    cut.send()?;
+    drop(cut);
+    let lines = || -> Result<Vec<String>> {
+        Ok(std::fs::read_to_string(&messages)?
+            .lines()
+            .filter(|line| line.contains("NBD client"))
+            .map(Into::into)
+            .collect())
+    };
+    until("two lines", || Ok(lines()?.len() == 2))?;
+    coordinator.end()?;
+    let (lines, own) = (lines()?, format!("NBD client process {} (", std::process::id()));
+    ensure!(lines.len() == 2 && lines.iter().all(|line| line.contains(&own)), "{lines:?}");
+    let of = |words: &str| lines.iter().filter(|line| line.contains(words)).count();
+    ensure!(
+        of("the connection failed: ") == 1 && of("bytes of replies unsent") == 1 && of("message") == 1,
+        "{lines:?}"
+    );
+    Ok(())
 }
 
 /// Valid clients are admitted on every listener despite thousands of idle connections.

@@ -48,6 +48,16 @@ pub enum Failure {
     /// The TLS handshake failed.
     #[error("the TLS handshake failed: {}", reason(.0))]
     Encryption(io::Error),
+    /// The connection broke, or the client closed it without the protocol's disconnect, while it was owed replies.
+    #[error("{}", aborted(.source.as_ref(), *.requests, *.reply_bytes))]
+    Aborted {
+        /// Why the connection broke, if the client did not just close it.
+        source: Option<io::Error>,
+        /// Requests without a reply: each may or may not be carried out.
+        requests: usize,
+        /// Bytes of replies that were not sent.
+        reply_bytes: usize,
+    },
     /// The client took too long to negotiate.
     #[error("the client did not finish its handshake within {} s", HANDSHAKE_LIMIT.as_secs())]
     Slow,
@@ -59,6 +69,12 @@ fn reason(error: &io::Error) -> String {
         io::ErrorKind::UnexpectedEof => "the client disconnected; it may not trust this server's certificate".into(),
         _ => error.to_string(),
     }
+}
+
+fn aborted(source: Option<&io::Error>, requests: usize, reply_bytes: usize) -> String {
+    let why =
+        source.map_or("the client closed the connection".into(), |error| format!("the connection failed: {error}"));
+    format!("{why}, with {requests} requests in flight and {reply_bytes} bytes of replies unsent")
 }
 
 /// The encryption of sessions.
@@ -262,7 +278,7 @@ where
         closed: false,
     };
     let mut under_way = Tasks::new();
-    poll_fn(|cx| {
+    let ended = poll_fn(|cx| {
         loop {
             while session.outbox.len() < SENT_BYTES
                 && let Poll::Ready(done) = under_way.poll_next(cx)
@@ -300,7 +316,16 @@ where
             }
         }
     })
-    .await
+    .await;
+    let (requests, reply_bytes) = (under_way.len(), session.outbox.len());
+    let is_owed = requests > 0 || reply_bytes > 0;
+    match ended {
+        Ok(()) if is_owed => Err(Failure::Aborted { source: None, requests, reply_bytes }),
+        Err(Failure::Connection(error)) if is_owed => {
+            Err(Failure::Aborted { source: Some(error), requests, reply_bytes })
+        }
+        other => other,
+    }
 }
 
 /// Runs a request on the store.

@@ -192,6 +192,25 @@ fn disconnects_and_protocol_errors_are_reported() {
     assert!(matches!(end, Err(Failure::Violation(Violation::Request))), "{end:?}");
 }
 
+#[test]
+fn client_that_is_owed_replies_is_reported() {
+    let (end, ()) = session(&single(Held::new(1 << 20)), async |mut client, held| {
+        client.ask(READ, 0, 1, 0, 2, &[]).await;
+        client.ask(READ, 0, 2, 4096, 2, &[]).await;
+        while held.waiting.borrow().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    });
+    assert!(matches!(end, Err(Failure::Aborted { source: None, requests: 2, reply_bytes: 0 })), "{end:?}");
+    // One that has its replies may close the connection without a word.
+    let (end, ()) = session(&single(Memory::new(4096)), async |mut client, _| {
+        client.ask(READ, 0, 1, 0, 2, &[]).await;
+        assert_eq!(client.reply().await, (1, 0));
+        assert_eq!(client.data(2).await, [0, 0]);
+    });
+    end.expect("nothing is owed");
+}
+
 /// A client that sends without reading: the server stops taking requests and continues when the client reads.
 #[test]
 fn unread_replies_throttle_requests() {

@@ -105,6 +105,23 @@ pub enum Accepted {
 }
 
 impl Accepted {
+    /// Who is at the other end, for messages: an address, or a process of this machine with its program.
+    pub fn peer(&self) -> String {
+        let process = |stream: &UnixStream| {
+            let pid = stream.peer_cred().ok()?.pid().filter(|pid| *pid > 0)?;
+            // Its name may be anything; it is unknown if the process has ended, or is in another namespace.
+            let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let name = String::from_utf8_lossy(name.trim_ascii_end()).escape_debug().to_string();
+            Some(if name.is_empty() { format!("process {pid}") } else { format!("process {pid} ({name})") })
+        };
+        match self {
+            Self::Unix(stream) => process(stream).unwrap_or_else(|| "of a process of another namespace".into()),
+            Self::Tcp(stream) => {
+                stream.peer_addr().map_or_else(|_| "that is gone".into(), |address| address.to_string())
+            }
+        }
+    }
+
     /// Converts to a trait object, where dynamic dispatch does not matter.
     pub fn boxed(self) -> Box<dyn Stream> {
         match self {

@@ -97,16 +97,18 @@ impl Server {
             let (exports, tls, place) = (exports.clone(), self.tls.clone(), Rc::downgrade(&place));
             let (report, budget) = (self.report.clone(), budget.clone());
             tokio::task::spawn_local(async move {
+                let peer = stream.peer();
+                let report = |failure: String| report(format!("NBD client {peer}: {failure}"));
                 match stream {
                     Accepted::Unix(stream) => {
                         // A failure only makes the connection slower.
                         let _ = set_socket_send_buffer_size(&stream, SEND_BYTES);
-                        client(stream, connection, &*exports, &tls, (place, &budget), &*report).await;
+                        client(stream, connection, &*exports, &tls, (place, &budget), &report).await;
                     }
                     Accepted::Tcp(stream) => {
                         // A failure only makes the connection slower, or closes it later than necessary.
                         let _ = prepare(&stream);
-                        client(stream, connection, &*exports, &tls, (place, &budget), &*report).await;
+                        client(stream, connection, &*exports, &tls, (place, &budget), &report).await;
                     }
                 }
             });
@@ -124,7 +126,7 @@ async fn client<S: Stream, X: Exports>(
     (place, budget): (Weak<()>, &Budget),
     report: &dyn Fn(String),
 ) {
-    let failed = |failure: &dyn std::fmt::Display| report(format!("an NBD client: {failure}"));
+    let failed = |failure: &dyn std::fmt::Display| report(failure.to_string());
     let admitted = match connection.authenticate(nbd::handshake(stream, exports, tls)).await {
         Ok(Ok(Some(admitted))) => admitted,
         // It was reported once for all such connections.
@@ -136,7 +138,7 @@ async fn client<S: Stream, X: Exports>(
     let place = place.upgrade();
     if place.as_ref().is_none_or(|place| Rc::strong_count(place) > CLIENTS + 1) {
         // The protocol has no message for this; the client sees its connection closed.
-        report(format!("refused an NBD client: {CLIENTS} are connected"));
+        report(format!("refused: {CLIENTS} are connected"));
         return;
     }
     if let Err(failure) = admitted.serve_within(budget).await {
