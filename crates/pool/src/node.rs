@@ -332,7 +332,7 @@ impl Node {
             loss: header.loss(),
             sequence: self.store.sequence(),
             instance: self.store.instance().into(),
-            unflushed: header.is_marked(),
+            unflushed: self.store.has_unflushed(),
             empty: header.place.is_some() && !header.reserved && self.store.is_empty(),
             node: header.node,
             pool: header.pool,

@@ -352,6 +352,12 @@ impl Store {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Whether acknowledged writes may not be flushed. Fewer regions than are marked: a mark stays for a while after the flush.
+    pub fn has_unflushed(&self) -> bool {
+        let is_unflushed = self.regions.as_ref().is_some_and(|regions| regions.unflushed().next().is_some());
+        is_unflushed || self.flushes.has_failed()
+    }
+
     /// The sequence number of the current header.
     pub fn sequence(&self) -> u64 {
         self.sequence.load(Ordering::Acquire)

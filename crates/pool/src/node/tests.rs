@@ -84,6 +84,37 @@ async fn further_connection_joins_only_current_session() {
     assert!(matches!(node.serve_now(second.number, &mut requests(), &mut served), Ok(true)));
 }
 
+/// A coordinator that joins later may then vouch for what is flushed, though the store still has marks.
+#[test]
+fn welcome_tells_what_is_unflushed_and_not_what_is_marked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("store");
+    let store = Store::format(&place, Some(64 << 20), "n".into(), false).expect("a store");
+    let node = Node::new(Arc::new(store), false);
+    let unflushed = |node: &Node| match node.welcome(0, 0, false) {
+        Answer::Welcome(welcome) => welcome.unflushed,
+        other => panic!("{other:?}"),
+    };
+    let (mut random, mut differs) = (stats::random::Random::new(3), 0);
+    for step in 0..400 {
+        let offset = random.bits() % (63 << 20);
+        let (is_flush, is_durable) = (random.bits() % 3 == 0, random.bits() % 3 == 0);
+        let done = if is_flush { node.store.flush() } else { node.store.write(offset, &[1; 5000], is_durable) };
+        done.expect("it has room");
+        let is_unflushed = !(is_flush || is_durable);
+        assert_eq!(unflushed(&node), is_unflushed, "step {step}");
+        differs += u32::from(node.store.header().is_marked() && !is_unflushed);
+    }
+    assert!(differs > 0, "marks went with the flush");
+    // A process that was killed does not know.
+    node.store.write(0, &[3; 5000], true).expect("it has room");
+    drop(node);
+    let node = Node::new(Arc::new(Store::open(&place).expect("it is whole")), false);
+    assert!(unflushed(&node));
+    node.store.flush().expect("it is on the medium");
+    assert!(!unflushed(&node));
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn requests_beyond_grant_are_refused_before_buffering() {
     let node = Node::new(Arc::new(Store::memory(1 << 20, "n".into()).expect("memory")), true);
