@@ -310,7 +310,7 @@ fn slow_medium(Slow { data_mib, mib_per_s, options }: Slow) -> Result<()> {
     ensure!(said()?.lines().all(|line| !line.contains("node ")), "the node was given up: {}", said()?);
 
     // A coordinator that is replaced during a flush waits until it is over.
-    let (mut is_flushing, rewritten) = (false, 4 * usize::try_from(mib_per_s)? << 20);
+    let (mut is_flushing, rewritten) = (false, (4 * usize::try_from(mib_per_s)?) << 20);
     while !is_flushing {
         for begin in (0..rewritten).step_by(1 << 20) {
             client.now(Verb::Write, begin as u64, 1 << 20, &[9; 1 << 20])?;

@@ -10,9 +10,9 @@
 
 use crate::contract::{WaitedData, WaitedIo};
 use crate::rows::{Index, IoAction};
-use model::table::Slice;
+use model::table::{Cause, Slice};
 use model::{Layer, Origin, Reason, Relation, ShapeKind};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// The kind of a commit's span.
 const COMMIT: &str = "commit";
@@ -99,7 +99,8 @@ impl Waited {
             }
         }
         let is_commit = |at: u32| rows.spans[at as usize].layer == Layer::FileSystem;
-        let mut by_operation: HashMap<u32, HashSet<u32>> = HashMap::new();
+        // In order, so that sums are rounded alike in each run.
+        let mut by_operation: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         for (operation, span) in named {
             // Up to the commit that has it, down to the commands of all that.
             let (mut up, mut seen) = (vec![span], HashSet::new());
@@ -117,10 +118,10 @@ impl Waited {
                 }
             }
         }
-        let mut origins: HashMap<u32, Vec<(Origin, Option<u32>, Option<u64>, f64)>> = HashMap::new();
+        let mut origins: HashMap<u32, Vec<&Cause>> = HashMap::new();
         for cause in rows.causes.iter().filter(|c| c.share.is_finite() && c.share > 0.0) {
             if let Some(at) = index.span(cause.command) {
-                origins.entry(at as u32).or_default().push((cause.origin, cause.tgid, cause.operation, cause.share));
+                origins.entry(at as u32).or_default().push(cause);
             }
         }
         let mut any: HashSet<u32> = HashSet::new();
@@ -147,13 +148,13 @@ impl Waited {
                         let charged = origins.get(&at).map_or(&[][..], Vec::as_slice);
                         let WaitedData { itself, process, others, unattributed } = &mut sum.data;
                         *unattributed += span.bytes as f64;
-                        for (origin, tgid, by, share) in charged {
-                            let part = share * span.bytes as f64;
+                        for cause in charged {
+                            let part = cause.share * span.bytes as f64;
                             *unattributed -= part;
-                            *match origin {
-                                _ if *by == Some(own.id) => &mut *itself,
+                            *match cause.origin {
+                                _ if cause.operation == Some(own.id) => &mut *itself,
                                 Origin::Unattributed => &mut *unattributed,
-                                _ if *tgid == Some(own.tgid) => &mut *process,
+                                _ if cause.tgid == Some(own.tgid) => &mut *process,
                                 _ => &mut *others,
                             } += part;
                         }
