@@ -17,7 +17,7 @@ use std::time::Duration;
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
         ("flush_longer_than_timeout_keeps_node_and_blocks_no_read", slow(), || slow_medium(SHORT)),
-        ("damage_is_reported_by_both_ends_and_found_by_scrub", Ok(()), damaged),
+        ("damage_met_by_coordinator_is_told_by_both_ends_and_scrub", Ok(()), damaged),
         ("full_medium_is_named_until_it_has_room", ext4(), full),
         ("long::sd_card_takes_700_mb_with_default_settings", slow(), || slow_medium(LONG)),
     ];
@@ -127,6 +127,13 @@ fn damaged() -> Result<()> {
     };
     let (clean, code) = scrub()?;
     ensure!(code == Some(0) && clean["nodes"][1]["verified_bytes"] == NODE_BYTES, "{clean}");
+    // The coordinator reads what is cached itself, and meets the damage.
+    let frames = || -> Result<u64> {
+        status(&two.socket())?.0["nodes"][1]["frames"]["sent"].as_u64().context("no frames of the second node")
+    };
+    let before = frames()?;
+    let data = client.now(Verb::Read, NODE_BYTES + 32_768, 65_536, &[])?;
+    ensure!(data == [7; 65_536] && frames()? == before, "the coordinator has asked the node");
     // Two blocks, of which a client reads one.
     let file = std::fs::File::options().write(true).open(&two.stores[1])?;
     for offset in [40_960 + 5, 409_600] {
@@ -136,6 +143,10 @@ fn damaged() -> Result<()> {
     for _ in 0..3 {
         let read = client.now(Verb::Read, NODE_BYTES + 32_768, 65_536, &[]);
         ensure!(read.as_ref().is_err_and(|error| error.to_string().ends_with("error 5")), "{read:?}");
+    }
+    for block in [36_864, 45_056] {
+        let data = client.now(Verb::Read, NODE_BYTES + block, 4096, &[]).context("another block")?;
+        ensure!(data == [7; 4096], "wrong data at {block}");
     }
     let (address, store) = (two.nodes[1].says.as_str(), two.stores[1].display().to_string());
     let node = two.state("failing")?;

@@ -555,6 +555,15 @@ impl Inner {
             let greeting = greet_patiently(&self.connect, self.address, &hello, waits);
             match self.expiring(greeting, &mut expire).await {
                 Ok((stream, welcome)) => {
+                    // Now that the node has opened its disk, and is told of what nobody was told of.
+                    let witness = self.state.borrow_mut().take_witness(&welcome);
+                    if let Some(witness) = witness {
+                        let checked = tokio::task::spawn_blocking(move || witness.check());
+                        if let Ok(Err(error)) = self.expiring(checked, &mut expire).await {
+                            self.lost_unseen(&error);
+                            continue;
+                        }
+                    }
                     let before = self.state.borrow().loss.clone();
                     self.state.borrow_mut().reopened(&welcome, Instant::now());
                     if !welcome.loss.ranges.is_empty() && welcome.loss != before {
@@ -583,6 +592,15 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// The node's process that has ended may have been told that a write was lost, and not have recorded it.
+    fn lost_unseen(&self, error: &std::io::Error) {
+        (self.report)(format!("node {}: the kernel lost a write of its process that has ended: {error}", self.address));
+        let mut state = self.state.borrow_mut();
+        state.fail_flush();
+        // The next claim tells the node, and its welcome has the ranges.
+        state.asks_for_loss();
     }
 
     /// Runs `work`, and calls `expire` whenever a request has waited too long meanwhile.

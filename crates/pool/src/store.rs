@@ -54,8 +54,8 @@ mod sums;
 mod table;
 mod verify;
 
-pub(crate) use direct::Direct;
 pub use direct::Offer;
+pub(crate) use direct::{Direct, Witness};
 pub use dirty::WriteBack;
 use disk::Disk;
 pub use error::Error;

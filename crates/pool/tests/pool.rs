@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         trial("restart_after_flush_loses_nothing", &["unshare"], flushed),
         trial("failed_flush_is_remembered_on_device", &["unshare"], || full(false)),
         trial("failed_flush_is_remembered_on_file_system", &["unshare", "mkfs.ext4"], || full(true)),
+        trial("write_lost_on_disk_of_killed_node_is_told_by_coordinator", &["unshare"], told_to_killed),
         trial("medium_mounted_again_may_have_lost_writes", &["unshare", "mkfs.ext4"], replugged),
         trial("bench_counts_answers_of_nodes", &[], counted),
         trial("cached_reads_need_no_request_while_node_serves", &[], cached),
@@ -655,6 +656,39 @@ fn full(file_system: bool) -> Result<(), Failed> {
         thin.node()?.restart()?;
         if volume.read_range(MIB, 2 * MIB as u32).await? != vec![3; 2 * MIB as usize] {
             return Err("what was flushed is gone".into());
+        }
+        Ok(())
+    })
+}
+
+/// The kernel tells a node that its disk did not take a write, and the node is killed before it records that: nobody is told
+/// again, but for the coordinator, which has had the disk open since.
+fn told_to_killed() -> Result<(), Failed> {
+    let mut thin = Thin::new(false)?;
+    let address = thin.node()?.address;
+    local(async {
+        let (order, control) = (Arrangement::Concatenated, Control::Tuned);
+        let options = Options { shared_memory: true, ..Options::default() };
+        let volume = Volume::join(&tcp(), &[address], "p", order, &options, &control, Rc::new(drop)).await?;
+        volume.write_range(0, Bytes::from(vec![1; MIB as usize]), true).await?;
+        thin.fill(3 * MIB)?;
+        for nth in 1..9 {
+            volume.write_range(nth * MIB, Bytes::from(vec![2; MIB as usize]), false).await?;
+        }
+        // Instead of the node's flush, in the middle of which it is killed.
+        let disk = std::fs::File::options().write(true).open(thin.device())?;
+        thin.node()?.kill()?;
+        if disk.sync_data().is_ok() || disk.sync_data().is_err() {
+            return Err("the kernel tells once".into());
+        }
+        thin.empty()?;
+        thin.node()?.restart()?;
+        volume.read_range(0, 1).await?;
+        let (flushed, loss) = (volume.flush().await, volume.links()[0].loss());
+        let all =
+            (1..9).all(|nth| loss.ranges.iter().any(|(at, bytes)| *at <= nth * MIB && (nth + 1) * MIB <= at + bytes));
+        if flushed.is_ok() || !all || loss.causes != [LossCause::FlushFailed] {
+            return Err(format!("{flushed:?}, {loss:?}").into());
         }
         Ok(())
     })

@@ -25,7 +25,7 @@ use crate::frame::{self, BadBlock, Broken, Class, Frame, Head, Operation, Reply,
 use crate::hello::Welcome;
 use crate::protocol::{Loss, LossCause};
 use crate::setting::{Hold, Setting};
-use crate::store::Direct;
+use crate::store::{Direct, Witness};
 use crate::tuner::Tuner;
 use bytes::Bytes;
 use nbd::buffer::{Buffer, LARGE_BYTES};
@@ -239,6 +239,7 @@ pub(super) struct State {
     in_use: Vec<InUse>,
     /// The node's files, while it is connected, if it is on this machine.
     direct: Option<Direct>,
+    witness: Option<Witness>,
     /// How many of the next reads are not tried there, as the last one failed; and how many it will be if one fails again.
     misses: (u32, u32),
 }
@@ -286,6 +287,7 @@ impl State {
             requests: Vec::new(),
             in_use: Vec::new(),
             direct: None,
+            witness: None,
             misses: (0, 0),
         }
     }
@@ -413,6 +415,11 @@ impl State {
         self.misses = (0, 0);
     }
 
+    /// Who knows whether the process before this one was told that a write was lost. Once.
+    pub fn take_witness(&mut self, welcome: &Welcome) -> Option<Witness> {
+        self.witness.take().filter(|_| self.instance != welcome.instance)
+    }
+
     /// Whether the node's files may be read.
     pub fn is_direct(&self) -> bool {
         self.direct.is_some()
@@ -473,7 +480,7 @@ impl State {
     }
 
     /// A flush failed at the node. It knows which ranges that concerns; until it has told, or if it cannot, it is all of them.
-    fn fail_flush(&mut self) {
+    pub fn fail_flush(&mut self) {
         if self.flush_failed {
             return;
         }
@@ -693,7 +700,7 @@ impl State {
     /// All connections are closed: requeues outstanding requests, the oldest first.
     pub fn ask_again(&mut self, now: Instant) {
         let mut jobs: Vec<Job> = self.tags.iter_mut().filter_map(Option::take).collect();
-        self.direct = None;
+        self.witness = self.direct.take().and_then(Direct::into_witness).or(self.witness.take());
         self.liveness.cut(jobs.is_empty(), now);
         jobs.sort_by_key(|job| std::cmp::Reverse(job.number));
         for mut job in jobs {

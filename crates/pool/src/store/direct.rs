@@ -19,6 +19,7 @@
 //! The files are opened through `/proc/PID/fd`, as in [`crate::shm`]; and only those of a process of the same user, so that
 //! no node can lead a coordinator with more rights to files that the node itself may not read.
 
+use super::dirty::notice;
 use super::disk::read_cached;
 use super::sums::is_match;
 use super::table::Table;
@@ -85,6 +86,12 @@ impl Direct {
         Some(Self { file, in_memory: offer.in_memory, table })
     }
 
+    /// What is kept when the node's process has ended, if its store is a disk.
+    pub fn into_witness(self) -> Option<Witness> {
+        let is_disk = self.file.metadata().is_ok_and(|data| data.file_type().is_block_device());
+        is_disk.then_some(Witness(self.file))
+    }
+
     /// Reads the range if the page cache has it and every block matches its sum; otherwise false, and the content of `to`
     /// is arbitrary.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> bool {
@@ -112,6 +119,19 @@ impl Direct {
             let mut blocks = piece.chunks_exact(BLOCK_BYTES as usize).zip(entries.by_ref());
             is_read && blocks.all(|(content, entry)| is_match(entry.load(Ordering::Acquire), content))
         })
+    }
+}
+
+/// A description of a node's disk that has outlived the node's process. The kernel tells each description once that it lost a
+/// write, but one that is opened later only if nobody was told before: a process that was killed while it flushed may have
+/// been. A file system tells once more (`syncfs`), a disk does not. A file is not kept open, or nothing could be unmounted.
+#[derive(Debug)]
+pub(crate) struct Witness(File);
+
+impl Witness {
+    /// Fails if the kernel lost a write since it was opened. May block.
+    pub fn check(&self) -> std::io::Result<()> {
+        notice(&self.0)
     }
 }
 

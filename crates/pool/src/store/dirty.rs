@@ -322,11 +322,16 @@ impl super::Store {
     }
 
     /// The medium did not take something that was written earlier.
-    fn lost_write(&self, error: &io::Error) {
+    pub(super) fn lost_write(&self, error: &io::Error) {
         self.failed(FaultKind::Write, 0, 0, error);
-        // Nobody may be told again: a process that opens the file later does not find an error that was seen. But the kernel
-        // reports it to each description, so a flush through the other one fails now, with all that follows from that.
-        let _ = self.flush();
+        // Before all that may take time: a process that opens the file later is not told of an error that was seen.
+        self.sync_failed(error);
+        // The flushes' description has a notice of its own, which must not come after the loss is accepted.
+        self.flushes.alone(|| {
+            if let Err(error) = self.disk.sync() {
+                self.sync_failed(&error);
+            }
+        });
     }
 }
 
@@ -340,6 +345,12 @@ fn start(file: &File, range: &Range<u64>) {
 fn wait(file: &File, range: &Range<u64>) -> io::Result<()> {
     let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     sync_range(file, range, all)
+}
+
+/// Fails if the kernel lost a write to this file, and has not told this description. Writes nothing.
+pub(super) fn notice(file: &File) -> io::Result<()> {
+    // Of any range, since the notice is about the file.
+    sync_range(file, &(0..1), libc::SYNC_FILE_RANGE_WAIT_BEFORE)
 }
 
 fn sync_range(file: &File, range: &Range<u64>, flags: libc::c_uint) -> io::Result<()> {

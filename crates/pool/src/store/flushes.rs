@@ -41,6 +41,12 @@ impl Flushes {
         synced
     }
 
+    /// Runs `work` while nothing else is flushed.
+    pub fn alone(&self, work: impl FnOnce()) {
+        let _done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        work();
+    }
+
     /// Whether flushes fail because data may be lost.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::SeqCst)

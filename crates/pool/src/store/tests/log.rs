@@ -19,6 +19,8 @@ pub(in crate::store) enum By {
     Flushes,
     /// That of durable writes.
     Durable,
+    /// That of early write-back.
+    WriteBack,
     FileSystem,
 }
 
@@ -38,6 +40,7 @@ struct Faults {
     /// Who has not been told: the flushes' description, that of durable writes, anyone at all, the file system.
     flushes: bool,
     durable: bool,
+    write_back: bool,
     unseen: bool,
     file_system: bool,
     /// Durable writes fail, and write nothing.
@@ -51,6 +54,7 @@ impl Faults {
         let notice = match by {
             By::Flushes => &mut self.flushes,
             By::Durable => &mut self.durable,
+            By::WriteBack => &mut self.write_back,
             By::FileSystem => &mut self.file_system,
         };
         if !std::mem::take(notice) {
@@ -121,13 +125,20 @@ impl Log {
     pub fn opened(&self) {
         let faults = &mut self.0.lock().expect("no thread panics").faults;
         (faults.flushes, faults.durable) = (faults.unseen, faults.unseen);
+        faults.write_back = faults.unseen;
     }
 
     /// The write-back of these pages failed: the medium keeps what it has, and they count as written.
     pub fn fail(&self, pages: BTreeMap<usize, Vec<u8>>) {
         let faults = &mut self.0.lock().expect("no thread panics").faults;
         faults.clean.extend(pages);
-        (faults.flushes, faults.durable, faults.unseen, faults.file_system) = (true, true, true, true);
+        (faults.flushes, faults.durable, faults.write_back) = (true, true, true);
+        (faults.unseen, faults.file_system) = (true, true);
+    }
+
+    /// The notice of a description, if it has one.
+    pub fn notice(&self, by: By) -> io::Result<()> {
+        self.0.lock().expect("no thread panics").faults.notice(by)
     }
 
     /// A process gets the notice of a description, and ends before it does anything about it.

@@ -6,7 +6,7 @@
 //! is lost, the header names that page then, and each page reads as what was written last; if it is lost, as an error or as
 //! what it was at some time since it was last flushed.
 
-use super::log::{By, Log, record, start_machine};
+use super::log::{By, Log, What, record, start_machine};
 use super::power::{COMMON, Chance, Keeping, formatted, left_keeping, medium};
 use super::*;
 use std::collections::BTreeMap;
@@ -230,7 +230,7 @@ impl Trial {
     }
 
     fn step(&mut self) -> Result<(), String> {
-        let step = self.chance.below(24);
+        let step = self.chance.below(25);
         self.steps.push(step.to_string());
         match step {
             0..=8 => self.write()?,
@@ -249,7 +249,7 @@ impl Trial {
             }
             18 => {
                 // It is killed when it has a notice and has done nothing about it.
-                let by = if self.chance.one_in(2) { By::Flushes } else { By::Durable };
+                let by = [By::Flushes, By::Durable, By::WriteBack][self.chance.below(3) as usize];
                 self.log.ignore(by);
                 self.open();
             }
@@ -260,6 +260,12 @@ impl Trial {
                 self.store().save_loss();
             }
             22 => self.accept()?,
+            23 => {
+                // What early write-back finds is recorded, as a flush would.
+                if let Err(error) = self.log.notice(By::WriteBack) {
+                    self.store().lost_write(&error);
+                }
+            }
             _ => {
                 let closed = self.store().close();
                 if closed.is_ok() && self.pages.iter().any(|page| page.is_lost) {
@@ -297,6 +303,29 @@ fn stories(seeds: std::ops::Range<u64>) -> [usize; 2] {
 fn no_flush_succeeds_while_page_is_lost() {
     let [failed, lost] = stories(0..50);
     assert!(failed > 50 && lost > 25, "{failed} flushes failed, {lost} of them with a loss");
+}
+
+/// A process that is killed while it flushes may be the only one that was told.
+#[test]
+fn early_write_back_that_fails_is_recorded_before_it_is_flushed() {
+    let mut trial = Trial::new(1);
+    trial.store().write(9 * BLOCK_BYTES, &[2; PAGE], false).expect("it has room");
+    trial.log.fail(BTreeMap::from([(9, vec![0; PAGE])]));
+    let before = trial.log.events().len();
+    let error = trial.log.notice(By::WriteBack).expect_err("it is told");
+    trial.store().lost_write(&error);
+    let events = trial.log.events();
+    let first = |is: fn(&What) -> bool| events[before..].iter().position(|event| is(&event.what)).expect("it is done");
+    let (recorded, flushed) =
+        (first(|what| matches!(what, What::Durable { .. })), first(|what| matches!(what, What::Sync(By::Flushes))));
+    assert!(recorded < flushed, "{events:?}");
+    let durable = read_header(&trial.path, &trial.file, trial.base.len() as u64).expect("a header");
+    assert_eq!(durable.loss_causes, [LossCause::FlushFailed]);
+    assert!(covers(&durable.lost, 9));
+    // It is accepted once.
+    trial.accept().expect("it is shown");
+    assert_eq!(trial.store().flush(), Ok(()));
+    record(None);
 }
 
 /// What the first failure leaves behind, step by step.
