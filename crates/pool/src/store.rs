@@ -659,6 +659,15 @@ impl Store {
     /// [`Status::Lost`] if acknowledged writes may be lost, by this failure or before: that is recorded, and no flush succeeds
     /// until it is accepted. [`Status::Io`] if nothing is lost.
     pub fn flush(&self) -> Result<(), Status> {
+        let flushed = self.flush_data();
+        if flushed == Err(Status::Lost) {
+            // The header may be writable by now.
+            self.try_to_save_loss();
+        }
+        flushed
+    }
+
+    fn flush_data(&self) -> Result<(), Status> {
         self.flushes.flush(|| {
             let (number, begun) = (self.regions.as_ref().map(Regions::flush_begins), Instant::now());
             let inherits = self.inherits.load(Ordering::Acquire);

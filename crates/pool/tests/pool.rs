@@ -217,6 +217,7 @@ fn served_and_counted(
                     loop {
                         let link = exports.export.links().get(1);
                         answered.store(link.map_or(0, |link| link.counts().answered), Ordering::Relaxed);
+                        // A fixed wait: the counter cannot be waited for.
                         tokio::time::sleep(Duration::from_millis(1)).await;
                     }
                 };

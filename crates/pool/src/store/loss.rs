@@ -163,14 +163,18 @@ impl Store {
         self.unsaved_loss.load(Ordering::Acquire)
     }
 
-    /// Writes a header that could not be written when it had to be; and takes the file system's notice of a failed flush that
-    /// is recorded, or the next process would record it again.
-    pub(super) fn save_loss(&self) {
+    /// Writes a header that could not be written when it had to be.
+    pub(super) fn try_to_save_loss(&self) {
         if self.has_unsaved_loss() {
             let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
             // It is tried again later.
             let _ = self.put_header(&mut header, |_| {});
         }
+    }
+
+    /// The same; and takes the file system's notice of a failed flush that is recorded, or the next process would record it again.
+    pub(super) fn save_loss(&self) {
+        self.try_to_save_loss();
         if !self.has_unsaved_loss() && self.is_noticed.swap(false, Ordering::AcqRel) {
             let _ = self.disk.sync_file_system();
         }
