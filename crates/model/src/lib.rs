@@ -5,12 +5,14 @@
 //! Everything needed by another language is generated from here by `cargo xtask gen`: the C header of the BPF programs
 //! ([`record::c_header`]) and the reference pages of the manual.
 
+mod column;
 pub mod context;
 mod count;
 pub mod event;
 pub mod fleet;
 mod lines;
 pub mod marks;
+pub mod packed;
 pub mod program;
 pub mod quantity;
 pub mod record;

@@ -1,6 +1,9 @@
 //! The tables of an archive, declared once: the Parquet schema, the writer, the reader and the manual's page all come
 //! from the lists below, so that a new column is one line.
 
+pub use crate::column::{Cell, Column, ColumnInfo, ColumnType, Row, TableInfo};
+use crate::column::{Texts, position};
+use crate::packed::PackedTable;
 use crate::words::{
     Absence, Confidence, Layer, LossSource, Origin, Reason, Relation, ShapeKind, SpanFlag, SpanKind, Wait,
 };
@@ -9,201 +12,6 @@ use std::borrow::Cow;
 
 /// Version of the tables below; stored in every archive. Incremented by a change that an old reader would misread.
 pub const TABLE_VERSION: u32 = 3;
-
-/// The type of a column. There is no unsigned one: the difference of two unsigned times wraps in one engine, overflows in
-/// another and is a decimal in a third.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ColumnType {
-    /// Signed, 64 bits.
-    I64,
-    /// Binary floating point, 64 bits.
-    F64,
-    /// Truth.
-    Bool,
-    /// Text, UTF-8.
-    Text,
-}
-
-/// A column as every reader must know it.
-#[derive(Debug, Clone, Copy)]
-pub struct ColumnInfo {
-    /// Name; a unit comes last in it.
-    pub name: &'static str,
-    /// Type.
-    pub kind: ColumnType,
-    /// Whether a row may leave it empty.
-    pub optional: bool,
-    /// What it means.
-    pub doc: &'static str,
-}
-
-/// A table.
-#[derive(Debug, Clone, Copy)]
-pub struct TableInfo {
-    /// Name; the file is `NAME.parquet`.
-    pub name: &'static str,
-    /// What a row is.
-    pub doc: &'static str,
-    /// Columns in order.
-    pub columns: &'static [ColumnInfo],
-}
-
-/// One value of a row.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Cell {
-    /// Nothing.
-    Empty,
-    /// Integer. A u64 of 2^63 or more, as an inode number or a seed may be, is stored minus 2^64: a key stays a key, and reads back
-    /// unchanged.
-    I64(i64),
-    /// Floating point.
-    F64(f64),
-    /// Truth.
-    Bool(bool),
-    /// Text.
-    Text(Cow<'static, str>),
-}
-
-/// A type that a column may have.
-pub trait Column: Sized {
-    /// Its type in a file.
-    const KIND: ColumnType;
-    /// Whether it may be empty.
-    const OPTIONAL: bool = false;
-    /// The value as a cell.
-    fn to_cell(&self) -> Cell;
-    /// The value of a cell; `None` if the cell is of another type (a damaged or foreign file).
-    fn from_cell(cell: &Cell) -> Option<Self>;
-}
-
-impl Column for u64 {
-    const KIND: ColumnType = ColumnType::I64;
-    fn to_cell(&self) -> Cell {
-        Cell::I64(self.cast_signed())
-    }
-    fn from_cell(cell: &Cell) -> Option<Self> {
-        match cell {
-            Cell::I64(x) => Some(x.cast_unsigned()),
-            _ => None,
-        }
-    }
-}
-
-macro_rules! small_columns {
-    ($($t:ty),*) => {$(
-        impl Column for $t {
-            const KIND: ColumnType = ColumnType::I64;
-            fn to_cell(&self) -> Cell { Cell::I64(i64::from(*self)) }
-            fn from_cell(cell: &Cell) -> Option<Self> {
-                match cell { Cell::I64(x) => (*x).try_into().ok(), _ => None }
-            }
-        }
-    )*};
-}
-small_columns!(u32, u16);
-
-impl Column for i64 {
-    const KIND: ColumnType = ColumnType::I64;
-    fn to_cell(&self) -> Cell {
-        Cell::I64(*self)
-    }
-    fn from_cell(cell: &Cell) -> Option<Self> {
-        match cell {
-            Cell::I64(x) => Some(*x),
-            _ => None,
-        }
-    }
-}
-
-impl Column for f64 {
-    const KIND: ColumnType = ColumnType::F64;
-    fn to_cell(&self) -> Cell {
-        Cell::F64(*self)
-    }
-    fn from_cell(cell: &Cell) -> Option<Self> {
-        match cell {
-            Cell::F64(x) => Some(*x),
-            _ => None,
-        }
-    }
-}
-
-impl Column for bool {
-    const KIND: ColumnType = ColumnType::Bool;
-    fn to_cell(&self) -> Cell {
-        Cell::Bool(*self)
-    }
-    fn from_cell(cell: &Cell) -> Option<Self> {
-        match cell {
-            Cell::Bool(x) => Some(*x),
-            _ => None,
-        }
-    }
-}
-
-impl Column for String {
-    const KIND: ColumnType = ColumnType::Text;
-    fn to_cell(&self) -> Cell {
-        Cell::Text(Cow::Owned(self.clone()))
-    }
-    fn from_cell(cell: &Cell) -> Option<Self> {
-        match cell {
-            Cell::Text(x) => Some(x.to_string()),
-            _ => None,
-        }
-    }
-}
-
-/// A text that the program itself chose, such as a span's kind. Read back, it is a text like any other.
-impl Column for Cow<'static, str> {
-    const KIND: ColumnType = ColumnType::Text;
-    fn to_cell(&self) -> Cell {
-        Cell::Text(self.clone())
-    }
-    fn from_cell(cell: &Cell) -> Option<Self> {
-        match cell {
-            Cell::Text(x) => Some(x.clone()),
-            _ => None,
-        }
-    }
-}
-
-impl<T: Column> Column for Option<T> {
-    const KIND: ColumnType = T::KIND;
-    const OPTIONAL: bool = true;
-    fn to_cell(&self) -> Cell {
-        self.as_ref().map_or(Cell::Empty, Column::to_cell)
-    }
-    fn from_cell(cell: &Cell) -> Option<Self> {
-        match cell {
-            Cell::Empty => Some(None),
-            other => T::from_cell(other).map(Some),
-        }
-    }
-}
-
-macro_rules! named_columns {
-    ($($t:ty),*) => {$(
-        impl Column for $t {
-            const KIND: ColumnType = ColumnType::Text;
-            fn to_cell(&self) -> Cell { Cell::Text(Cow::Borrowed(self.name())) }
-            fn from_cell(cell: &Cell) -> Option<Self> {
-                match cell { Cell::Text(x) => Self::from_name(x), _ => None }
-            }
-        }
-    )*};
-}
-named_columns!(Absence, Layer, Relation, Confidence, Origin, Reason, LossSource, Wait);
-
-/// A row of a table.
-pub trait Row: Sized {
-    /// The table.
-    const TABLE: TableInfo;
-    /// Its values in the order of the columns.
-    fn cells(&self) -> Vec<Cell>;
-    /// The row of these values; `None` if one is of the wrong type.
-    fn from_cells(cells: &[Cell]) -> Option<Self>;
-}
 
 macro_rules! tables {
     ($(
@@ -234,6 +42,36 @@ macro_rules! tables {
                     $( let $column = <$ty as Column>::from_cell(cells.get(at)?)?; at += 1; )*
                     Some(Self { $($column),* })
                 }
+                #[allow(unused_assignments)]
+                fn numbers(&self, texts: &mut [Texts], each: &mut dyn FnMut(Option<i64>)) {
+                    let mut at = 0;
+                    $( each(self.$column.to_number(&mut texts[at])); at += 1; )*
+                }
+                #[inline]
+                fn from_numbers(number: &impl Fn(usize) -> Option<i64>, texts: &[Texts]) -> Self {
+                    Self { $( $column: {
+                        const AT: usize = position(<$Type as Row>::TABLE.columns, stringify!($column));
+                        <$ty as Column>::from_number(number(AT), &texts[AT])
+                    } ),* }
+                }
+                fn number_of(column: usize, cell: &Cell, texts: &mut Texts) -> Option<Option<i64>> {
+                    $(
+                        if column == const { position(<$Type as Row>::TABLE.columns, stringify!($column)) } {
+                            return <$ty as Column>::number_of(cell, texts);
+                        }
+                    )*
+                    None
+                }
+            }
+            impl PackedTable<$Type> {
+                $(
+                    $(#[doc = $cdoc])+
+                    #[inline]
+                    pub fn $column(&self, row: usize) -> $ty {
+                        const AT: usize = position(<$Type as Row>::TABLE.columns, stringify!($column));
+                        <$ty as Column>::from_number(self.number_at(AT, row), self.texts_of(AT))
+                    }
+                )*
             }
         )*
         /// Every table, in the order of declaration.
@@ -670,6 +508,18 @@ impl Span {
         let took_ns = self.end_ns?.saturating_sub(self.start_ns);
         let unissued = self.layer == Layer::Driver && self.number.is_none() && took_ns == 0;
         (!unissued && !self.has(SpanFlag::Untimed)).then_some(took_ns)
+    }
+}
+
+impl PackedTable<Span> {
+    /// The spans of a layer with their positions; of the others, only the layer is read.
+    pub fn of_layer(&self, layer: Layer) -> impl Iterator<Item = (usize, Span)> + '_ {
+        self.of_layers(move |other| other == layer)
+    }
+
+    /// The spans of several layers with their positions.
+    pub fn of_layers(&self, wanted: impl Fn(Layer) -> bool) -> impl Iterator<Item = (usize, Span)> {
+        (0..self.len()).filter(move |&at| wanted(self.layer(at))).map(|at| (at, self.at(at)))
     }
 }
 

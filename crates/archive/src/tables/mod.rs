@@ -21,7 +21,7 @@ mod write;
 
 pub(crate) use bound::Bound;
 pub use read::read_file;
-pub(crate) use read::{read, sound};
+pub(crate) use read::{read, read_columns, sound};
 pub use source::LogState;
 pub(crate) use source::{cut_log, damaged as damaged_log, log_of};
 pub use write::TablesWriter;

@@ -22,11 +22,27 @@ const BATCH: usize = 4096;
 
 /// Hands each row of a table of the archive `dir` to `each`, as cells in the order of `table`.
 pub(crate) fn read(dir: &Path, table: &TableInfo, each: &mut dyn FnMut(&[Cell])) -> Result<()> {
+    read_into(dir, table, Each::Row(each))
+}
+
+/// Hands each cell of a table of the archive `dir` to `each`, with the number of its column: some rows of one column, then the same
+/// rows of the next.
+pub(crate) fn read_columns(dir: &Path, table: &TableInfo, each: &mut dyn FnMut(usize, &Cell)) -> Result<()> {
+    read_into(dir, table, Each::Cell(each))
+}
+
+/// Who is handed what is read.
+enum Each<'a> {
+    Row(&'a mut dyn FnMut(&[Cell])),
+    Cell(&'a mut dyn FnMut(usize, &Cell)),
+}
+
+fn read_into(dir: &Path, table: &TableInfo, each: Each) -> Result<()> {
     let index = Index::read(dir)?;
     let Some(&expected) = index.rows.get(table.name) else { return Ok(()) };
     let path = file(dir, table.name);
     let file = sound(&index, table.name, &path)?;
-    let rows = read_file(file, &path, table, index.table_version, each)?;
+    let rows = caught(file, &path, table, index.table_version, each)?;
     if rows != expected {
         return Err(Error::damaged_table(&path, format!("it has {rows} rows, but index.json says {expected}")));
     }
@@ -71,6 +87,16 @@ pub fn read_file<R: ChunkReader + 'static>(
     version: u32,
     each: &mut dyn FnMut(&[Cell]),
 ) -> Result<u64> {
+    caught(source, path, table, version, Each::Row(each))
+}
+
+fn caught<R: ChunkReader + 'static>(
+    source: R,
+    path: &Path,
+    table: &TableInfo,
+    version: u32,
+    each: Each,
+) -> Result<u64> {
     // The parquet crate returns errors for most damage, but in places indexes and allocates by numbers from the file; a
     // damaged table must not end the program. Only the state of `each` outlives the unwinding, and its rows are as good
     // as those before any other error.
@@ -83,7 +109,7 @@ fn read_groups<R: ChunkReader + 'static>(
     path: &Path,
     table: &TableInfo,
     version: u32,
-    each: &mut dyn FnMut(&[Cell]),
+    mut each: Each,
 ) -> Result<u64> {
     let damaged = |e: ParquetError| Error::damaged_table(path, e);
     let source = Arc::new(source);
@@ -108,7 +134,7 @@ fn read_groups<R: ChunkReader + 'static>(
         if bound.is_exceeded_by_texts(held) {
             return Err(Error::damaged_table(path, format!("its pages claim {held} bytes, and the file has {bytes}")));
         }
-        rows += read_group(&*group, &places, each).map_err(damaged)?;
+        rows += read_group(&*group, &places, &mut each).map_err(damaged)?;
     }
     Ok(rows)
 }
@@ -176,11 +202,7 @@ fn places<R: ChunkReader + 'static>(
     table.columns.iter().map(place).collect()
 }
 
-fn read_group(
-    group: &dyn RowGroupReader,
-    places: &[ColumnSource],
-    each: &mut dyn FnMut(&[Cell]),
-) -> Result<u64, ParquetError> {
+fn read_group(group: &dyn RowGroupReader, places: &[ColumnSource], each: &mut Each) -> Result<u64, ParquetError> {
     let rows = rows_of(group.metadata())?;
     let mut columns = places
         .iter()
@@ -200,13 +222,25 @@ fn read_group(
     while done < rows {
         let batch = BATCH.min(usize::try_from(rows - done).unwrap_or(BATCH));
         columns.iter_mut().flatten().try_for_each(|column| column.fill(batch))?;
-        for _ in 0..batch {
-            for (cell, column) in row.iter_mut().zip(&mut columns) {
-                if let Some(column) = column {
-                    *cell = column.next()?;
+        match each {
+            Each::Row(each) => {
+                for _ in 0..batch {
+                    for (cell, column) in row.iter_mut().zip(&mut columns) {
+                        if let Some(column) = column {
+                            *cell = column.next()?;
+                        }
+                    }
+                    each(&row);
                 }
             }
-            each(&row);
+            Each::Cell(each) => {
+                for (number, (always, column)) in row.iter().zip(&mut columns).enumerate() {
+                    match column {
+                        Some(column) => (0..batch).try_for_each(|_| column.next().map(|cell| each(number, &cell)))?,
+                        None => (0..batch).for_each(|_| each(number, always)),
+                    }
+                }
+            }
         }
         done += batch as u64;
     }
