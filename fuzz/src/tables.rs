@@ -116,7 +116,8 @@ fn change(rows: &mut Rows, [table, row, column, value]: [u64; 4]) {
     match table % 5 {
         0 => {
             let at = at(rows.operations.len());
-            let Some(operation) = rows.operations.get_mut(at) else { return };
+            let mut operations = rows.operations.edit();
+            let Some(operation) = operations.get_mut(at) else { return };
             match column % 8 {
                 0 => operation.id = value,
                 1 => operation.shape = value,
@@ -130,7 +131,8 @@ fn change(rows: &mut Rows, [table, row, column, value]: [u64; 4]) {
         }
         1 => {
             let at = at(rows.spans.len());
-            let Some(span) = rows.spans.get_mut(at) else { return };
+            let mut spans = rows.spans.edit();
+            let Some(span) = spans.get_mut(at) else { return };
             match column % 9 {
                 0 => span.id = value,
                 1 => span.end_ns = some,
@@ -145,7 +147,8 @@ fn change(rows: &mut Rows, [table, row, column, value]: [u64; 4]) {
         }
         2 => {
             let at = at(rows.slices.len());
-            let Some(slice) = rows.slices.get_mut(at) else { return };
+            let mut slices = rows.slices.edit();
+            let Some(slice) = slices.get_mut(at) else { return };
             match column % 4 {
                 0 => slice.operation = value,
                 1 => slice.start_ns = value,
@@ -155,7 +158,8 @@ fn change(rows: &mut Rows, [table, row, column, value]: [u64; 4]) {
         }
         3 => {
             let at = at(rows.links.len());
-            let Some(link) = rows.links.get_mut(at) else { return };
+            let mut links = rows.links.edit();
+            let Some(link) = links.get_mut(at) else { return };
             match column % 3 {
                 0 => link.parent = value,
                 1 => link.child = value,
@@ -164,7 +168,8 @@ fn change(rows: &mut Rows, [table, row, column, value]: [u64; 4]) {
         }
         _ => {
             let at = at(rows.causes.len());
-            let Some(cause) = rows.causes.get_mut(at) else { return };
+            let mut causes = rows.causes.edit();
+            let Some(cause) = causes.get_mut(at) else { return };
             match column % 3 {
                 0 => cause.command = value,
                 1 => cause.operation = some,

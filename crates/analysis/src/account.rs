@@ -1,11 +1,12 @@
 //! Accounting of device commands: each command of the window is charged to an operation or process, or listed as
 //! unattributed, and the charges add up to the commands issued.
 
+use crate::by_key::RowsByKey;
 use crate::contract::{ByConfidence, DeviceCommands, DiskCommands, ProcessUse};
 use crate::rows::{Index, IoAction};
 use model::table::Cause;
 use model::{Layer, Origin, Relation};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 /// Shares that differ by less are equal: they are sums of fractions.
 const ROUNDING: f64 = 1e-6;
@@ -13,19 +14,18 @@ const ROUNDING: f64 = 1e-6;
 /// Charges all device commands.
 pub fn device_commands(index: &Index) -> DeviceCommands {
     let rows = index.rows;
-    let mut causes: HashMap<u64, Vec<&Cause>> = HashMap::new();
-    for cause in rows.causes.iter().filter(|c| c.share.is_finite() && c.share > 0.0) {
-        causes.entry(cause.command).or_default().push(cause);
-    }
+    let causes = (0..rows.causes.len()).filter(|&at| rows.causes.share(at).is_finite() && rows.causes.share(at) > 0.0);
+    let causes = causes.filter_map(|at| Some((index.span(rows.causes.command(at))?, at as u32)));
+    let causes = RowsByKey::new(rows.spans.len(), causes);
     let mut account = DeviceCommands::default();
     let mut by_disk: BTreeMap<u32, DiskCommands> = BTreeMap::new();
     let mut processes: BTreeMap<(Origin, Option<u32>), (f64, f64)> = BTreeMap::new();
     let retried: HashSet<u64> =
         rows.links.iter().filter(|l| l.relation == Relation::Retries).map(|l| l.parent).collect();
-    for span in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
+    for span in rows.spans.of_layer(Layer::Driver).map(|(_, s)| s) {
         // A command without a disk number may have been for the files' disk.
         let counted = span.disk.is_none_or(|d| index.counted.contains(&d));
-        let does = IoAction::on_disk(span);
+        let does = IoAction::on_disk(&span);
         let bytes = if does == IoAction::Flush { 0 } else { span.bytes };
         let disk = by_disk.entry(span.disk.unwrap_or(0)).or_default();
         // The driver had no room for this command: it was issued again, and only the reissued command counts.
@@ -70,7 +70,8 @@ pub fn device_commands(index: &Index) -> DeviceCommands {
                 sums.1 += share * bytes as f64;
             }
         };
-        let own = causes.get(&span.id).map_or(&[][..], Vec::as_slice);
+        let own = index.span(span.id).map_or(&[][..], |at| causes.of(at)).iter().map(|&at| rows.causes.at(at as usize));
+        let own: Vec<Cause> = own.collect();
         own.iter().for_each(|c| charge(c.origin, c.tgid, c.share));
         // The rest that the table does not charge is listed as unattributed.
         let open = 1.0 - own.iter().map(|c| c.share).sum::<f64>();
@@ -110,9 +111,9 @@ pub fn unattributed(account: &DeviceCommands) -> f64 {
 /// Returns the confidence of the charges: sums of shares of all commands on the disks that hold the files, without unattributed ones.
 pub fn confidence(index: &Index) -> ByConfidence<f64> {
     let mut sums = ByConfidence::default();
-    let charged = |c: &&Cause| c.origin != Origin::Unattributed && c.share.is_finite();
+    let charged = |c: &Cause| c.origin != Origin::Unattributed && c.share.is_finite();
     for cause in index.rows.causes.iter().filter(charged) {
-        let disk = index.span(cause.command).and_then(|at| index.rows.spans[at].disk);
+        let disk = index.span(cause.command).and_then(|at| index.rows.spans.disk(at));
         if disk.is_none_or(|d| index.counted.contains(&d)) {
             *sums.of(cause.confidence) += cause.share;
         }

@@ -6,6 +6,7 @@
 
 use crate::contract::Trace;
 use crate::rows::Rows;
+use model::packed::PackedTable;
 use model::table::{
     Cause, Coverage, Disk, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice, Span, StackRow,
 };
@@ -189,13 +190,13 @@ pub fn rows() -> Rows {
             made_by: "Fathom".into(),
             ..Trace::default()
         },
-        operations: vec![
+        operations: PackedTable::from(vec![
             operation(10, 3, 0, None, 0, Some(1000), 0),
             operation(11, 1, 0, Some(10), 10, Some(990), 101),
             operation(12, 1, 1, None, 1010, Some(1110), 5),
             operation(13, 2, 0, None, 2000, Some(2100), 101),
             operation(14, 1, 2, None, 3000, None, 0),
-        ],
+        ]),
         stacks: vec![
             stack("kernel", "__schedule\nio_schedule\next4_sync_file\n__x64_sys_fsync", None),
             stack("program", "fsync\napp_commit\n\u{1b}[31mred", Some("the stack goes on beyond what was copied")),
@@ -205,9 +206,9 @@ pub fn rows() -> Rows {
             Shape { id: 2, kind: "statement".into(), text: SELECT.into() },
             Shape { id: 3, kind: "mark".into(), text: "one insert".into() },
         ],
-        spans: spans(upper, lower),
-        links,
-        causes: vec![
+        spans: spans(upper, lower).into(),
+        links: links.into(),
+        causes: PackedTable::from(vec![
             cause(50, Origin::Operation, Some(11), Some(100), 0.5),
             cause(50, OtherProcess, None, Some(200), 0.5),
             cause(51, Origin::Operation, Some(11), Some(100), 1.0),
@@ -215,9 +216,9 @@ pub fn rows() -> Rows {
             cause(53, Tracer, None, Some(400), 1.0),
             cause(61, OtherProcess, None, Some(200), 0.0),
             cause(61, Origin::Operation, Some(11), Some(100), 1.0),
-        ],
-        driver_commands: Vec::new(),
-        slices: vec![
+        ]),
+        driver_commands: PackedTable::default(),
+        slices: PackedTable::from(vec![
             slice(10, Layer::App, Reason::Cpu, 0, 10),
             slice(10, Layer::FileSystem, Reason::Journal, 10, 990),
             slice(10, Layer::App, Reason::Cpu, 990, 1000),
@@ -231,7 +232,7 @@ pub fn rows() -> Rows {
             slice(11, Layer::Database, Reason::Cpu, 940, 980),
             slice(12, Layer::Database, Reason::Cpu, 1010, 1110),
             slice(13, Layer::Database, Reason::Cpu, 2000, 2100),
-        ],
+        ]),
         files: vec![
             File { id: JOURNAL, dev: 1, ino: 501, path: Some("/mnt/t.db-journal".into()), start_ns: 0 },
             File { id: DATABASE, dev: 1, ino: 500, path: Some("/mnt/t.db".into()), start_ns: 0 },

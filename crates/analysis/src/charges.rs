@@ -49,7 +49,8 @@ impl Shared {
         (0..self.items.len()).map(|i| (self.items[i] as usize, self.of(i)))
     }
 
-    fn of(&self, item: usize) -> &[OperationShare] {
+    /// All shares in the item of this number.
+    pub fn of(&self, item: usize) -> &[OperationShare] {
         let start = item.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
         &self.shares[start..self.ends[item] as usize]
     }
@@ -96,11 +97,9 @@ fn commands(index: &Index) -> (Shared, Vec<u32>) {
     let rows = index.rows;
     let mut number = vec![NONE; rows.spans.len()];
     let mut spans: Vec<u32> = Vec::new();
-    for (i, span) in rows.spans.iter().enumerate() {
-        if span.layer == Layer::Driver {
-            number[i] = spans.len() as u32;
-            spans.push(i as u32);
-        }
+    for (i, number) in number.iter_mut().enumerate().filter(|(i, _)| rows.spans.layer(*i) == Layer::Driver) {
+        *number = spans.len() as u32;
+        spans.push(i as u32);
     }
     let mut causes: Vec<(u32, u32, f64)> = Vec::new();
     for cause in rows.causes.iter().filter(|c| c.origin == Origin::Operation && c.share.is_finite()) {
@@ -141,9 +140,10 @@ fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) 
     let mut is_part = vec![false; rows.spans.len()];
     for link in &rows.links {
         let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) else { continue };
-        let (upper, lower) = (&rows.spans[parent], &rows.spans[child]);
-        let (Some(from), Some(to)) = (stage(upper.layer), stage(lower.layer)) else { continue };
-        let same_disk = upper.disk.is_none() || lower.disk.is_none() || upper.disk == lower.disk;
+        let layers = (rows.spans.layer(parent), rows.spans.layer(child));
+        let (Some(from), Some(to)) = (stage(layers.0), stage(layers.1)) else { continue };
+        let (upper, lower) = (rows.spans.disk(parent), rows.spans.disk(child));
+        let same_disk = upper.is_none() || lower.is_none() || upper == lower;
         let splits = link.relation == Relation::Splits && from == 0 && to == 0;
         is_part[child] |= splits;
         if (from < to || splits) && same_disk && link.relation != Relation::Remaps {
@@ -168,7 +168,7 @@ fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) 
             for link in parents(at) {
                 let step = (link.parent, waited || link.waits);
                 if !todo.contains(&step) && !found.contains(&step) {
-                    if rows.spans[link.parent as usize].layer == Layer::Block {
+                    if rows.spans.layer(link.parent as usize) == Layer::Block {
                         found.push(step);
                     }
                     todo.push(step);
@@ -177,7 +177,7 @@ fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) 
         }
         found.retain(|&(bio, _)| !is_part[bio as usize]);
         let linked = found.iter().filter(|(_, waited)| !waited).count() as u32;
-        let span = &rows.spans[command as usize];
+        let span = &rows.spans.at(command as usize);
         let said = span.number.filter(|_| IoAction::on_disk(span) != IoAction::Flush);
         carried.push(said.and_then(|n| n.try_into().ok()).unwrap_or(0).max(linked));
         pairs.extend(found.drain(..).map(|(bio, waited)| (bio, waited, number[command as usize])));
@@ -187,8 +187,8 @@ fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) 
 
     let mut shared = Shared::default();
     let mut rest = pairs.as_slice();
-    for (i, span) in rows.spans.iter().enumerate() {
-        if span.layer != Layer::Block || is_part[i] {
+    for (i, _) in is_part.iter().enumerate().filter(|(_, is_part)| !**is_part) {
+        if rows.spans.layer(i) != Layer::Block {
             continue;
         }
         let before = rest.partition_point(|&(bio, ..)| (bio as usize) < i);
@@ -201,7 +201,7 @@ fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) 
             own: p.own * part,
             ..*p
         });
-        let alone = index.operation_of(span).filter(|_| own.is_empty()).into_iter();
+        let alone = own.is_empty().then(|| index.operation_of_row(i)).flatten().into_iter();
         shared.push(i, carriers.chain(alone.flat_map(|o| parts(index, o, 1.0))));
     }
     (shared, carried)
@@ -215,7 +215,7 @@ fn commits(index: &Index) -> Shared {
     for link in rows.links.iter().filter(|l| relations.contains(&l.relation)) {
         if let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) {
             // A call may wait for a single bio of the log, too.
-            if link.relation == Relation::JoinsTransaction || rows.spans[child].layer == Layer::FileSystem {
+            if link.relation == Relation::JoinsTransaction || rows.spans.layer(child) == Layer::FileSystem {
                 joins.push((child as u32, parent as u32));
             }
         }
@@ -228,7 +228,7 @@ fn commits(index: &Index) -> Shared {
         let (own, after) = rest.split_at(rest.partition_point(|&(c, _)| c == commit));
         rest = after;
         let part = 1.0 / own.len() as f64;
-        let operations = own.iter().filter_map(|&(_, parent)| index.operation_of(&rows.spans[parent as usize]));
+        let operations = own.iter().filter_map(|&(_, parent)| index.operation_of_row(parent as usize));
         let parts = operations.flat_map(|o| parts(index, o, part));
         shared.push(commit as usize, parts);
     }

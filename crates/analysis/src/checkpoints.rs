@@ -12,10 +12,10 @@ pub fn calls<'a>(
     phases: &'a Phases<'a>,
 ) -> impl Iterator<Item = (usize, usize, Call, Kind)> + 'a {
     let spans = &index.rows.spans;
-    let mut all: Vec<usize> = (0..spans.len()).filter(|&at| spans[at].layer == Layer::Syscall).collect();
-    all.sort_by_key(|&at| spans[at].start_ns);
+    let mut all: Vec<usize> = (0..spans.len()).filter(|&at| spans.layer(at) == Layer::Syscall).collect();
+    all.sort_by_key(|&at| spans.start_ns(at));
     all.into_iter().filter_map(move |at| match phases.of_call(at) {
-        Phase::In(call, kind) => Some((at, index.operation_of(&spans[at])?, call, kind)),
+        Phase::In(call, kind) => Some((at, index.operation_of(&spans.at(at))?, call, kind)),
         Phase::Outside | Phase::Tracer => None,
     })
 }
@@ -48,7 +48,7 @@ pub fn windows(index: &Index, phases: &Phases) -> BTreeMap<usize, Vec<(u64, u64)
     let mut anew: HashMap<usize, u64> = HashMap::new();
     let mut all: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
     for (at, operation, call, kind) in calls(index, phases) {
-        let span = &index.rows.spans[at];
+        let span = &index.rows.spans.at(at);
         let end = span.end_ns.unwrap_or(span.start_ns);
         let back = kind == Kind::Of(FileClass::Database) && index.path_of(span).is_some_and(|path| wal.contains(path));
         let own = seen.entry(operation).or_default();

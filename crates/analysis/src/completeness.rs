@@ -49,7 +49,7 @@ pub fn completeness(index: &Index) -> Completeness {
         list.iter().map(each).collect::<Vec<_>>().join("; ")
     };
     let used: BTreeSet<u32> =
-        rows.spans.iter().filter(|span| span.layer == Layer::Driver).filter_map(|span| span.disk).collect();
+        rows.spans.of_layer(Layer::Driver).map(|(_, span)| span).filter_map(|span| span.disk).collect();
     let used: BTreeSet<String> = used.into_iter().map(|disk| index.disk_name(disk)).collect();
     let uncounted: Vec<&str> = used.iter().filter(|name| !disks.contains_key(*name)).map(String::as_str).collect();
     let (failed, unchecked) = (all(FAILED), all(NOT_CHECKED));
@@ -114,7 +114,7 @@ mod tests {
     fn state(change: impl Fn(&mut crate::rows::Rows)) -> (String, String) {
         let mut rows = case::rows();
         rows.losses.clear();
-        rows.links.iter_mut().for_each(|link| link.weakened_by = None);
+        rows.links.edit().iter_mut().for_each(|link| link.weakened_by = None);
         rows.checks = vec![row("writes", Some(3), 3, 0), row("flushes", Some(1), 1, 0)];
         rows.checks.push(CheckRow { disk: Dev::new(254, 0).0, ..row("writes", Some(1), 1, 0) });
         change(&mut rows);
@@ -132,7 +132,7 @@ mod tests {
         let idle = |compared: Option<u64>| {
             state(|rows| {
                 rows.checks.clear();
-                rows.spans.retain(|span| span.layer != Layer::Driver);
+                rows.spans.edit().retain(|span| span.layer != Layer::Driver);
                 rows.facts.extend(compared.map(|disks| case::fact("trace.disks_compared", disks)));
             })
         };

@@ -5,13 +5,14 @@
 //! waited less (btt counts each bio). A command without a recorded bio has only a D2C; one whose issue was not recorded has neither, and is
 //! not part of the depth.
 
+use crate::by_key::RowsByKey;
 use crate::contract::{CommandTimes, DepthPart, DiskCommands, Summary, Times};
 use crate::lines::{bars, line};
 use crate::rows::{Index, IoAction};
 use crate::text::{digits, duration, shown};
 use crate::times::times;
 use model::{Layer, Relation};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Durations of one disk and kind: queue to issue, issue to completion.
 type Durations = (Vec<u64>, Vec<u64>);
@@ -26,18 +27,17 @@ const COLUMNS: usize = 60;
 pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, window: (u64, u64)) {
     let length_ns = window.1.saturating_sub(window.0);
     let rows = index.rows;
-    let mut above: HashMap<u64, Vec<u64>> = HashMap::new();
-    for link in rows.links.iter().filter(|l| matches!(l.relation, Relation::Carries | Relation::Merges)) {
-        above.entry(link.child).or_default().push(link.parent);
-    }
-    let queued = |command: u64| {
+    let carries = |at: &usize| matches!(rows.links.relation(*at), Relation::Carries | Relation::Merges);
+    let ends = |at: usize| Some((index.span(rows.links.child(at))?, index.span(rows.links.parent(at))? as u32));
+    let above = RowsByKey::new(rows.spans.len(), (0..rows.links.len()).filter(carries).filter_map(ends));
+    let queued = |command: usize| {
         let mut first: Option<u64> = None;
         let mut waiting = vec![command];
         // A chain has three layers; a damaged table may contain a cycle.
         for _ in 0..3 {
-            let next: Vec<u64> = waiting.iter().filter_map(|id| above.get(id)).flatten().copied().collect();
-            let starts = next.iter().filter_map(|&id| index.span(id)).map(|at| &rows.spans[at]);
-            let bios = starts.filter(|span| span.layer == Layer::Block).map(|span| span.start_ns);
+            let next: Vec<usize> = waiting.iter().flat_map(|&at| above.of(at)).map(|&at| at as usize).collect();
+            let bios = next.iter().filter(|&&at| rows.spans.layer(at) == Layer::Block);
+            let bios = bios.map(|&at| rows.spans.start_ns(at));
             first = first.into_iter().chain(bios).min();
             waiting = next;
         }
@@ -46,10 +46,10 @@ pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, window: (u
     let mut all: BTreeMap<(u32, &'static str), Durations> = BTreeMap::new();
     // When commands are issued to each disk, and when they complete.
     let mut moments: BTreeMap<u32, Vec<(u64, i64)>> = BTreeMap::new();
-    for span in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
+    for (at, span) in rows.spans.of_layer(Layer::Driver) {
         let disk = span.disk.unwrap_or(0);
-        let (waited, took) = all.entry((disk, IoAction::on_disk(span).name())).or_default();
-        waited.extend(queued(span.id).map(|since| span.start_ns.saturating_sub(since)));
+        let (waited, took) = all.entry((disk, IoAction::on_disk(&span).name())).or_default();
+        waited.extend(queued(at).map(|since| span.start_ns.saturating_sub(since)));
         let (Some(end_ns), Some(took_ns)) = (span.end_ns, span.took_ns()) else { continue };
         took.push(took_ns);
         moments.entry(disk).or_default().extend([(span.start_ns, 1), (end_ns, -1)]);
@@ -162,9 +162,9 @@ mod tests {
         let summary = summarise(&rows);
         let start = |id: u64| rows.spans.iter().find(|s| s.id == id).map(|s| (s.layer, s.start_ns));
         let (mut waited, mut took) = (0, 0);
-        for command in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
+        for command in rows.spans.of_layer(Layer::Driver).map(|(_, s)| s) {
             took += command.end_ns.map_or(0, |end| end - command.start_ns);
-            let carried = |l: &&model::table::Link| {
+            let carried = |l: &model::table::Link| {
                 l.child == command.id && matches!(l.relation, Relation::Carries | Relation::Merges)
             };
             let bios = rows.links.iter().filter(carried).filter_map(|l| start(l.parent));

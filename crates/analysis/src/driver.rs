@@ -3,16 +3,17 @@
 use crate::contract::DriverCommands;
 use crate::rows::Index;
 use crate::times::times;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Disk, protocol and name.
-type Key<'a> = (Option<u32>, &'a str, &'a str);
+type Key = (Option<u32>, Cow<'static, str>, Cow<'static, str>);
 
 /// The commands of each name on each disk, the most frequent of a disk first.
 pub fn driver_commands(index: &Index) -> Vec<DriverCommands> {
-    let mut sums: BTreeMap<Key<'_>, (DriverCommands, Vec<u64>)> = BTreeMap::new();
+    let mut sums: BTreeMap<Key, (DriverCommands, Vec<u64>)> = BTreeMap::new();
     for row in &index.rows.driver_commands {
-        let (sum, taken) = sums.entry((row.disk, &row.protocol, &row.name)).or_default();
+        let (sum, taken) = sums.entry((row.disk, row.protocol, row.name)).or_default();
         sum.count += 1;
         sum.linked += u64::from(row.command.is_some());
         sum.bytes = sum.bytes.saturating_add(row.bytes);
@@ -30,8 +31,8 @@ pub fn driver_commands(index: &Index) -> Vec<DriverCommands> {
         .map(|((disk, protocol, name), (sum, mut taken))| {
             let commands = DriverCommands {
                 disk: disk.map(|disk| index.disk_name(disk)),
-                protocol: protocol.into(),
-                name: name.into(),
+                protocol: protocol.into_owned(),
+                name: name.into_owned(),
                 time_ns: times(&mut taken),
                 ..sum
             };
@@ -75,7 +76,8 @@ mod tests {
             row("WRITE(10)", Some(61), Some(120), None),
             row("WRITE(10)", Some(61), Some(140), Some("MEDIUM ERROR (11/00)")),
             row("WRITE(10)", None, None, None),
-        ];
+        ]
+        .into();
         let found = driver_commands(&Index::new(&rows));
         let short: Vec<_> = found.iter().map(|c| (c.name.as_str(), c.count, c.linked, c.bytes)).collect();
         assert_eq!(short, [("WRITE(10)", 3, 2, 12_288), ("UNMAP", 1, 0, 4096)]);

@@ -3,7 +3,8 @@
 //! A call that reads or writes counts once, as the call; other accesses to the file system (io_uring, splice, a mapped file)
 //! count where they enter it.
 
-use crate::rows::{Index, call};
+use crate::rows::{Index, call, call_of};
+use model::table::Span;
 use model::{Call, Layer, Relation, SpanKind};
 use sqlite::FileClass;
 
@@ -39,18 +40,16 @@ impl Entries {
         let mut entries = Self { below_call: vec![false; spans.len()], enters: vec![false; spans.len()] };
         for link in index.rows.links.iter().filter(|l| l.relation == Relation::Calls) {
             if let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) {
-                let upper = &spans[parent];
-                entries.below_call[child] |=
-                    upper.layer == Layer::Syscall && call(upper).is_some_and(|c| c.reads() || c.writes());
-                entries.enters[parent] |= spans[child].layer == Layer::FileSystem;
+                entries.below_call[child] |= spans.layer(parent) == Layer::Syscall
+                    && call_of(&spans.kind(parent)).is_some_and(|c| c.reads() || c.writes());
+                entries.enters[parent] |= spans.layer(child) == Layer::FileSystem;
             }
         }
         entries
     }
 
-    /// Returns the effect of the span at this position.
-    pub fn of(&self, index: &Index, at: usize) -> Use {
-        let span = &index.rows.spans[at];
+    /// Returns the effect of a span, which is at this position.
+    pub fn of(&self, index: &Index, at: usize, span: &Span) -> Use {
         let call = (span.layer == Layer::Syscall).then(|| call(span)).flatten();
         let enters = span.layer == Layer::FileSystem && !self.below_call[at];
         // A file without a name may be a pipe: then it counts only if it was seen in the file system.

@@ -88,5 +88,5 @@ fn recorded(rows: &Rows) -> HashSet<u32> {
     if !tracked.is_empty() {
         return tracked;
     }
-    rows.spans.iter().filter(|s| s.layer == Layer::Syscall).map(|s| s.tgid).collect()
+    rows.spans.of_layer(Layer::Syscall).map(|(_, s)| s.tgid).collect()
 }

@@ -87,7 +87,7 @@ mod tests {
         assert!(all.against_times().unwrap().cannot_claim.contains("emulated"));
         let origins = |limits: Vec<Limit>| limits.contains(&Limit::UnknownOrigins);
         assert!(!origins(limits(&rows)));
-        rows.causes.clear();
+        rows.causes.edit().clear();
         assert!(origins(limits(&rows)), "no command has a cause");
         rows.losses[0].events = None;
         let text = serde_json::to_string(&of(&Index::new(&rows))).unwrap();

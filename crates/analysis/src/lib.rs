@@ -9,6 +9,7 @@
 mod account;
 pub mod bench;
 mod blind;
+mod by_key;
 #[cfg(test)]
 mod case;
 pub mod caveats;

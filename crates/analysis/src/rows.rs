@@ -1,12 +1,13 @@
 //! All tables of an archive in memory, with the indexes that every user of them needs.
 //!
 //! They are held as a whole, because a summary, a figure and an explanation each walk the same graph in several
-//! directions; about 250 bytes a span. An archive too large for that belongs in a database, for which its tables are
-//! designed.
+//! directions. The large ones are packed, to about a tenth of their rows as structs. An archive too large for that belongs in a
+//! database, for which its tables are designed.
 
 use crate::contract::{DiskRole, Trace};
 use crate::older;
 use archive::{Archive, Error};
+use model::packed::PackedTable;
 use model::table::{
     Cause, CheckRow, Coverage, Disk, DriverCommand, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice,
     Span, StackRow,
@@ -21,19 +22,19 @@ pub struct Rows {
     /// The recording; its times are computed.
     pub trace: Trace,
     /// Executions.
-    pub operations: Vec<Operation>,
+    pub operations: PackedTable<Operation>,
     /// Statements, functions, marks.
     pub shapes: Vec<Shape>,
     /// Spans.
-    pub spans: Vec<Span>,
+    pub spans: PackedTable<Span>,
     /// Links.
-    pub links: Vec<Link>,
+    pub links: PackedTable<Link>,
     /// Causes.
-    pub causes: Vec<Cause>,
+    pub causes: PackedTable<Cause>,
     /// Commands of drivers.
-    pub driver_commands: Vec<DriverCommand>,
+    pub driver_commands: PackedTable<DriverCommand>,
     /// Slices.
-    pub slices: Vec<Slice>,
+    pub slices: PackedTable<Slice>,
     /// Where threads slept longest.
     pub stacks: Vec<StackRow>,
     /// Files.
@@ -58,7 +59,7 @@ impl Rows {
     /// # Errors
     /// Those of [`Archive::rows`]: not linked, damaged, too new.
     pub fn load(archive: &Archive) -> Result<Self, Error> {
-        Ok(Self { slices: archive.rows()?, ..Self::load_without_slices(archive)? })
+        Ok(Self { slices: archive.packed()?, ..Self::load_without_slices(archive)? })
     }
 
     /// Returns the facts by name, as the machine reported them.
@@ -87,13 +88,13 @@ impl Rows {
                 complete: meta.complete,
                 ..Trace::default()
             },
-            operations: archive.rows()?,
+            operations: archive.packed()?,
             shapes: archive.rows()?,
-            spans: archive.rows()?,
-            links: archive.rows()?,
-            causes: archive.rows()?,
-            driver_commands: archive.rows()?,
-            slices: Vec::new(),
+            spans: archive.packed()?,
+            links: archive.packed()?,
+            causes: archive.packed()?,
+            driver_commands: archive.packed()?,
+            slices: PackedTable::default(),
             stacks: archive.rows()?,
             files: archive.rows()?,
             processes: archive.rows()?,
@@ -157,7 +158,7 @@ pub struct Index<'a> {
     span: Places,
     operation: Places,
     /// The operation that a span is itself, by position of both.
-    operation_of_span: HashMap<u64, u32>,
+    operation_of_span: Places,
     /// Position of each operation's shape.
     shapes: Vec<Option<u32>>,
     file: Places,
@@ -182,10 +183,13 @@ impl<'a> Index<'a> {
         let file = Places::new(rows.files.iter().map(|f| f.id), rows.files.len());
         let (counted, below) = roles(rows);
         Self {
-            span: Places::new(rows.spans.iter().map(|s| s.id), rows.spans.len()),
-            operation: Places::new(rows.operations.iter().map(|o| o.id), rows.operations.len()),
-            operation_of_span: positions(rows.operations.iter().map(|o| o.span)),
-            shapes: rows.operations.iter().map(|o| shape.get(&o.shape).copied()).collect(),
+            span: Places::new((0..rows.spans.len()).map(|at| rows.spans.id(at)), rows.spans.len()),
+            operation: Places::new((0..rows.operations.len()).map(|at| rows.operations.id(at)), rows.operations.len()),
+            operation_of_span: Places::new(
+                (0..rows.operations.len()).map(|at| rows.operations.span(at)),
+                rows.spans.len().max(rows.operations.len()),
+            ),
+            shapes: (0..rows.operations.len()).map(|at| shape.get(&rows.operations.shape(at)).copied()).collect(),
             classes: classes(rows, &file),
             file,
             counted,
@@ -218,14 +222,19 @@ impl<'a> Index<'a> {
 
     /// The operation to which a span belongs, or which it is.
     pub fn operation_of(&self, span: &Span) -> Option<usize> {
-        span.operation
-            .and_then(|id| self.operation(id))
-            .or_else(|| self.operation_of_span.get(&span.id).map(|&i| i as usize))
+        span.operation.and_then(|id| self.operation(id)).or_else(|| self.operation_of_span.of(span.id))
+    }
+
+    /// The operation to which the span at a position belongs, or which it is.
+    pub fn operation_of_row(&self, span: usize) -> Option<usize> {
+        let spans = &self.rows.spans;
+        let own = spans.operation(span).and_then(|id| self.operation(id));
+        own.or_else(|| self.operation_of_span.of(spans.id(span)))
     }
 
     /// The operation itself and those around it, innermost first.
     pub fn chain(&self, operation: usize) -> impl Iterator<Item = usize> {
-        let above = |&at: &usize| self.operation(self.rows.operations[at].parent?);
+        let above = |&at: &usize| self.operation(self.rows.operations.parent(at)?);
         std::iter::successors(Some(operation), above).take(MAX_DEPTH)
     }
 
@@ -309,10 +318,12 @@ fn classes(rows: &Rows, position: &Places) -> Vec<FileClass> {
     let companions = Companions::new(rows.files.iter().filter_map(|f| f.path.as_deref()));
     let mut classes: Vec<FileClass> =
         rows.files.iter().map(|f| f.path.as_deref().map_or(FileClass::Other, |path| companions.class(path))).collect();
-    for span in rows.spans.iter().filter(|s| s.layer == Layer::Syscall && s.operation.is_some()) {
-        let (Some(file), Some(offset)) = (span.file, span.offset) else { continue };
-        if call(span).is_some_and(Call::reads)
-            && reads_database_header(offset, span.bytes)
+    let spans = &rows.spans;
+    for span in (0..spans.len()).filter(|&at| spans.layer(at) == Layer::Syscall) {
+        if let (Some(file), Some(offset)) = (spans.file(span), spans.offset(span))
+            && reads_database_header(offset, spans.bytes(span))
+            && spans.operation(span).is_some()
+            && call_of(&spans.kind(span)).is_some_and(Call::reads)
             && let Some(at) = position.of(file)
             && classes[at] == FileClass::Other
         {
@@ -324,7 +335,12 @@ fn classes(rows: &Rows, position: &Places) -> Vec<FileClass> {
 
 /// Returns the system call of a span.
 pub fn call(span: &Span) -> Option<Call> {
-    Call::ALL.iter().copied().find(|c| c.name() == span.kind)
+    call_of(&span.kind)
+}
+
+/// Returns the system call of a span of this kind.
+pub fn call_of(kind: &str) -> Option<Call> {
+    Call::ALL.iter().copied().find(|c| c.name() == kind)
 }
 
 /// Returns the disks that hold the files and have commands, and the disks below them. A partition or a mapped device,
@@ -339,7 +355,8 @@ fn roles(rows: &Rows) -> (BTreeSet<u32>, BTreeSet<u32>) {
             .flat_map(|d| d.below.split(' '))
             .filter_map(|name| by_name.get(name).copied())
     };
-    let active: HashSet<u32> = rows.spans.iter().filter(|s| s.layer == Layer::Driver).filter_map(|s| s.disk).collect();
+    let drivers = (0..rows.spans.len()).filter(|&at| rows.spans.layer(at) == Layer::Driver);
+    let active: HashSet<u32> = drivers.filter_map(|at| rows.spans.disk(at)).collect();
     // All disks below the given ones, at any depth.
     let closure = |start: Vec<u32>| {
         let mut seen = BTreeSet::new();
@@ -370,7 +387,8 @@ fn roles(rows: &Rows) -> (BTreeSet<u32>, BTreeSet<u32>) {
     let mut disk_of = HashMap::new();
     let remaps = || rows.links.iter().filter(|l| l.relation == Relation::Remaps);
     let wanted: HashSet<u64> = remaps().flat_map(|l| [l.parent, l.child]).collect();
-    for span in rows.spans.iter().filter(|s| wanted.contains(&s.id)) {
+    let wanted_rows = (0..rows.spans.len()).filter(|&at| !wanted.is_empty() && wanted.contains(&rows.spans.id(at)));
+    for span in wanted_rows.map(|at| rows.spans.at(at)) {
         disk_of.insert(span.id, span.disk);
     }
     for link in remaps() {
@@ -405,24 +423,20 @@ mod tests {
         let archive = Archive::create(&dir, &meta, false).unwrap();
         let mut tables = TablesWriter::create(&dir).unwrap();
         macro_rules! push {
-            ($($table:ident),*) => { $( rows.$table.iter().for_each(|row| tables.push(row).unwrap()); )* };
+            ($each:ident, $($table:ident),*) => { $( rows.$table.iter().for_each(|row| $each!(row)); )* };
         }
-        push!(
-            operations,
-            shapes,
-            spans,
-            links,
-            causes,
-            driver_commands,
-            slices,
-            stacks,
-            files,
-            processes,
-            disks,
-            losses,
-            coverage,
-            facts
-        );
+        macro_rules! packed {
+            ($row:ident) => {
+                tables.push(&$row).unwrap()
+            };
+        }
+        macro_rules! plain {
+            ($row:ident) => {
+                tables.push($row).unwrap()
+            };
+        }
+        push!(packed, operations, spans, links, causes, driver_commands, slices);
+        push!(plain, shapes, stacks, files, processes, disks, losses, coverage, facts);
         tables.finish().unwrap();
         let loaded = Rows::load(&archive).unwrap();
         assert_eq!(loaded.trace.created_unix_ns, 7);
@@ -475,14 +489,14 @@ mod tests {
         rows.files.remove(0);
         rows.files[0].path = Some("/mnt/places".into());
         assert_eq!(Index::new(&rows).classes[0], FileClass::Database);
-        rows.spans.retain(|s| s.id != 70);
+        rows.spans.edit().retain(|s| s.id != 70);
         assert_eq!(Index::new(&rows).classes[0], FileClass::Other);
     }
 
     #[test]
     fn flags_determine_kind_of_command() {
         let does = |kind: &'static str, flags: &'static str| {
-            let span = case::rows().spans.swap_remove(0);
+            let span = case::rows().spans.at(0);
             IoAction::on_disk(&Span { kind: kind.into(), flags: flags.into(), ..span })
         };
         assert_eq!(does("request", "write sync preflush fua"), IoAction::Write);

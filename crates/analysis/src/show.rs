@@ -710,7 +710,7 @@ mod tests {
     #[test]
     fn statement_without_end_has_no_time() {
         let mut rows = case::rows();
-        rows.operations.iter_mut().filter(|o| o.shape == 2).for_each(|o| o.end_ns = None);
+        rows.operations.edit().iter_mut().filter(|o| o.shape == 2).for_each(|o| o.end_ns = None);
         let text = text(&summarise(&rows));
         assert!(text.contains("1 execution without an end: neither times nor rows are known"), "{text}");
         assert!(!text.contains("0 times"), "{text}");

@@ -8,6 +8,7 @@ use crate::lines::wrapped;
 use crate::rows::Index;
 use crate::text::{duration, shown};
 use model::table::StackRow;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 /// Maximum number of distinct sleeps kept for a statement; the longest are kept.
@@ -20,7 +21,7 @@ const FUNCTIONS: usize = 6;
 /// Key of a sleep: thread and start time.
 pub type Key = (u32, u64);
 /// The place of a sleep, by which sleeps are distinguished: call, the program's functions and why they end, the kernel's functions.
-type Place<'a> = (Option<&'a str>, &'a str, Option<&'a str>, &'a str);
+type Place<'a> = (Option<Cow<'a, str>>, &'a str, Option<&'a str>, &'a str);
 
 /// The kernel's and the program's stack of a sleep.
 type Sides<'a> = (Option<&'a StackRow>, Option<&'a StackRow>);
@@ -61,7 +62,8 @@ impl<'a> Sleeps<'a> {
             let Some(sides @ (kernel, program)) = self.all.get(&key) else { continue };
             let of_kernel = kernel.map_or("", |row| row.functions.as_str());
             let span = any(sides).and_then(|row| row.span).and_then(|id| self.index.span(id));
-            let call = span.map(|at| &*self.index.rows.spans[at].kind).or_else(|| system_call(of_kernel));
+            let call =
+                span.map(|at| self.index.rows.spans.kind(at)).or_else(|| system_call(of_kernel).map(Cow::Borrowed));
             let of_program = program.map_or("", |row| row.functions.as_str());
             let ended = program.and_then(|row| row.ended.as_deref());
             let sums = places.entry((call, of_program, ended, of_kernel)).or_default();
@@ -71,7 +73,7 @@ impl<'a> Sleeps<'a> {
             longest_ns,
             ns,
             times,
-            call: call.map(str::to_string),
+            call: call.map(Cow::into_owned),
             program: program.lines().map(str::to_string).collect(),
             program_ended: ended.map(str::to_string),
             kernel: kernel.lines().map(str::to_string).collect(),

@@ -39,11 +39,16 @@ const NO_ERROR: [i64; 3] = [0, 100, 101];
 
 /// Summarises a trace.
 pub fn summarise(rows: &Rows) -> Summary {
+    summarise_rows(&Index::new(rows))
+}
+
+/// Summarises a trace that has its index.
+pub fn summarise_rows(index: &Index) -> Summary {
     let all = |each: &mut dyn FnMut(&Slice)| {
-        rows.slices.iter().for_each(each);
+        index.rows.slices.iter().for_each(|slice| each(&slice));
         Ok::<(), std::convert::Infallible>(())
     };
-    match with_slices(rows, all) {
+    match of_index(index, all) {
         Ok(summary) => summary,
         Err(never) => match never {},
     }
@@ -83,7 +88,7 @@ pub(crate) fn of_index<E>(
         tallies.shapes[shape].summary.slow_waits = waits;
     }
     let mut files = files::Sums::new(index);
-    rows.spans.iter().for_each(|span| files.add(index, span));
+    rows.spans.iter().for_each(|span| files.add(index, &span));
     let (files, calls) = files.finish();
     let (waited, waited_commands) = std::mem::take(&mut tallies.waited).finish(index);
     for (shape, sums) in waited {
@@ -153,9 +158,9 @@ struct Tallies<'a> {
     layers: Times,
     /// The part of that time in which it was running.
     running: Times,
-    /// For each operation, when its thread slept until the disk had completed a read or a write. A page that an earlier
+    /// By operation, when its thread slept until the disk had completed a read or a write. A page that an earlier
     /// call's read-ahead is still fetching is in the page cache, but a call that must wait for it had no hit.
-    waits: Vec<Vec<(u64, u64)>>,
+    waits: Vec<(u32, u64, u64)>,
 }
 
 fn finished(operation: &Operation) -> Option<u64> {
@@ -174,15 +179,15 @@ impl<'a> Tallies<'a> {
             ..Tally::default()
         };
         let of =
-            (0..rows.operations.len()).map(|i| finished(&rows.operations[i]).and_then(|_| index.shape(i))).collect();
+            (0..rows.operations.len()).map(|i| finished(&rows.operations.at(i)).and_then(|_| index.shape(i))).collect();
         Self {
             index,
             shapes: rows.shapes.iter().map(tally).collect(),
             of,
             waited: Waited::default(),
-            layers: Times::new(),
-            running: Times::new(),
-            waits: vec![Vec::new(); rows.operations.len()],
+            layers: Times::default(),
+            running: Times::default(),
+            waits: Vec::new(),
         }
     }
 
@@ -191,7 +196,7 @@ impl<'a> Tallies<'a> {
             let Some(shape) = self.index.shape(i) else { continue };
             let tally = &mut self.shapes[shape];
             let summary = &mut tally.summary;
-            let Some(latency) = finished(operation) else {
+            let Some(latency) = finished(&operation) else {
                 summary.unfinished += 1;
                 continue;
             };
@@ -210,7 +215,7 @@ impl<'a> Tallies<'a> {
                 *entry(&mut self.shapes[self.of[i].unwrap_or(shape)].summary.inside, text) += 1;
             }
             // It cannot have been inside for longer than the outer operation ran, even if lost records suggest so.
-            let outer = &self.index.rows.operations[around];
+            let outer = &self.index.rows.operations.at(around);
             let within = operation.start_ns.max(outer.start_ns)..operation.end_ns.min(outer.end_ns).unwrap_or(0);
             if let Some(shape) = self.of[around] {
                 self.shapes[shape].summary.own.latency_ns -= within.end.saturating_sub(within.start) as f64;
@@ -222,7 +227,7 @@ impl<'a> Tallies<'a> {
     fn slice(&mut self, slice: &Slice) {
         let Some(operation) = self.index.operation(slice.operation) else { return };
         if matches!(slice.reason, Reason::Device | Reason::Queue) {
-            self.waits[operation].push((slice.start_ns, slice.end_ns));
+            self.waits.push((operation as u32, slice.start_ns, slice.end_ns));
         }
         self.waited.add(self.index, operation, slice);
         let Some(shape) = self.of[operation] else { return };
@@ -232,11 +237,9 @@ impl<'a> Tallies<'a> {
         layer.exclusive_ns = layer.exclusive_ns.saturating_add(ns);
         let reason = entry(&mut layer.reasons, slice.why());
         *reason = reason.saturating_add(ns);
-        let own = self.layers.entry((operation as u32, slice.layer)).or_default();
-        *own = own.saturating_add(ns);
+        self.layers.add(operation, slice.layer, ns);
         if slice.reason == Reason::Cpu && matches!(slice.layer, Layer::App | Layer::Database | Layer::Syscall) {
-            let running = self.running.entry((operation as u32, slice.layer)).or_default();
-            *running = running.saturating_add(ns);
+            self.running.add(operation, slice.layer, ns);
         }
     }
 
@@ -249,12 +252,13 @@ impl<'a> Tallies<'a> {
                 }
             });
         }
-        for ((operation, layer), ns) in std::mem::take(&mut self.layers) {
-            if let Some(shape) = self.of[operation as usize] {
+        self.running = Times::default();
+        for (operation, layer, ns) in std::mem::take(&mut self.layers).iter() {
+            if let Some(shape) = self.of[operation] {
                 self.shapes[shape].layers.entry(layer).or_default().push(ns);
             }
         }
-        self.waits.iter_mut().for_each(|own| own.sort_unstable());
+        self.waits.sort_unstable();
     }
 
     /// Adds system calls, entries into the file system, and phases.
@@ -265,9 +269,10 @@ impl<'a> Tallies<'a> {
         let entries = Entries::new(index);
         let waits = std::mem::take(&mut self.waits);
         let mut acts: Vec<Act> = Vec::new();
-        for (i, span) in rows.spans.iter().enumerate() {
-            let Some(operation) = span.operation.and_then(|id| index.operation(id)) else { continue };
-            let Use { enters, class, wrote, read, syncs, bytes } = entries.of(index, i);
+        for i in 0..rows.spans.len() {
+            let Some(operation) = rows.spans.operation(i).and_then(|id| index.operation(id)) else { continue };
+            let span = rows.spans.at(i);
+            let Use { enters, class, wrote, read, syncs, bytes } = entries.of(index, i, &span);
             let file = span.file.and_then(|id| index.file(id));
             if wrote.is_some() || syncs {
                 let end_ns = span.end_ns.unwrap_or(span.start_ns);
@@ -303,9 +308,10 @@ impl<'a> Tallies<'a> {
                     if let Some(class) = read {
                         reads.count += 1.0;
                         reads.bytes += bytes as f64;
-                        let own = &waits[operation];
-                        let next = own.partition_point(|&(_, to)| to <= span.start_ns);
-                        let waited = own.get(next).is_some_and(|&(from, _)| from < span.end_ns.unwrap_or(u64::MAX));
+                        let since = (operation as u32, span.start_ns);
+                        let next = waits.partition_point(|&(at, _, to)| (at, to) <= since);
+                        let until = span.end_ns.unwrap_or(u64::MAX);
+                        let waited = waits.get(next).is_some_and(|&(at, from, _)| at == since.0 && from < until);
                         reads.cache_hits += f64::from(u8::from(span.cache_added == Some(0) && !waited));
                         tally.read.entry(class).or_default().extend(file.map(|at| rows.files[at].ino));
                     }
@@ -325,7 +331,7 @@ impl<'a> Tallies<'a> {
             rest = after;
             let at = first.operation as usize;
             if let Some(shape) = self.of[at] {
-                self.shapes[shape].phases.add(own, rows.operations[at].start_ns, next[at]);
+                self.shapes[shape].phases.add(own, rows.operations.start_ns(at), next[at]);
             }
         }
     }
@@ -413,7 +419,7 @@ impl<'a> Tallies<'a> {
             for &part in parts.iter().filter(|part| part.share > 0.0) {
                 if let Some(shape) = self.of[part.operation as usize] {
                     let tally = &mut self.shapes[shape];
-                    add(&mut tally.sums, &mut tally.summary.own, at, &self.index.rows.spans[at], part);
+                    add(&mut tally.sums, &mut tally.summary.own, at, &self.index.rows.spans.at(at), part);
                 }
             }
         }
@@ -522,7 +528,7 @@ fn page_sizes(index: &Index) -> Vec<Option<u32>> {
     let rows = index.rows;
     let base = |at: usize| rows.files[at].path.as_deref().map(database_of);
     let mut grids: HashMap<&str, PageGrid> = HashMap::new();
-    for span in rows.spans.iter().filter(|s| s.layer == Layer::Syscall) {
+    for span in rows.spans.of_layer(Layer::Syscall).map(|(_, s)| s) {
         let (Some(at), Some(offset)) = (span.file.and_then(|id| index.file(id)), span.offset) else { continue };
         if index.classes[at] == FileClass::Database
             && let Some(path) = base(at)
@@ -538,11 +544,11 @@ fn next_on_thread(index: &Index) -> Vec<Option<u64>> {
     let rows = index.rows;
     let kind = |at: usize| index.shape(at).map(|s| rows.shapes[s].kind.as_ref());
     let mut order: Vec<usize> = (0..rows.operations.len()).collect();
-    let key = |at: usize| (rows.operations[at].tgid, rows.operations[at].tid, kind(at), rows.operations[at].start_ns);
+    let key = |at: usize| (rows.operations.tgid(at), rows.operations.tid(at), kind(at), rows.operations.start_ns(at));
     order.sort_by_key(|&at| key(at));
     let mut next = vec![None; rows.operations.len()];
     for pair in order.windows(2) {
-        let (a, b) = (&rows.operations[pair[0]], &rows.operations[pair[1]]);
+        let (a, b) = (&rows.operations.at(pair[0]), &rows.operations.at(pair[1]));
         let same = (a.tgid, a.tid, kind(pair[0])) == (b.tgid, b.tid, kind(pair[1]));
         next[pair[0]] = a.end_ns.filter(|&end| same && b.start_ns >= end).map(|_| b.start_ns);
     }

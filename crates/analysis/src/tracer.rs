@@ -20,7 +20,7 @@
 use crate::contract::{OperationSummary, TracerPart};
 use crate::rows::{Index, Rows};
 use model::{Layer, Reason, ShapeKind};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// From this share of an operation's time on, its times reflect the recording more than the operation.
 const LARGE: f64 = 0.1;
@@ -110,8 +110,8 @@ fn parts(index: &Index, prices: Prices) -> Vec<TracerTime> {
     let rows = index.rows;
     let mut parts = vec![TracerTime::default(); rows.operations.len()];
     let mut calls = vec![0_u32; rows.operations.len()];
-    for span in rows.spans.iter().filter(|s| s.layer == Layer::Syscall) {
-        if let Some(at) = span.operation.and_then(|id| index.operation(id)) {
+    for span in (0..rows.spans.len()).filter(|&at| rows.spans.layer(at) == Layer::Syscall) {
+        if let Some(at) = rows.spans.operation(span).and_then(|id| index.operation(id)) {
             calls[at] += 1;
         }
     }
@@ -148,8 +148,36 @@ fn parts(index: &Index, prices: Prices) -> Vec<TracerTime> {
     parts
 }
 
-/// Times by execution and layer.
-pub type Times = HashMap<(u32, Layer), u64>;
+/// Times by execution and layer; 0 where there is none.
+#[derive(Debug, Default)]
+pub struct Times(BTreeMap<Layer, Vec<u64>>);
+
+impl Times {
+    /// Adds to the time of an execution in a layer.
+    pub fn add(&mut self, at: usize, layer: Layer, ns: u64) {
+        let all = self.0.entry(layer).or_default();
+        if all.len() <= at {
+            all.resize(at + 1, 0);
+        }
+        all[at] = all[at].saturating_add(ns);
+    }
+
+    fn of(&self, at: usize, layer: Layer) -> u64 {
+        self.0.get(&layer).and_then(|all| all.get(at)).copied().unwrap_or(0)
+    }
+
+    fn take(&mut self, at: usize, layer: Layer, ns: u64) {
+        if let Some(time) = self.0.get_mut(&layer).and_then(|all| all.get_mut(at)) {
+            *time = time.saturating_sub(ns);
+        }
+    }
+
+    /// The times that are not 0.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, Layer, u64)> {
+        let all = self.0.iter().flat_map(|(&layer, all)| all.iter().enumerate().map(move |(at, &ns)| (at, layer, ns)));
+        all.filter(|&(.., ns)| ns > 0)
+    }
+}
 
 /// Deducts the recording's part from the layers of each finished execution and gives it a layer of its own. `all` are the times
 /// of the executions by layer, `running` the part of them on a CPU; `finished` passes the summary of an execution's shape, if it
@@ -162,22 +190,22 @@ pub fn take_off(
     mut finished: impl FnMut(usize, &mut dyn FnMut(&mut OperationSummary)),
 ) {
     for (at, part) in parts(index, prices).into_iter().enumerate() {
-        finished(at, &mut |summary| give(at as u32, part, all, running, summary));
+        finished(at, &mut |summary| give(at, part, all, running, summary));
     }
 }
 
 /// Returns the recording's part of each execution by layer, for callers that do not sum up executions by shape.
 pub fn taken(index: &Index, prices: Prices, running: &Times) -> Vec<[(Layer, u64); 4]> {
     let fitted = |(at, part): (usize, TracerTime)| {
-        let taken = fitted(at as u32, part, running);
+        let taken = fitted(at, part, running);
         std::array::from_fn(|i| (LAYERS[i], taken[i]))
     };
     parts(index, prices).into_iter().enumerate().map(fitted).collect()
 }
 
 /// Returns the recording's part of one execution by [`LAYERS`], limited to the time it was running there.
-fn fitted(at: u32, part: TracerTime, running: &Times) -> [u64; 4] {
-    let room = LAYERS.map(|layer| running.get(&(at, layer)).copied().unwrap_or(0));
+fn fitted(at: usize, part: TracerTime, running: &Times) -> [u64; 4] {
+    let room = LAYERS.map(|layer| running.of(at, layer));
     let mut taken: [u64; 4] = std::array::from_fn(|i| (part.layers[i].round() as u64).min(room[i]));
     // How a pair is divided between layers is less certain than its total: what does not fit into one of the two is in the
     // other. The same holds for a call and the file system below it.
@@ -189,7 +217,7 @@ fn fitted(at: u32, part: TracerTime, running: &Times) -> [u64; 4] {
 }
 
 /// Deducts the recording's part from one execution's layers.
-fn give(at: u32, part: TracerTime, all: &mut Times, running: &Times, summary: &mut OperationSummary) {
+fn give(at: usize, part: TracerTime, all: &mut Times, running: &Times, summary: &mut OperationSummary) {
     let taken = fitted(at, part, running);
     let sum = taken.iter().fold(0_u64, |sum, ns| sum.saturating_add(*ns));
     let part_of = summary.tracer.get_or_insert_with(TracerPart::default);
@@ -200,9 +228,7 @@ fn give(at: u32, part: TracerTime, all: &mut Times, running: &Times, summary: &m
         return;
     }
     for (layer, ns) in LAYERS.into_iter().zip(taken).filter(|(_, ns)| *ns > 0) {
-        if let Some(time) = all.get_mut(&(at, layer)) {
-            *time = time.saturating_sub(ns);
-        }
+        all.take(at, layer, ns);
         if let Some(time) = summary.layers.get_mut(&layer) {
             time.exclusive_ns = time.exclusive_ns.saturating_sub(ns);
             if let Some(cpu) = time.reasons.get_mut(Reason::Cpu.name()) {
@@ -210,7 +236,7 @@ fn give(at: u32, part: TracerTime, all: &mut Times, running: &Times, summary: &m
             }
         }
     }
-    all.insert((at, Layer::Tracer), sum);
+    all.add(at, Layer::Tracer, sum);
     let own = summary.layers.entry(Layer::Tracer).or_default();
     own.exclusive_ns = own.exclusive_ns.saturating_add(sum);
     let cpu = own.reasons.entry(Reason::Cpu.name().into()).or_default();
@@ -254,7 +280,7 @@ mod tests {
     fn layers_including_tracer_add_up_to_latency() {
         for price in [[0, 0, 0], [700, 600, 900], [40_000, 30_000, 50_000], [u64::MAX / 4; 3]] {
             let mut rows = rows(price);
-            for (n, operation) in rows.operations.iter_mut().enumerate() {
+            for (n, operation) in rows.operations.edit().iter_mut().enumerate() {
                 operation.steps = Some(n as u64 * 7);
             }
             let (with, without) = (summarise(&rows), summarise(&case::rows()));
@@ -280,7 +306,7 @@ mod tests {
     fn half_of_step_probe_cost_is_inside_steps() {
         let mut rows = rows([10, 9, 12]);
         let scan = rows.operations.iter().position(|o| o.shape == 2).unwrap();
-        rows.operations[scan].steps = Some(1001);
+        rows.operations.edit()[scan].steps = Some(1001);
         let index = Index::new(&rows);
         let part = parts(&index, Prices::of(&rows).unwrap())[scan];
         assert_eq!((part.layers, part.low, part.high), ([5000.0, 5005.0, 0.0, 0.0], 9004.5, 12006.0));
@@ -294,7 +320,7 @@ mod tests {
             rows.facts.push(fact(&format!("tracer.price.statement{part}"), ns));
         }
         let scan = rows.operations.iter().position(|o| o.shape == 2).unwrap();
-        rows.operations[scan].steps = Some(1001);
+        rows.operations.edit()[scan].steps = Some(1001);
         let index = Index::new(&rows);
         let part = parts(&index, Prices::of(&rows).unwrap())[scan];
         assert_eq!((part.layers, part.low, part.high), ([5000.0, 5055.0, 0.0, 0.0], 9044.5, 12076.0));
@@ -306,7 +332,7 @@ mod tests {
         let mut rows = rows([10, 9, 12]);
         rows.facts.push(fact("tracer.price.step.inside", 8));
         let scan = rows.operations.iter().position(|o| o.shape == 2).unwrap();
-        rows.operations[scan].steps = Some(1001);
+        rows.operations.edit()[scan].steps = Some(1001);
         let index = Index::new(&rows);
         let part = parts(&index, Prices::of(&rows).unwrap())[scan];
         assert_eq!(part.layers.map(f64::round), [2000.0, 8008.0, 0.0, 0.0]);
@@ -316,12 +342,16 @@ mod tests {
     #[test]
     fn probe_cost_of_call_without_own_time_is_in_file_system() {
         let part = TracerTime { layers: [0.0, 0.0, 300.0, 0.0], low: 280.0, high: 330.0 };
-        let mut all = Times::from([((0, Layer::Syscall), 50), ((0, Layer::FileSystem), 1000)]);
-        let running = all.clone();
+        let [mut all, running] = [(); 2].map(|()| {
+            let mut times = Times::default();
+            times.add(0, Layer::Syscall, 50);
+            times.add(0, Layer::FileSystem, 1000);
+            times
+        });
         let mut summary = OperationSummary::default();
         give(0, part, &mut all, &running, &mut summary);
         assert_eq!(summary.tracer.unwrap().ns, 300);
-        assert_eq!((all[&(0, Layer::Syscall)], all[&(0, Layer::FileSystem)], all[&(0, Layer::Tracer)]), (0, 750, 300));
+        assert_eq!((all.of(0, Layer::Syscall), all.of(0, Layer::FileSystem), all.of(0, Layer::Tracer)), (0, 750, 300));
     }
 
     /// Waiting is not overhead, but overhead beyond the running time may still be part of the latency.

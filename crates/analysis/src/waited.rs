@@ -85,7 +85,7 @@ impl Waited {
                 Relation::Carries | Relation::Merges | Relation::Splits | Relation::Commits => graph.add(pair),
                 Relation::WaitsForFlush | Relation::WaitsForLog => {
                     graph.add(pair);
-                    let operation = index.operation_of(&rows.spans[parent]).filter(|o| Self::counts(index, *o));
+                    let operation = index.operation_of_row(parent).filter(|o| Self::counts(index, *o));
                     named.extend(operation.map(|operation| (operation as u32, pair.1)));
                 }
                 _ => {}
@@ -98,7 +98,7 @@ impl Waited {
                 named.insert((operation as u32, at as u32));
             }
         }
-        let is_commit = |at: u32| rows.spans[at as usize].layer == Layer::FileSystem;
+        let is_commit = |at: u32| rows.spans.layer(at as usize) == Layer::FileSystem;
         // In order, so that sums are rounded alike in each run.
         let mut by_operation: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         for (operation, span) in named {
@@ -107,7 +107,7 @@ impl Waited {
             while let Some(at) = up.pop() {
                 if seen.insert(at) && !is_commit(at) {
                     // Of the file system's spans, only a commit is above a bio by this relation.
-                    up.extend(graph.above(at).filter(|p| !is_commit(*p) || rows.spans[*p as usize].kind == COMMIT));
+                    up.extend(graph.above(at).filter(|p| !is_commit(*p) || rows.spans.kind(*p as usize) == COMMIT));
                 }
             }
             let reached = by_operation.entry(operation).or_default();
@@ -118,7 +118,7 @@ impl Waited {
                 }
             }
         }
-        let mut origins: HashMap<u32, Vec<&Cause>> = HashMap::new();
+        let mut origins: HashMap<u32, Vec<Cause>> = HashMap::new();
         for cause in rows.causes.iter().filter(|c| c.share.is_finite() && c.share > 0.0) {
             if let Some(at) = index.span(cause.command) {
                 origins.entry(at as u32).or_default().push(cause);
@@ -127,11 +127,11 @@ impl Waited {
         let mut any: HashSet<u32> = HashSet::new();
         let mut sums: HashMap<usize, WaitedIo> = HashMap::new();
         for (operation, reached) in by_operation {
-            let own = &rows.operations[operation as usize];
+            let own = &rows.operations.at(operation as usize);
             let (Some(shape), true) = (index.shape(operation as usize), own.end_ns.is_some()) else { continue };
             let sum = sums.entry(shape).or_default();
             for at in reached {
-                let span = &rows.spans[at as usize];
+                let span = &rows.spans.at(at as usize);
                 if span.layer == Layer::FileSystem {
                     sum.commits += f64::from(u8::from(span.kind == COMMIT));
                     continue;

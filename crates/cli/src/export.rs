@@ -64,17 +64,17 @@ fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
 pub fn perfetto(archive: &archive::Archive, output: &Path) -> Result<Option<formats::perfetto::Summary>> {
     let rows = analysis::Rows::load(archive)?;
     let tables = formats::perfetto::Tables {
-        operations: &rows.operations,
+        operations: &rows.operations.iter().collect::<Vec<_>>(),
         shapes: &rows.shapes,
-        spans: &rows.spans,
-        links: &rows.links,
-        causes: &rows.causes,
-        driver_commands: &rows.driver_commands,
+        spans: &rows.spans.iter().collect::<Vec<_>>(),
+        links: &rows.links.iter().collect::<Vec<_>>(),
+        causes: &rows.causes.iter().collect::<Vec<_>>(),
+        driver_commands: &rows.driver_commands.iter().collect::<Vec<_>>(),
         files: &rows.files,
         processes: &rows.processes,
         disks: &rows.disks,
         losses: &rows.losses,
-        slices: &rows.slices,
+        slices: &rows.slices.iter().collect::<Vec<_>>(),
         clocks: None,
     };
     destination::write(output, |out| formats::perfetto::export(&tables, out))

@@ -1,12 +1,13 @@
 //! Pages of archives: which parts are loaded, and which archives go onto one page.
 
-use crate::{PageData, bench_page, page, pages, pages_with};
+use crate::{PageData, bench_page, packed_part, page, pages, pages_with};
 use analysis::bench::flows;
 use analysis::bench::net::page_of;
 use analysis::bench::recording_series::RecordingSeries;
 use analysis::bench::results::Bench;
 use analysis::diff::contract::Diff;
 use analysis::host_clock::HostClock;
+use analysis::rows::Index;
 use analysis::{Rows, explain, figures, summary};
 use archive::{Archive, ArchiveKind};
 use serde_json::{Value, json};
@@ -133,10 +134,14 @@ pub fn shows(page: &str, archive: &Path) -> bool {
 fn recording<'a>(rows: &Rows, title: &'a str, window: Option<(u64, u64)>) -> Result<PageData<'a>, Error> {
     let limits =
         figures::Limits { spans: SPANS, part: PART, all: ALL, points: POINTS, window, ..figures::Limits::default() };
-    let (timeline, scatter) = (figures::timeline(rows, &limits), figures::scatter(rows, &limits));
-    let summary = summary::summarise(rows);
-    let explanation = explain::explain(rows);
-    Ok(PageData::of(title, &summary, timeline, scatter, &figures::counts(&summary), &explanation)?)
+    let index = Index::new(rows);
+    let summary = summary::summarise_rows(&index);
+    let explanation = explain::explain_rows(&index);
+    let scatter = figures::scatter_of(&index, &limits);
+    let mut parts = Vec::new();
+    let timeline = figures::timeline_with(&index, &limits, &mut |held, at| parts.push(packed_part(held, at)));
+    let counts = figures::counts(&summary);
+    Ok(PageData::with_parts(title, &summary, timeline, parts, scatter, &counts, &explanation)?)
 }
 
 /// Builds the page of network runs: the numbers of all, and their flows on one axis with recordings made beside them.

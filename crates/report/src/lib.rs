@@ -19,7 +19,7 @@ pub use bench::{bench_page, bench_page_of};
 use analysis::contract::Summary;
 use analysis::counts::Counts;
 use analysis::explain::contract::Explanation;
-use analysis::figures::{Part, Scatter, Timeline};
+use analysis::figures::{Held, HeldRows, Scatter, Timeline};
 use pack::Packed;
 use serde_json::{Value, json};
 use std::mem::take;
@@ -58,15 +58,29 @@ impl<'a> PageData<'a> {
         explanation: &Explanation,
     ) -> serde_json::Result<Self> {
         let mut timeline = timeline;
-        let parts = std::mem::take(&mut timeline.parts);
-        let known = serde_json::to_value(&parts)?;
+        let tables = timeline.parts.iter_mut().map(|part| packed_part(take(&mut part.held), take(&mut part.rows)));
+        let parts = tables.collect();
+        Self::with_parts(title, summary, timeline, parts, scatter, counts, explanation)
+    }
+
+    /// The same with the tables of the timeline's parts, which were packed one by one.
+    fn with_parts(
+        title: &'a str,
+        summary: &Summary,
+        mut timeline: Timeline,
+        parts: Vec<Value>,
+        scatter: Scatter,
+        counts: &Counts,
+        explanation: &Explanation,
+    ) -> serde_json::Result<Self> {
+        let known = serde_json::to_value(take(&mut timeline.parts))?;
         let mut packed = packed_timeline(timeline)?;
         packed["parts"] = known;
         Ok(Self {
             title,
             summary: serde_json::to_value(summary)?,
             timeline: packed,
-            parts: parts.into_iter().map(packed_part).collect(),
+            parts,
             scatter: packed_scatter(scatter)?,
             counts: serde_json::to_value(counts)?,
             explanation: serde_json::to_value(explanation)?,
@@ -92,9 +106,8 @@ fn packed_timeline(mut timeline: Timeline) -> serde_json::Result<Value> {
 }
 
 /// Returns the tables of a part, and the positions of their rows in the recording.
-fn packed_part(part: Part) -> Value {
+fn packed_part(held: Held, rows: HeldRows) -> Value {
     let mut packed = Packed::default();
-    let (held, rows) = (part.held, part.rows);
     let mut tables = json!({
         "spans": packed.table(held.spans),
         "links": packed.table(held.links),

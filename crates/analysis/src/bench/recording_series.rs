@@ -29,10 +29,10 @@ impl RecordingSeries {
     /// Builds the series from these rows.
     pub fn new(rows: &Rows, name: &str, boot: Option<String>) -> Self {
         let latency = |start: u64, end: Option<u64>| Some((start, end?.saturating_sub(start) as f64 / 1e3));
-        let calls = rows.spans.iter().filter(|s| s.layer == Layer::Syscall);
+        let calls = rows.spans.of_layer(Layer::Syscall).map(|(_, s)| s);
         let mut commands: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for s in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
-            let (Some(end), done @ (IoAction::Read | IoAction::Write)) = (s.end_ns, IoAction::on_disk(s)) else {
+        for s in rows.spans.of_layer(Layer::Driver).map(|(_, s)| s) {
+            let (Some(end), done @ (IoAction::Read | IoAction::Write)) = (s.end_ns, IoAction::on_disk(&s)) else {
                 continue;
             };
             let disk = rows.disks.iter().find(|d| Some(d.dev) == s.disk).map_or("a disk", |d| d.name.as_str());

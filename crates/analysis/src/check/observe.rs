@@ -162,9 +162,9 @@ impl Repeated {
             Call::ALL.iter().any(|call| call.name() == name && call.syncs())
         };
         let mut all: Vec<bool> = index.rows.shapes.iter().map(|s| !s.is(ShapeKind::Call) || syncs(&s.text)).collect();
-        let flagged = |span: &&Span| span.layer == Layer::Syscall && span.has(SpanFlag::Sync);
+        let flagged = |span: &Span| span.layer == Layer::Syscall && span.has(SpanFlag::Sync);
         for span in index.rows.spans.iter().filter(flagged) {
-            if let Some(shape) = index.operation_of(span).and_then(|at| index.shape(at)) {
+            if let Some(shape) = index.operation_of(&span).and_then(|at| index.shape(at)) {
                 all[shape] = true;
             }
         }
@@ -190,13 +190,13 @@ fn calls(index: &Index, repeated: &Repeated, found: &mut Observed) {
     let opened: HashSet<u64> =
         rows.spans.iter().filter(|s| s.kind == Call::Open.name()).filter_map(|s| s.file).collect();
     let mut checkpointed: HashSet<usize> = HashSet::new();
-    for (at, span) in rows.spans.iter().enumerate().filter(|(_, s)| s.layer == Layer::Syscall) {
+    for (at, span) in rows.spans.of_layer(Layer::Syscall) {
         let Phase::In(call, kind) = phases.of_call(at) else { continue };
         if !tracked.contains(&span.tgid) || matches!(call, Call::Lseek | Call::Mmap) {
             continue;
         }
-        let operation = index.operation_of(span);
-        let path = index.path_of(span);
+        let operation = index.operation_of(&span);
+        let path = index.path_of(&span);
         let everything = matches!(call, Call::Sync | Call::IoUringEnter);
         let changes = call.changes() || span.file.is_some_and(|file| opened.contains(&file)) || path.is_none();
         let file = match file_kind(kind, path) {
@@ -205,7 +205,7 @@ fn calls(index: &Index, repeated: &Repeated, found: &mut Observed) {
             _ => continue,
         };
         let name = CountName::Call(call, file).to_string();
-        let bytes = entries.of(index, at).bytes;
+        let bytes = entries.of(index, at, &span).bytes;
         let one = found.of(index, repeated, operation);
         if let Some(path) = path {
             one.examples.entry(name.clone()).or_insert_with(|| path.into());
@@ -228,7 +228,7 @@ fn calls(index: &Index, repeated: &Repeated, found: &mut Observed) {
 fn device(index: &Index, repeated: &Repeated, found: &mut Observed) {
     let spans = &index.rows.spans;
     let mut add = |operation: Option<usize>, at: usize, share: f64| {
-        let span = &spans[at];
+        let span = &spans.at(at);
         if share <= 0.0 || !span.disk.is_some_and(|disk| index.counted.contains(&disk)) {
             return;
         }

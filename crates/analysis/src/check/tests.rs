@@ -247,8 +247,7 @@ fn read_that_slept_counts_as_programs() {
     let mut rows = case::rows();
     let shape = rows.shapes.iter_mut().find(|s| s.text == case::INSERT).unwrap();
     (shape.kind, shape.text) = ("call".into(), "pwrite64 log".into());
-    let written = rows.spans.iter_mut().find(|s| s.kind == "pwrite64").unwrap();
-    written.flags = "sync".into();
+    rows.spans.edit().iter_mut().find(|s| s.kind == "pwrite64").unwrap().flags = "sync".into();
     assert_eq!(observe(&rows).statements["pwrite64 log"].calls["executions"], 2);
     let calls = |one: &Counted| one.calls.get("fdatasync rollback journal").copied();
     assert_eq!(calls(&read.program), calls(&sync.statements["fdatasync t.db"]));

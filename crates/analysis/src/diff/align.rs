@@ -60,7 +60,7 @@ fn executions<'a>(index: &Index<'a>) -> Executions<'a> {
 
 fn alone(index: &Index, (kind, text): (&str, &str), list: &[(u64, u64, u32)]) -> Alone {
     let time = |at: u32| {
-        let operation = &index.rows.operations[at as usize];
+        let operation = &index.rows.operations.at(at as usize);
         operation.end_ns.unwrap_or(0).saturating_sub(operation.start_ns)
     };
     let sum_ns = list.iter().fold(0_u64, |sum, &(.., at)| sum.saturating_add(time(at)));
@@ -104,9 +104,10 @@ mod tests {
         let (a, mut b) = (case::rows(), case::rows());
         // B's INSERTs were recorded from the second on, and there is one more; its SELECT reads another table.
         b.shapes[1].text = "SELECT * FROM u".into();
-        b.operations[1].nth = 2;
-        b.operations[4].end_ns = Some(b.operations[4].start_ns + 5);
-        b.operations[4].nth = 3;
+        b.operations.edit()[1].nth = 2;
+        let end_ns = b.operations.start_ns(4) + 5;
+        b.operations.edit()[4].end_ns = Some(end_ns);
+        b.operations.edit()[4].nth = 3;
         let (a, b) = (Index::new(&a), Index::new(&b));
         let found = align(&a, &b);
         let insert = found.shapes.iter().find(|s| s.text == case::INSERT).unwrap();

@@ -87,10 +87,10 @@ pub fn found(index: &Index, alignment: &Alignment, slots: &Slots) -> Found {
     let aligned = |at: &usize| slots[*at].is_some();
     let wal = wal_databases(index);
     let mut syncs: HashMap<(u32, Phase), u32> = HashMap::new();
-    let mut calls: Vec<usize> = (0..rows.spans.len()).filter(|&i| rows.spans[i].layer == Layer::Syscall).collect();
-    calls.sort_by_key(|&i| rows.spans[i].start_ns);
+    let mut calls: Vec<usize> = (0..rows.spans.len()).filter(|&i| rows.spans.layer(i) == Layer::Syscall).collect();
+    calls.sort_by_key(|&i| rows.spans.start_ns(i));
     for i in calls {
-        let span = &rows.spans[i];
+        let span = &rows.spans.at(i);
         let (Some(operation), phase @ Phase::In(call, kind)) = (index.operation_of(span), phases.of_call(i)) else {
             continue;
         };
@@ -113,7 +113,7 @@ pub fn found(index: &Index, alignment: &Alignment, slots: &Slots) -> Found {
     }
     let mut flushes: HashMap<u32, u32> = HashMap::new();
     for (span, parts) in Charges::new(index).commands.iter() {
-        let span = &rows.spans[span];
+        let span = &rows.spans.at(span);
         if IoAction::on_disk(span) != IoAction::Flush || !span.disk.is_some_and(|disk| index.counted.contains(&disk)) {
             continue;
         }
@@ -125,7 +125,7 @@ pub fn found(index: &Index, alignment: &Alignment, slots: &Slots) -> Found {
     }
     for link in &rows.links {
         let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) else { continue };
-        let (upper, lower) = (&rows.spans[parent], &rows.spans[child]);
+        let (upper, lower) = (&rows.spans.at(parent), &rows.spans.at(child));
         let operation = [upper, lower].into_iter().find_map(|span| index.operation_of(span));
         // Calls are already known from the calls themselves.
         let Some(operation) = operation.filter(|_| link.relation != Relation::Calls) else { continue };

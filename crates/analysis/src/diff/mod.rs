@@ -36,7 +36,7 @@ use std::collections::BTreeMap;
 /// Compares two recordings held in memory.
 pub fn diff(a: &Rows, b: &Rows) -> Diff {
     let all = |rows: &Rows, each: &mut dyn FnMut(&Slice)| {
-        rows.slices.iter().for_each(each);
+        rows.slices.iter().for_each(|slice| each(&slice));
         Ok::<(), std::convert::Infallible>(())
     };
     let seen = [Seen::of(&Index::new(a), "A".into()), Seen::of(&Index::new(b), "B".into())];

@@ -4,7 +4,7 @@
 //! machine most of the cost of a second fsync is time in the run queue. So each slice of time is attributed to the system call in
 //! which its thread was, and to the kind of file of that call.
 
-use crate::rows::{Index, call};
+use crate::rows::{Index, call_of};
 use model::table::{File, Operation};
 use model::{Call, Layer};
 use sqlite::{FileClass, database_of};
@@ -65,20 +65,19 @@ pub struct Phases<'a> {
     index: &'a Index<'a>,
     kinds: Vec<Kind>,
     /// Calls of each thread in order of start time, as positions.
-    threads: HashMap<(u32, u32), Vec<u32>>,
+    threads: HashMap<(u32, u32), Vec<(u64, u32)>>,
 }
 
 impl<'a> Phases<'a> {
     /// Indexes the rows in one pass.
     pub fn new(index: &'a Index<'a>) -> Self {
         let spans = &index.rows.spans;
-        let mut threads: HashMap<(u32, u32), Vec<u32>> = HashMap::new();
-        for (at, span) in spans.iter().enumerate().filter(|(_, s)| s.layer == Layer::Syscall) {
-            threads.entry((span.tgid, span.tid)).or_default().push(at as u32);
+        let mut threads: HashMap<(u32, u32), Vec<(u64, u32)>> = HashMap::new();
+        for at in (0..spans.len()).filter(|&at| spans.layer(at) == Layer::Syscall) {
+            let calls = threads.entry((spans.tgid(at), spans.tid(at))).or_default();
+            calls.push((spans.start_ns(at), at as u32));
         }
-        for calls in threads.values_mut() {
-            calls.sort_by_key(|&at| spans[at as usize].start_ns);
-        }
+        threads.values_mut().for_each(|calls| calls.sort_unstable());
         Self { kinds: kinds(index), threads, index }
     }
 
@@ -89,8 +88,8 @@ impl<'a> Phases<'a> {
 
     /// Returns the phase of a span in the layer of system calls.
     pub fn of_call(&self, at: usize) -> Phase {
-        let span = &self.index.rows.spans[at];
-        call(span).map_or(Phase::Outside, |call| Phase::In(call, self.kind(span.file)))
+        let spans = &self.index.rows.spans;
+        call_of(&spans.kind(at)).map_or(Phase::Outside, |call| Phase::In(call, self.kind(spans.file(at))))
     }
 
     /// Returns the phase of the thread of an operation at a time.
@@ -107,10 +106,10 @@ impl<'a> Phases<'a> {
     pub fn call_of_thread(&self, thread: (u32, u32), time_ns: u64) -> Option<usize> {
         let spans = &self.index.rows.spans;
         let calls = self.threads.get(&thread)?;
-        let next = calls.partition_point(|&at| spans[at as usize].start_ns <= time_ns);
-        let before = *calls.get(next.checked_sub(1)?)? as usize;
+        let next = calls.partition_point(|&(start_ns, _)| start_ns <= time_ns);
+        let before = calls.get(next.checked_sub(1)?)?.1 as usize;
         // A call whose end was not seen ends with the start of the next one.
-        spans[before].end_ns.is_none_or(|end| time_ns < end).then_some(before)
+        spans.end_ns(before).is_none_or(|end| time_ns < end).then_some(before)
     }
 }
 
@@ -123,10 +122,9 @@ fn kinds(index: &Index) -> Vec<Kind> {
         rows.files.iter().filter_map(|f| f.path.as_deref()?.rsplit_once('/')).map(|(folder, _)| folder).collect();
     let mut data: HashSet<u64> = HashSet::new();
     let mut synced: HashSet<u64> = HashSet::new();
-    for span in &rows.spans {
-        let (Some(file), Some(call)) = (span.file, (span.layer == Layer::Syscall).then(|| call(span)).flatten()) else {
-            continue;
-        };
+    let spans = &rows.spans;
+    for at in (0..spans.len()).filter(|&at| spans.layer(at) == Layer::Syscall) {
+        let (Some(file), Some(call)) = (spans.file(at), call_of(&spans.kind(at))) else { continue };
         if matches!(call, Call::Fsync | Call::Fdatasync) {
             synced.insert(file)
         } else {
@@ -160,7 +158,7 @@ mod tests {
         let rows = case::rows();
         let index = Index::new(&rows);
         let phases = Phases::new(&index);
-        let insert = &rows.operations[1];
+        let insert = &rows.operations.at(1);
         let at = |us: u64| phases.at(insert, 1_000_000_000 + us * 1000).to_string();
         assert_eq!(at(15), "outside system calls");
         assert_eq!(at(22), "pwrite64 rollback journal");
@@ -175,7 +173,7 @@ mod tests {
         // The sync of the journal's directory, which SQLite opens in a way that is not recorded.
         rows.files.push(File { id: 9, dev: 1, ino: 2, path: None, start_ns: 0 });
         rows.files.push(File { id: 10, dev: 1, ino: 3, path: Some("/mnt".into()), start_ns: 0 });
-        for span in rows.spans.iter_mut().filter(|s| s.id == 25) {
+        for span in rows.spans.edit().iter_mut().filter(|s| s.id == 25) {
             span.file = Some(9);
         }
         let index = Index::new(&rows);

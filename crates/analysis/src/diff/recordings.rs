@@ -316,7 +316,7 @@ mod tests {
     fn only_executions_of_all_recordings_are_summed() {
         let full = Recording::of(&recording(&vec![insert(); 10]));
         let mut rows = recording(&vec![insert(); 10]);
-        rows.operations[9].end_ns = None;
+        rows.operations.edit()[9].end_ns = None;
         let short = Recording::of(&rows);
         let found = sums(&[&full, &short]);
         assert_eq!(found.whole, [9 * 340_000, 9 * 340_000]);

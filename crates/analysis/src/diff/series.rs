@@ -162,7 +162,7 @@ pub fn series<E>(
         series: Series { statements: vec![Statement::default(); statements], ..Series::default() },
     };
     sums.executions();
-    let mut running = Times::new();
+    let mut running = Times::default();
     slices(&mut |slice| {
         let Some(at) = index.operation(slice.operation) else { return };
         if slots[at].is_none() {
@@ -170,10 +170,9 @@ pub fn series<E>(
         }
         let ns = slice.end_ns.saturating_sub(slice.start_ns);
         if slice.reason == Reason::Cpu && matches!(slice.layer, Layer::App | Layer::Database | Layer::Syscall) {
-            let own = running.entry((at as u32, slice.layer)).or_default();
-            *own = own.saturating_add(ns);
+            running.add(at, slice.layer, ns);
         }
-        let phase = phases.at(&index.rows.operations[at], slice.start_ns);
+        let phase = phases.at(&index.rows.operations.at(at), slice.start_ns);
         let place = Place { phase, layer: Some((slice.layer, slice.reason)) };
         sums.each(at, |part, stretch| add(&mut part.times, place, stretch, ns as f64));
     })?;
@@ -212,9 +211,9 @@ impl Adder<'_> {
     fn executions(&mut self) {
         let index = self.index;
         let mut order: Vec<usize> = (0..index.rows.operations.len()).filter(|&at| self.slots[at].is_some()).collect();
-        order.sort_by_key(|&at| (index.rows.operations[at].nth, index.rows.operations[at].start_ns, at));
+        order.sort_by_key(|&at| (index.rows.operations.nth(at), index.rows.operations.start_ns(at), at));
         for at in order {
-            let operation = &index.rows.operations[at];
+            let operation = &index.rows.operations.at(at);
             let latency = operation.end_ns.unwrap_or(0).saturating_sub(operation.start_ns);
             if let Some(slot) = self.slots[at] {
                 self.series.statements[slot.statement as usize].latencies.push(latency);
@@ -270,7 +269,7 @@ impl Adder<'_> {
         let entries = Entries::new(index);
         for (i, span) in index.rows.spans.iter().enumerate() {
             let Some(operation) = span.operation.and_then(|id| index.operation(id)) else { continue };
-            let does = entries.of(index, i);
+            let does = entries.of(index, i, &span);
             let file = phases.kind(span.file);
             if let (Layer::Syscall, phase @ Phase::In(call, kind)) = (span.layer, phases.of_call(i)) {
                 let counted = Counted { layer: Layer::Syscall, name: call.name(), file: Some(kind) };
@@ -311,7 +310,7 @@ impl Adder<'_> {
             self.each_around(operation, |part, stretch| add(&mut part.work, (phase, Work::Bios), stretch, 1.0));
         }
         for link in rows.links.iter().filter(|l| l.relation == Relation::WaitsForFlush) {
-            let Some(waiter) = index.span(link.parent).map(|at| &rows.spans[at]) else { continue };
+            let Some(waiter) = index.span(link.parent).map(|at| rows.spans.at(at)) else { continue };
             // Both the call and its bio wait for a flush: count it where the thread waits.
             if matches!(waiter.layer, Layer::Syscall | Layer::FileSystem)
                 && let Some(operation) = waiter.operation.and_then(|id| index.operation(id))
@@ -331,18 +330,18 @@ impl Adder<'_> {
         for command in index.rows.driver_commands.iter().filter_map(|c| c.command) {
             *carried_out.entry(command).or_default() += 1.0;
         }
-        let counted = |at: usize| spans[at].disk.is_some_and(|disk| index.counted.contains(&disk));
+        let counted = |at: usize| spans.disk(at).is_some_and(|disk| index.counted.contains(&disk));
         for (at, parts) in charges.commits.iter() {
             let _ = at;
             self.shares(parts, &[(Layer::FileSystem, "journal commits", 1.0)]);
         }
         for (at, parts) in charges.bios.iter().filter(|(at, _)| counted(*at)) {
-            let data = matches!(IoAction::on_disk(&spans[at]), IoAction::Read | IoAction::Write);
-            let bytes = if data { spans[at].bytes as f64 } else { 0.0 };
+            let data = matches!(IoAction::on_disk(&spans.at(at)), IoAction::Read | IoAction::Write);
+            let bytes = if data { spans.bytes(at) as f64 } else { 0.0 };
             self.shares(parts, &[(Layer::Block, "bios", 1.0), (Layer::Block, "bytes of bios", bytes)]);
         }
         for (at, parts) in charges.commands.iter().filter(|(at, _)| counted(*at)) {
-            let span = &spans[at];
+            let span = &spans.at(at);
             let bytes = span.bytes as f64;
             let sent = (Layer::Driver, "driver's own commands", carried_out.get(&span.id).copied().unwrap_or(0.0));
             let what: &[(Layer, &'static str, f64)] = match IoAction::on_disk(span) {

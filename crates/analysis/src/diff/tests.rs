@@ -113,7 +113,7 @@ fn few_executions_have_no_verdict() {
 fn executions_without_counterpart_are_listed_and_not_compared() {
     let mut b = recording(&vec![insert(); 60]);
     b.shapes.push(Shape { id: 2, kind: "statement".into(), text: "SELECT ?".into() });
-    b.operations[59].shape = 2;
+    b.operations.edit()[59].shape = 2;
     let diff = diff(&recording(&vec![insert(); 50]), &b);
     assert_eq!((diff.verdict.name(), diff.statements[0].pairs), ("equivalent", 50));
     assert_eq!((diff.statements[0].left_a, diff.statements[0].left_b), (0, 9));
@@ -128,9 +128,9 @@ fn executions_of_one_recording_are_named_first() {
         let one = Execution { outside_ns: slow, ..insert() };
         let mut rows = recording(&[vec![one; 3], vec![insert(); syncs]].concat());
         rows.shapes.push(Shape { id: 2, kind: "call".into(), text: "fdatasync a.log".into() });
-        rows.operations[3..].iter_mut().for_each(|o| o.shape = 2);
+        rows.operations.edit()[3..].iter_mut().for_each(|o| o.shape = 2);
         // Ordinals are per statement.
-        rows.operations[3..].iter_mut().for_each(|o| o.nth -= 3);
+        rows.operations.edit()[3..].iter_mut().for_each(|o| o.nth -= 3);
         rows
     };
     let diff = diff(&with(40, 1_000), &with(2, 30_000));
@@ -152,7 +152,7 @@ fn nested_executions_count_once_in_total() {
             .collect();
         let slices: Vec<Slice> =
             rows.slices.iter().map(|s| Slice { operation: s.operation + 10_000, ..s.clone() }).collect();
-        rows.operations.iter_mut().for_each(|o| o.parent = Some(o.id + 10_000));
+        rows.operations.edit().iter_mut().for_each(|o| o.parent = Some(o.id + 10_000));
         rows.operations.extend(outer);
         rows.slices.extend(slices);
         rows

@@ -8,9 +8,10 @@ use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
 use crate::rows::{Index, IoAction};
 use crate::stacks::{Key, Sleeps};
 use crate::{tracer, waits};
-use model::table::{Operation, Slice, Span};
+use model::table::{Slice, Span};
 use model::{CHECKPOINT_REASONS, Call, Layer, Reason, Relation, ShapeKind, SpanFlag, SpanKind, Wait};
 use sqlite::FileClass;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
@@ -95,7 +96,7 @@ const EVIDENCE: usize = 5;
 /// The facts of all executions.
 #[derive(Debug, Default)]
 pub struct Facts {
-    times: HashMap<(u32, Of), (u64, u32)>,
+    times: BTreeMap<Of, Vec<(u64, u32)>>,
     evidence: HashMap<(usize, Of), Vec<(u64, u64)>>,
     /// Flushes in which an execution had a share.
     pub flushes: HashMap<u32, u32>,
@@ -120,12 +121,16 @@ pub struct Facts {
 impl Facts {
     /// Returns the time of an execution in a category.
     pub fn ns(&self, at: u32, of: Of) -> u64 {
-        self.times.get(&(at, of)).map_or(0, |(ns, _)| *ns)
+        self.time(at, of).0
     }
 
     /// Returns the number of pieces of that time.
     pub fn pieces(&self, at: u32, of: Of) -> u32 {
-        self.times.get(&(at, of)).map_or(0, |(_, pieces)| *pieces)
+        self.time(at, of).1
+    }
+
+    fn time(&self, at: u32, of: Of) -> (u64, u32) {
+        self.times.get(&of).and_then(|all| all.get(at as usize)).copied().unwrap_or_default()
     }
 
     /// Returns the spans with most of the time.
@@ -146,8 +151,11 @@ impl Facts {
         if ns == 0 {
             return;
         }
-        let (sum, pieces) = self.times.entry((at as u32, of)).or_default();
-        (*sum, *pieces) = (sum.saturating_add(ns), pieces.saturating_add(1));
+        let all = self.times.entry(of).or_default();
+        if all.len() <= at {
+            all.resize(at + 1, (0, 0));
+        }
+        all[at] = (all[at].0.saturating_add(ns), all[at].1.saturating_add(1));
         let Some(shape) = index.shape(at) else { return };
         let list = self.evidence.entry((shape, of)).or_default();
         match list.iter_mut().find(|(_, known)| *known == span) {
@@ -199,7 +207,7 @@ impl Carried {
     /// (blk_throtl_bio) holds a bio back before the kernel reports it as queued, and a kernel worker sends it later. The worker
     /// sends all bios held back, so the one that ends the sleep may be another part of the same read-ahead.
     fn held_back(&self, index: &Index, own: u32, slice: &Slice) -> Option<u64> {
-        let read = slice.span.and_then(|id| index.span(id)).map(|at| &index.rows.spans[at])?;
+        let read = slice.span.and_then(|id| index.span(id)).map(|at| index.rows.spans.at(at))?;
         let from = read.offset?;
         let bytes = from..from.saturating_add(read.bytes);
         let until = read.end_ns.unwrap_or(slice.end_ns).max(slice.end_ns);
@@ -216,9 +224,9 @@ fn is_metadata(span: &Span) -> bool {
 
 fn carried(index: &Index) -> Carried {
     let rows = index.rows;
-    let span = |id: u64| index.span(id).map(|at| &rows.spans[at]);
-    let below = |s: &Span| matches!(s.layer, Layer::Block | Layer::IoScheduler | Layer::Driver);
-    let metadata = rows.spans.iter().filter(|s| below(s) && is_metadata(s)).map(|s| s.id).collect();
+    let tgid = |id: u64| index.span(id).map(|at| rows.spans.tgid(at));
+    let below = |layer| matches!(layer, Layer::Block | Layer::IoScheduler | Layer::Driver);
+    let metadata = rows.spans.of_layers(below).filter(|(_, s)| is_metadata(s)).map(|(_, s)| s.id).collect();
     let mut writers: HashMap<u64, Vec<u32>> = HashMap::new();
     let add = |writers: &mut HashMap<u64, Vec<u32>>, to: u64, who: &[u32]| {
         let list = writers.entry(to).or_default();
@@ -229,29 +237,30 @@ fn carried(index: &Index) -> Carried {
         }
     };
     for link in rows.links.iter().filter(|l| l.relation == Relation::Dirties) {
-        if let Some(tgid) = span(link.parent).map(|s| s.tgid).filter(|tgid| *tgid != 0) {
+        if let Some(tgid) = tgid(link.parent).filter(|tgid| *tgid != 0) {
             add(&mut writers, link.child, &[tgid]);
         }
     }
     // From bios to requests, and from these to commands: two steps, and one more for split bios.
     for _ in 0..3 {
-        for link in &rows.links {
-            if matches!(link.relation, Relation::Carries | Relation::Merges | Relation::Splits)
-                && let Some(who) = writers.get(&link.parent).cloned()
+        let links = if writers.is_empty() { 0 } else { rows.links.len() };
+        for at in 0..links {
+            if matches!(rows.links.relation(at), Relation::Carries | Relation::Merges | Relation::Splits)
+                && let Some(who) = writers.get(&rows.links.parent(at)).cloned()
             {
-                add(&mut writers, link.child, &who);
+                add(&mut writers, rows.links.child(at), &who);
             }
         }
     }
     let mut joined: HashMap<u64, Vec<u32>> = HashMap::new();
     for link in rows.links.iter().filter(|l| l.relation == Relation::JoinsTransaction) {
-        if let Some(tgid) = span(link.parent).map(|s| s.tgid) {
+        if let Some(tgid) = tgid(link.parent) {
             joined.entry(link.child).or_default().push(tgid);
         }
     }
     let mut reads: HashMap<u64, Vec<(u64, u32, std::ops::Range<u64>)>> = HashMap::new();
-    for bio in rows.spans.iter().filter(|s| s.layer == Layer::Block && s.operation.is_none()) {
-        if let (IoAction::Read, Some(file), Some(from)) = (IoAction::on_disk(bio), bio.file, bio.offset) {
+    for (_, bio) in rows.spans.of_layer(Layer::Block).filter(|(_, s)| s.operation.is_none()) {
+        if let (IoAction::Read, Some(file), Some(from)) = (IoAction::on_disk(&bio), bio.file, bio.offset) {
             let own = (bio.start_ns, bio.tgid, from..from.saturating_add(bio.bytes));
             reads.entry(file).or_default().push(own);
         }
@@ -320,7 +329,7 @@ pub fn facts<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
         let Some(at) = index.operation(slice.operation) else { return };
         own_slice(&mut facts, index, &phases, (&carried, &others), &mut syncing, at, slice);
         let (Some(of), Some(shape)) = (asleep_for(slice), index.shape(at)) else { return };
-        let thread = (index.rows.operations[at].tgid, index.rows.operations[at].tid);
+        let thread = (index.rows.operations.tgid(at), index.rows.operations.tid(at));
         for (key, ns) in sleeps.within(thread, slice.start_ns, slice.end_ns) {
             *asleep.entry((shape, of)).or_default().entry(key).or_default() += ns;
         }
@@ -357,8 +366,8 @@ fn is_lock(wait: Wait, slice: &Slice) -> bool {
 const BUSY: i64 = 5;
 
 /// A statement that was refused a lock until the end slept for it, whatever connection holds it, even one of its own thread.
-fn ended_busy(operation: &Operation, slice: &Slice) -> bool {
-    slice.layer == Layer::Database && operation.result.is_some_and(|result| result & 0xff == BUSY)
+fn ended_busy(result: Option<i64>, slice: &Slice) -> bool {
+    slice.layer == Layer::Database && result.is_some_and(|result| result & 0xff == BUSY)
 }
 
 fn own_slice(
@@ -370,15 +379,17 @@ fn own_slice(
     at: usize,
     slice: &Slice,
 ) {
-    let operation = &index.rows.operations[at];
-    let span = slice.span.unwrap_or(operation.span);
+    let operations = &index.rows.operations;
+    let thread = (operations.tgid(at), operations.tid(at));
+    let span = slice.span.unwrap_or_else(|| operations.span(at));
     let whole = slice.end_ns.saturating_sub(slice.start_ns);
     let mut ns = whole;
-    let phase = phases.at(operation, slice.start_ns);
+    let call_at = phases.call_of_thread(thread, slice.start_ns);
+    let phase = call_at.map_or(Phase::Outside, |at| phases.of_call(at));
     let in_sync = matches!(phase, Phase::In(Call::Fsync | Call::Fdatasync, _));
     let own = slice.span.is_some_and(|span| carried.metadata.contains(&span));
     // The process for which it was, if only for others; data that they wrote into files is handled below.
-    let theirs = slice.span.and_then(|span| others.whose(span, operation.tgid));
+    let theirs = slice.span.and_then(|span| others.whose(index, span, thread.0));
     match slice.reason {
         Reason::Flush | Reason::Device if theirs.is_some() && (own || slice.reason == Reason::Flush) => {
             facts.give(index, at, Of::OthersFlush, ns, span);
@@ -403,7 +414,7 @@ fn own_slice(
         Reason::Queue => give(facts, Of::Queue),
         Reason::RunQueue => give(facts, Of::RunQueue),
         Reason::Other if slice.wait.is_none() => {
-            if let Some(sent) = carried.held_back(index, operation.tgid, slice) {
+            if let Some(sent) = carried.held_back(index, thread.0, slice) {
                 facts.give(index, at, Of::Queue, sent - slice.start_ns, span);
             }
         }
@@ -412,7 +423,7 @@ fn own_slice(
     match slice.wait {
         Some(Wait::CpuQuota) => give(facts, Of::Quota),
         Some(Wait::DirtyThrottling) => give(facts, Of::Dirty),
-        Some(Wait::Timer) if ended_busy(operation, slice) => {
+        Some(Wait::Timer) if ended_busy(operations.result(at), slice) => {
             give(facts, Of::Lock);
             let holder = ", held by another connection until the busy timeout (SQLITE_BUSY)".into();
             facts.blame(index, at, Of::Lock, Culprit::Lock { wait: Wait::Fcntl, holder }, ns);
@@ -425,7 +436,7 @@ fn own_slice(
     }
     // The part of a commit that others joined is attributed to them.
     let commit = slice.span.filter(|_| slice.reason == Reason::Journal);
-    let foreign = commit.and_then(|commit| carried.foreign(commit, operation.tgid));
+    let foreign = commit.and_then(|commit| carried.foreign(commit, thread.0));
     let joined = foreign.map_or(0, |(part, _)| (part * ns as f64) as u64);
     if slice.reason == Reason::Journal || own && slice.reason != Reason::Cpu {
         facts.give(index, at, Of::Metadata, ns.saturating_sub(joined), span);
@@ -444,15 +455,13 @@ fn own_slice(
         if journal || syncs && kind == Kind::Directory {
             facts.give(index, at, Of::JournalFile, whole, span);
         }
-        let thread = (operation.tgid, operation.tid);
-        let call_at = phases.call_of_thread(thread, slice.start_ns).filter(|_| syncs && kind != Kind::Directory);
-        if let Some(call_at) = call_at {
+        if let Some(call_at) = call_at.filter(|_| syncs && kind != Kind::Directory) {
             let left = ns.saturating_sub(joined);
             syncing.entry((at, call_at)).or_default().add(call, kind, slice.reason, own, (left, span));
         }
         let writers = slice.span.and_then(|span| carried.writers.get(&span)).filter(|writers| !writers.is_empty());
         let foreign = match writers {
-            Some(writers) => writers.first().copied().filter(|_| !writers.contains(&operation.tgid)),
+            Some(writers) => writers.first().copied().filter(|_| !writers.contains(&thread.0)),
             // Calls of a process that is not recorded are no spans; the process to which its pages are charged is known all the same.
             None => theirs.filter(|_| slice.reason == Reason::Device && !own),
         };
@@ -488,19 +497,17 @@ fn checkpoint(reason: &str) -> Culprit {
 fn calls(facts: &mut Facts, index: &Index, phases: &Phases) {
     let rows = index.rows;
     let wal = wal_databases(index);
-    let needed: BTreeMap<(u32, u64), &str> = rows
-        .spans
-        .iter()
-        .filter(|span| span.is(SpanKind::CheckpointNeeded))
-        .map(|span| ((span.tid, span.start_ns), span.flags.as_ref()))
+    let needed: BTreeMap<(u32, u64), Cow<'_, str>> = (0..rows.spans.len())
+        .filter(|&at| rows.spans.kind(at) == SpanKind::CheckpointNeeded.name())
+        .map(|at| ((rows.spans.tid(at), rows.spans.start_ns(at)), rows.spans.flags(at)))
         .collect();
     let windows = crate::checkpoints::windows(index, phases);
-    for (i, span) in rows.spans.iter().enumerate().filter(|(_, s)| s.layer == Layer::Syscall) {
-        let (Some(operation), Phase::In(call, kind)) = (index.operation_of(span), phases.of_call(i)) else { continue };
+    for (i, span) in rows.spans.of_layer(Layer::Syscall) {
+        let (Some(operation), Phase::In(call, kind)) = (index.operation_of(&span), phases.of_call(i)) else { continue };
         let ns = span.end_ns.map_or(0, |end| end.saturating_sub(span.start_ns));
         let done = span.result.map_or(span.bytes, |done| done.try_into().unwrap_or(0)) as f64;
         let own_class = matches!(kind, Kind::Of(FileClass::RollbackJournal | FileClass::MasterJournal));
-        let back = kind == Kind::Of(FileClass::Database) && index.path_of(span).is_some_and(|path| wal.contains(path));
+        let back = kind == Kind::Of(FileClass::Database) && index.path_of(&span).is_some_and(|path| wal.contains(path));
         for at in index.chain(operation).map(|at| at as u32) {
             match call {
                 Call::Fsync | Call::Fdatasync => {
@@ -542,7 +549,7 @@ fn calls(facts: &mut Facts, index: &Index, phases: &Phases) {
 /// Collects facts from device commands: flushes and bytes by share.
 fn commands(facts: &mut Facts, index: &Index, charges: &Charges, carried: &Carried) {
     for (at, parts) in charges.commands.iter() {
-        let span = &index.rows.spans[at];
+        let span = &index.rows.spans.at(at);
         if span.disk.is_none_or(|disk| !index.counted.contains(&disk)) {
             continue;
         }
@@ -592,7 +599,7 @@ fn prepares(facts: &mut Facts, index: &Index) {
                 Err(prepare) => last = Some(*prepare),
                 Ok(at) => {
                     if let Some(prepare) = last.take() {
-                        let span = &rows.spans[prepare];
+                        let span = &rows.spans.at(prepare);
                         let ns = span.end_ns.map_or(0, |end| end.saturating_sub(span.start_ns));
                         // Even a very short one counts as one.
                         let own = ns.saturating_sub(recording_ns).max(1);

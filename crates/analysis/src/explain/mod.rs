@@ -51,11 +51,16 @@ const SEED: u64 = 2026;
 
 /// Explains a recording held in memory.
 pub fn explain(rows: &Rows) -> Explanation {
+    explain_rows(&Index::new(rows))
+}
+
+/// Explains a recording that has its index.
+pub fn explain_rows(index: &Index) -> Explanation {
     let all = |each: &mut dyn FnMut(&Slice)| {
-        rows.slices.iter().for_each(each);
+        index.rows.slices.iter().for_each(|slice| each(&slice));
         Ok::<(), std::convert::Infallible>(())
     };
-    match with_slices(rows, all) {
+    match of_index(index, all) {
         Ok(explanation) => explanation,
         Err(never) => match never {},
     }
@@ -136,7 +141,7 @@ fn general_last(findings: &mut [Finding]) {
 }
 
 fn latency(rows: &Rows, at: usize) -> u64 {
-    let operation = &rows.operations[at];
+    let operation = &rows.operations.at(at);
     operation.end_ns.map_or(0, |end| end.saturating_sub(operation.start_ns))
 }
 
@@ -171,7 +176,7 @@ fn statements(index: &Index) -> Vec<Statement> {
     }
     for statement in &mut all {
         statement.executions.sort_by_key(|&at| {
-            let operation = &rows.operations[at as usize];
+            let operation = &rows.operations.at(at as usize);
             (operation.nth, operation.start_ns)
         });
     }

@@ -12,6 +12,7 @@
 //! processes several commands at once delays none.
 
 use super::median;
+use crate::by_key::RowsByKey;
 use crate::charges::Charges;
 use crate::rows::{Index, IoAction};
 use model::{Layer, Origin, Relation};
@@ -38,9 +39,9 @@ pub struct Behind {
 }
 
 /// The processes to which commands are charged.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Others {
-    charged: HashMap<u64, Vec<(u32, f64)>>,
+    charged: RowsByKey,
     behind: HashMap<u32, Vec<Behind>>,
 }
 
@@ -52,26 +53,28 @@ struct Command {
     /// When it was queued, if before its issue.
     queued_ns: u64,
     action: IoAction,
-    operations: Vec<u32>,
+    /// Its number among the charged commands.
+    number: u32,
 }
 
 impl Others {
     /// Indexes the commands.
     pub fn new(index: &Index, charges: &Charges) -> Self {
-        let mut charged: HashMap<u64, Vec<(u32, f64)>> = HashMap::new();
-        for cause in index.rows.causes.iter().filter(|cause| cause.share > 0.0 && cause.origin != Origin::Tracer) {
-            if let Some(tgid) = cause.tgid {
-                charged.entry(cause.command).or_default().push((tgid, cause.share));
-            }
-        }
+        let causes = &index.rows.causes;
+        let others = |at: &usize| causes.share(*at) > 0.0 && causes.origin(*at) != Origin::Tracer;
+        let charged = (0..causes.len()).filter(others).filter(|&at| causes.tgid(at).is_some());
+        let charged = charged.filter_map(|at| Some((index.span(causes.command(at))?, at as u32)));
+        let charged = RowsByKey::new(index.rows.spans.len(), charged);
         let mut others = Self { charged, behind: HashMap::new() };
         others.stand_behind(index, charges);
         others
     }
 
     /// Returns the process of a command, if the given process has no part in it.
-    pub fn whose(&self, command: u64, own: u32) -> Option<u32> {
-        let all = self.charged.get(&command)?;
+    pub fn whose(&self, index: &Index, command: u64, own: u32) -> Option<u32> {
+        let causes = &index.rows.causes;
+        let all = self.charged.of(index.span(command)?).iter().map(|&at| at as usize);
+        let all: Vec<(u32, f64)> = all.filter_map(|at| Some((causes.tgid(at)?, causes.share(at)))).collect();
         let known: f64 = all.iter().map(|(_, share)| share).sum();
         if known < 0.5 || all.iter().any(|(tgid, _)| *tgid == own) {
             return None;
@@ -100,7 +103,11 @@ impl Others {
         let write_before = |command: &Command, at: u64| before(&writes, command, at);
         let (behind_flushes, behind_writes) = (serial(&commands, flush_before), serial(&commands, write_before));
         let mut found = Vec::new();
-        for command in commands.iter().filter(|command| !command.operations.is_empty()) {
+        for command in &commands {
+            let parts = charges.commands.of(command.number as usize);
+            if !parts.iter().any(|part| part.share > 0.0) {
+                continue;
+            }
             // A flush is held back in the block layer; data, if at all, at the device.
             let flush = match command.action {
                 IoAction::Flush => Some((command.queued_ns, command.start_ns)),
@@ -109,10 +116,10 @@ impl Others {
             let flush = flush.and_then(|(since, until)| Some((since, until, flush_before(command, since)?)));
             let write = behind_writes.then(|| write_before(command, command.start_ns)).flatten();
             let write = write.map(|write| (command.start_ns, command.end_ns, write));
-            for &operation in &command.operations {
-                let own = index.rows.operations[operation as usize].tgid;
+            for operation in parts.iter().filter(|part| part.share > 0.0).map(|part| part.operation) {
+                let own = index.rows.operations.tgid(operation as usize);
                 for (since, until, first) in flush.iter().chain(&write) {
-                    if let Some(tgid) = self.whose(first.id, own) {
+                    if let Some(tgid) = self.whose(index, first.id, own) {
                         let (to, data) = (first.end_ns.min(*until), first.action != IoAction::Flush);
                         found.push((operation, Behind { from: *since, to, tgid, command: first.id, data }));
                     }
@@ -159,14 +166,14 @@ fn commands(index: &Index, charges: &Charges) -> Vec<Command> {
     let mut queued: HashMap<u64, u64> = HashMap::new();
     for link in rows.links.iter().filter(|l| l.relation == Relation::WaitsForFlush) {
         let (Some(from), Some(to)) = (index.span(link.parent), index.span(link.child)) else { continue };
-        if rows.spans[from].layer == Layer::Block && rows.spans[to].layer == Layer::Driver {
+        if rows.spans.layer(from) == Layer::Block && rows.spans.layer(to) == Layer::Driver {
             let first = queued.entry(link.child).or_insert(u64::MAX);
-            *first = (*first).min(rows.spans[from].start_ns);
+            *first = (*first).min(rows.spans.start_ns(from));
         }
     }
     let mut all: Vec<Command> = Vec::new();
-    for (at, parts) in charges.commands.iter() {
-        let span = &rows.spans[at];
+    for (number, (at, _)) in (0..).zip(charges.commands.iter()) {
+        let span = &rows.spans.at(at);
         let (Some(disk), Some(took_ns)) = (span.disk.filter(|disk| index.counted.contains(disk)), span.took_ns())
         else {
             continue;
@@ -178,7 +185,7 @@ fn commands(index: &Index, charges: &Charges) -> Vec<Command> {
             id: span.id,
             queued_ns: queued.get(&span.id).copied().unwrap_or(span.start_ns).min(span.start_ns),
             action: IoAction::on_disk(span),
-            operations: parts.iter().filter(|part| part.share > 0.0).map(|part| part.operation).collect(),
+            number,
         });
     }
     all.sort_by_key(|command| (command.start_ns, command.id));

@@ -400,11 +400,11 @@ impl Case<'_> {
             |at: usize| self.index.shape(at).is_some_and(|shape| rows.shapes[shape].is(ShapeKind::Statement));
         let inner = |at: usize| self.index.chain(at).skip(1).any(statement);
         let mut order: Vec<usize> = (0..rows.operations.len()).filter(|&at| statement(at) && !inner(at)).collect();
-        order.sort_by_key(|&at| (rows.operations[at].tgid, rows.operations[at].tid, rows.operations[at].start_ns));
+        order.sort_by_key(|&at| (rows.operations.tgid(at), rows.operations.tid(at), rows.operations.start_ns(at)));
         let mut runs: Vec<Vec<u32>> = Vec::new();
         let mut thread = None;
         for at in order {
-            let operation = &rows.operations[at];
+            let operation = &rows.operations.at(at);
             let own = (operation.tgid, operation.tid);
             let counts = self.index.shape(at) == Some(self.statement.shape)
                 && operation.end_ns.is_some()
@@ -621,7 +621,7 @@ pub(super) fn recording(index: &Index) -> Option<Finding> {
         reasons.push("an unknown number of records was lost".into());
     }
     // A few commands without an end do not affect the figures.
-    let commands = rows.spans.iter().filter(|s| s.layer == Layer::Driver).count();
+    let commands = rows.spans.of_layer(Layer::Driver).map(|(_, s)| s).count();
     if below as f64 > HARMLESS * commands as f64 {
         reasons.push(format!(
             "{} of what the device did: its commands are incomplete",

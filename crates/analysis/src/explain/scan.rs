@@ -36,11 +36,11 @@ impl Scans {
     pub fn new(index: &Index) -> Self {
         let phases = Phases::new(index);
         let mut scans = Self::default();
-        for (at, span) in index.rows.spans.iter().enumerate().filter(|(_, s)| s.layer == Layer::Syscall) {
-            let Some(operation) = index.operation_of(span).map(|at| at as u32) else { continue };
+        for (at, span) in index.rows.spans.of_layer(Layer::Syscall) {
+            let Some(operation) = index.operation_of(&span).map(|at| at as u32) else { continue };
             let ns = span.end_ns.map_or(0, |end| end.saturating_sub(span.start_ns));
             let database = matches!(phases.of_call(at), Phase::In(_, Kind::Of(FileClass::Database)));
-            if !(database && call(span).is_some_and(|call| call.reads())) {
+            if !(database && call(&span).is_some_and(|call| call.reads())) {
                 let others = scans.others_ns.entry(operation).or_default();
                 *others = others.saturating_add(ns);
             } else if span.bytes >= PAGE {
@@ -71,7 +71,7 @@ pub(super) fn s04(index: &Index, scans: &Scans, statement: &Statement) -> Option
         return None;
     }
     let of = |at: &u32| scans.reads.get(at).copied().unwrap_or((0, 0));
-    let scanned = |at: &u32| of(at).0 as f64 >= READS * (rows.operations[*at as usize].rows as f64 + 1.0);
+    let scanned = |at: &u32| of(at).0 as f64 >= READS * (rows.operations.rows(*at as usize) as f64 + 1.0);
     let having: Vec<u32> = statement.executions.iter().copied().filter(|at| scanned(at)).collect();
     if (having.len() as f64) < super::rules::MOSTLY * statement.executions.len() as f64 || having.is_empty() {
         return None;
@@ -95,7 +95,7 @@ pub(super) fn s04(index: &Index, scans: &Scans, statement: &Statement) -> Option
             counted(statement.executions.len(), "execution"),
             count(mean(&|at| of(at).0 as f64)),
             bytes(mean(&|at| of(at).1 as f64)),
-            count(mean(&|at| rows.operations[*at as usize].rows as f64)),
+            count(mean(&|at| rows.operations.rows(*at as usize) as f64)),
             duration(sum as f64 / having.len() as f64)
         ),
         executions: having.len() as u64,

@@ -33,7 +33,7 @@ fn fact(name: &str, value: &str) -> FactRow {
 
 /// Replaces layer and reason of every slice with the reason `from`.
 fn turn(rows: &mut Rows, from: Reason, to: (Layer, Reason)) {
-    for slice in rows.slices.iter_mut().filter(|s| s.reason == from) {
+    for slice in rows.slices.edit().iter_mut().filter(|s| s.reason == from) {
         (slice.layer, slice.reason) = to;
     }
 }
@@ -96,7 +96,7 @@ fn wal_over_databases_says_what_it_takes() {
 #[test]
 fn forced_f2fs_checkpoint_has_reason() {
     let mut rows = recording(&vec![insert(); 10]);
-    let syncs: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "fdatasync").cloned().collect();
+    let syncs: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "fdatasync").collect();
     assert_eq!(syncs.len(), 20);
     // The second of two syncs, of 200 us.
     for (at, sync) in syncs.iter().filter(|s| s.end_ns == Some(s.start_ns + 200_000)).enumerate() {
@@ -114,7 +114,7 @@ fn forced_f2fs_checkpoint_has_reason() {
     let c01 = the(&done, "C01");
     assert_eq!((c01.executions, c01.time_ns), (10, Some(2_000_000)));
     assert!(c01.claim.ends_with("mostly for: file with hard links"), "{}", c01.claim);
-    rows.spans.iter_mut().filter(|s| s.kind == "checkpoint needed").for_each(|s| s.tid += 1);
+    rows.spans.edit().iter_mut().filter(|s| s.kind == "checkpoint needed").for_each(|s| s.tid += 1);
     assert!(!codes(&explain(&rows)).contains(&"C01"), "another thread's");
 }
 
@@ -159,10 +159,10 @@ fn own_writes_of_file_system_beside_journal_are_found() {
     let mut rows = recording(&vec![insert(); 20]);
     let mut id = 100_000;
     for at in 0..rows.operations.len() {
-        let operation = rows.operations[at].clone();
+        let operation = rows.operations.at(at).clone();
         for (flags, bytes) in [("write sync", 6000), ("write sync meta", 4000)] {
             id += 1;
-            let template = rows.spans[0].clone();
+            let template = rows.spans.at(0).clone();
             rows.spans.push(Span {
                 id,
                 layer: Layer::Driver,
@@ -186,7 +186,8 @@ fn own_writes_of_file_system_beside_journal_are_found() {
             });
         }
         // Waiting for the first sync's flush becomes waiting for the metadata.
-        let slice = rows.slices.iter_mut().find(|s| s.operation == operation.id && s.reason == Reason::Flush).unwrap();
+        let mut slices = rows.slices.edit();
+        let slice = slices.iter_mut().find(|s| s.operation == operation.id && s.reason == Reason::Flush).unwrap();
         (slice.reason, slice.span) = (Reason::Device, Some(id));
     }
     let done = explain(&rows);
@@ -250,7 +251,7 @@ fn prepare_before_every_execution_is_found() {
     let mut rows =
         recording(&vec![Execution { outside_ns: 10_000, calls: vec![("pread64", DATABASE, 5_000, 16)] }; 30]);
     for at in 0..30 {
-        let (operation, template) = (rows.operations[at].clone(), rows.spans[0].clone());
+        let (operation, template) = (rows.operations.at(at).clone(), rows.spans.at(0).clone());
         rows.spans.push(Span {
             id: 50_000 + at as u64,
             layer: Layer::Database,
@@ -263,7 +264,7 @@ fn prepare_before_every_execution_is_found() {
         });
     }
     assert_eq!(codes(&explain(&rows)), [""; 0], "400 ns of 25.4 us are no finding");
-    for operation in &mut rows.operations {
+    for operation in rows.operations.edit().iter_mut() {
         operation.end_ns = Some(operation.start_ns + 600);
     }
     let done = explain(&rows);
@@ -361,7 +362,7 @@ fn search_that_reads_whole_table_is_full_scan() {
     let named = |text: &str, pages, returned| {
         let mut rows = recording(&vec![scan(pages); 20]);
         rows.shapes[0].text = text.into();
-        rows.operations.iter_mut().for_each(|operation| operation.rows = returned);
+        rows.operations.edit().iter_mut().for_each(|operation| operation.rows = returned);
         explain(&rows)
     };
     let select = "SELECT s FROM t WHERE i = ?";
@@ -443,7 +444,7 @@ fn recording_without_operations_is_not_called_healthy() {
     let said = text::text(&none);
     assert!(said.starts_with("No operation") && said.contains("--op") && !said.contains("No finding"), "{said}");
     let mut unfinished = recording(&vec![insert(); 2]);
-    unfinished.operations.iter_mut().for_each(|operation| operation.end_ns = None);
+    unfinished.operations.edit().iter_mut().for_each(|operation| operation.end_ns = None);
     assert_eq!(explain(&unfinished).executions, 0);
     assert_eq!(explain(&recording(&vec![insert(); 2])).executions, 2);
 }

@@ -1,9 +1,9 @@
 //! Spans of a timeline with everything that refers to them, as columns: of a whole recording, or of a part of it.
 
-use super::parts::RowsByKey;
 use super::{Disks, Strings, columns};
+use crate::by_key::RowsByKey;
 use crate::rows::{Index, IoAction};
-use model::table::{DriverCommand, Slice, Span};
+use model::table::{Slice, Span};
 use model::{Confidence, Layer, Relation};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -150,9 +150,9 @@ pub struct Tabling<'a> {
     pub strings: Strings,
     /// Disks.
     pub disks: Disks,
-    carried: HashMap<u64, (Option<u64>, Option<u64>)>,
-    sent: HashMap<u64, &'a DriverCommand>,
-    sure: Confidences,
+    carried: CarriedFiles,
+    /// Positions of the drivers' commands.
+    sent: HashMap<u64, u32>,
     links_of: RowsByKey,
     causes_of: RowsByKey,
     slices_of: RowsByKey,
@@ -183,9 +183,8 @@ impl<'a> Tabling<'a> {
             operation_at,
             strings: Strings::default(),
             disks: Disks::default(),
-            carried: carried_files(index),
-            sent: rows.driver_commands.iter().filter_map(|row| Some((row.command?, row))).collect(),
-            sure: Confidences::of(index),
+            carried: CarriedFiles::new(index),
+            sent: (0..).zip(&rows.driver_commands).filter_map(|(at, row)| Some((row.command?, at))).collect(),
             links_of: RowsByKey::new(rows.spans.len(), links),
             causes_of: RowsByKey::new(rows.spans.len(), causes),
             slices_of: RowsByKey::new(rows.operations.len(), slices),
@@ -215,11 +214,14 @@ impl<'a> Tabling<'a> {
 
     fn push_span(&mut self, spans: &mut SpanColumns, position: usize, row: usize) {
         let index = self.index;
-        let s = &index.rows.spans[row];
+        let s = &index.rows.spans.at(row);
         let (layer, lane) = self.places[position];
-        let (file, offset) = self.carried.get(&s.id).copied().unwrap_or((s.file, s.offset));
+        let (file, offset) = self.carried.of(row).unwrap_or((s.file, s.offset));
         let file = file.and_then(|id| index.file(id)).map(|at| at as u32);
-        let label = self.sent.get(&s.id).map_or_else(|| label(index, s), |row| row.label());
+        let label = self
+            .sent
+            .get(&s.id)
+            .map_or_else(|| label(index, s), |&at| index.rows.driver_commands.at(at as usize).label());
         spans.push(
             s.id,
             layer,
@@ -246,7 +248,7 @@ impl<'a> Tabling<'a> {
         let mut own: Vec<u32> = rows.iter().flat_map(|&row| self.links_of.of(row)).copied().collect();
         own.sort_unstable();
         for number in own {
-            let l = &self.index.rows.links[number as usize];
+            let l = &self.index.rows.links.at(number as usize);
             if let (Some(parent), Some(child)) = (self.held(l.parent), self.held(l.child)) {
                 let (relation, confidence) = (self.strings.of(l.relation.name()), self.strings.of(l.confidence.name()));
                 links.push(parent, child, relation, confidence, l.weakened_by.is_some());
@@ -259,7 +261,7 @@ impl<'a> Tabling<'a> {
         let mut own: Vec<u32> = rows.iter().flat_map(|&row| self.causes_of.of(row)).copied().collect();
         own.sort_unstable();
         for number in own {
-            let c = &self.index.rows.causes[number as usize];
+            let c = &self.index.rows.causes.at(number as usize);
             let Some(command) = self.held(c.command) else { continue };
             let process = c.tgid.and_then(|t| self.index.process_name(t)).map(|name| self.strings.of(name));
             let operation = c.operation.and_then(|id| self.operation_at.get(&id).copied());
@@ -273,18 +275,29 @@ impl<'a> Tabling<'a> {
         let rows = self.index.rows;
         let mut own: Vec<(u32, u64, u32)> = Vec::new();
         for &operation in operations {
-            let Some(&at) = self.operation_at.get(&rows.operations[operation].id) else { continue };
+            let Some(&at) = self.operation_at.get(&rows.operations.id(operation)) else { continue };
             let of_operation = self.slices_of.of(operation).iter();
-            own.extend(of_operation.map(|&number| (at, rows.slices[number as usize].start_ns, number)));
+            own.extend(of_operation.map(|&number| (at, rows.slices.start_ns(number as usize), number)));
         }
         own.sort_unstable();
         for (operation, _, number) in own {
-            let s = &rows.slices[number as usize];
-            let sure = self.strings.of(self.sure.slice(s).name());
+            let s = &rows.slices.at(number as usize);
+            let sure = self.strings.of(self.confidence(s).name());
             let (layer, reason) = (self.strings.of(s.layer.name()), self.strings.of(s.why()));
             let [start, end] = [s.start_ns, s.end_ns].map(|ns| ns.saturating_sub(self.origin_ns));
             slices.push(operation, layer, reason, start, end, s.span.and_then(|id| self.held(id)), sure);
         }
+    }
+
+    /// Returns the linker's confidence in a slice (for older archives without it: that of concurrency), limited by that of the charge
+    /// of the command that was waited for.
+    fn confidence(&self, slice: &Slice) -> Confidence {
+        let confidence = slice.confidence.unwrap_or(Confidence::Interval);
+        let causes = &self.index.rows.causes;
+        let of_command = slice.span.and_then(|id| self.index.span(id)).map_or(&[][..], |at| self.causes_of.of(at));
+        let own =
+            of_command.iter().rev().map(|&at| at as usize).find(|&at| causes.operation(at) == Some(slice.operation));
+        own.map_or(confidence, |at| confidence.min(causes.confidence(at)))
     }
 
     /// Returns the device commands that are charged to the operations of each shape.
@@ -301,54 +314,53 @@ impl<'a> Tabling<'a> {
     }
 }
 
-/// Confidence of slices.
-struct Confidences {
-    /// Commands charged to operations, by command and operation.
-    charged: HashMap<(u64, u64), Confidence>,
+/// File and first byte of requests and commands: those of the bios they carry, if all are of one file.
+struct CarriedFiles {
+    /// The number of each span's entry, by position; [`NONE`] if it has none.
+    number: Vec<u32>,
+    found: Vec<(Option<u64>, Option<u64>)>,
 }
 
-impl Confidences {
-    fn of(index: &Index) -> Self {
-        let causes = index.rows.causes.iter();
-        Self { charged: causes.filter_map(|c| Some(((c.operation?, c.command), c.confidence))).collect() }
-    }
+/// No entry.
+const NONE: u32 = u32::MAX;
 
-    /// Returns the linker's confidence (for older archives without it: that of concurrency), limited by that of the
-    /// charge of the command that was waited for.
-    fn slice(&self, slice: &Slice) -> Confidence {
-        let confidence = slice.confidence.unwrap_or(Confidence::Interval);
-        let charged = slice.span.and_then(|span| self.charged.get(&(slice.operation, span)));
-        charged.map_or(confidence, |c| confidence.min(*c))
-    }
-}
-
-/// Returns file and first byte of requests and commands, by identity: those of the bios they carry, if all are of one file.
-fn carried_files(index: &Index) -> HashMap<u64, (Option<u64>, Option<u64>)> {
-    let rows = index.rows;
-    let mut found: HashMap<u64, (Option<u64>, Option<u64>)> = HashMap::new();
-    for upper in [Layer::Block, Layer::IoScheduler] {
-        for link in rows.links.iter().filter(|l| matches!(l.relation, Relation::Carries | Relation::Merges)) {
-            let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) else { continue };
-            let (parent, child) = (&rows.spans[parent], &rows.spans[child]);
-            if parent.layer != upper || child.file.is_some() {
-                continue;
+impl CarriedFiles {
+    fn new(index: &Index) -> Self {
+        let (links, spans) = (&index.rows.links, &index.rows.spans);
+        let mut carried = Self { number: vec![NONE; spans.len()], found: Vec::new() };
+        for upper in [Layer::Block, Layer::IoScheduler] {
+            let carries = |at: &usize| matches!(links.relation(*at), Relation::Carries | Relation::Merges);
+            for at in (0..links.len()).filter(carries) {
+                let ends = (index.span(links.parent(at)), index.span(links.child(at)));
+                let (Some(parent), Some(child)) = ends else { continue };
+                if spans.layer(parent) != upper || spans.file(child).is_some() {
+                    continue;
+                }
+                let (file, offset) = carried.of(parent).unwrap_or_else(|| (spans.file(parent), spans.offset(parent)));
+                if carried.number[child] == NONE {
+                    carried.number[child] = carried.found.len() as u32;
+                    carried.found.push((file, offset));
+                }
+                let same = &mut carried.found[carried.number[child] as usize];
+                *same = match same.0 {
+                    known if known != file => (None, None),
+                    _ => (file, same.1.zip(offset).map(|(a, b)| a.min(b))),
+                };
             }
-            let (file, offset) = found.get(&parent.id).copied().unwrap_or((parent.file, parent.offset));
-            let same = found.entry(child.id).or_insert((file, offset));
-            *same = match same.0 {
-                known if known != file => (None, None),
-                _ => (file, same.1.zip(offset).map(|(a, b)| a.min(b))),
-            };
         }
+        carried
     }
-    found
+
+    fn of(&self, span: usize) -> Option<(Option<u64>, Option<u64>)> {
+        self.found.get(self.number[span] as usize).copied()
+    }
 }
 
 /// Returns the text of a span's box.
 fn label(index: &Index, span: &Span) -> String {
     if matches!(span.layer, Layer::App | Layer::Database)
         && let Some(shape) =
-            index.operation_of(span).filter(|&o| index.rows.operations[o].span == span.id).and_then(|o| index.shape(o))
+            index.operation_of(span).filter(|&o| index.rows.operations.span(o) == span.id).and_then(|o| index.shape(o))
     {
         return index.rows.shapes[shape].text.clone();
     }

@@ -8,6 +8,7 @@ use super::end_of;
 use crate::rows::Index;
 use crate::text::shown;
 use model::Layer;
+use model::packed::PackedTable;
 use model::table::Span;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -56,16 +57,16 @@ struct ShortLived {
 }
 
 impl ShortLived {
-    fn new(spans: &[Span], order: &[usize]) -> Self {
+    fn new(spans: &PackedTable<Span>, order: &[usize]) -> Self {
         let mut lives: HashMap<(u32, u32), (u64, u64)> = HashMap::new();
         let (mut first, mut last) = (u64::MAX, 0);
-        for span in order.iter().map(|&at| &spans[at]) {
-            (first, last) = (first.min(span.start_ns), last.max(end_of(span)));
+        for span in order.iter().map(|&at| spans.at(at)) {
+            (first, last) = (first.min(span.start_ns), last.max(end_of(&span)));
             if on_disk(span.layer) {
                 continue;
             }
             let life = lives.entry((span.tgid, span.tid)).or_insert((span.start_ns, 0));
-            *life = (life.0.min(span.start_ns), life.1.max(end_of(span)));
+            *life = (life.0.min(span.start_ns), life.1.max(end_of(&span)));
         }
         let whole = last.saturating_sub(first);
         let mut brief: Vec<_> = lives
@@ -119,11 +120,12 @@ pub fn lanes(index: &Index, order: &[usize], most: usize) -> (Vec<LayerLanes>, V
     let brief = ShortLived::new(spans, order);
     // For each layer and group, when each of its lanes becomes free.
     let mut free: BTreeMap<Layer, BTreeMap<Group, Vec<u64>>> = BTreeMap::new();
-    let mut within: Vec<(Layer, Group, usize)> = Vec::with_capacity(order.len());
+    let mut within: Vec<(u32, u32)> = Vec::with_capacity(order.len());
+    let mut numbers: HashMap<(Layer, Group), u32> = HashMap::new();
     // The threads of each set with any span in a layer.
     let mut seen: HashMap<(Layer, Group), HashSet<(u32, u32)>> = HashMap::new();
     for &at in order {
-        let span = &spans[at];
+        let span = &spans.at(at);
         let group = brief.group(span);
         if matches!(group, Group::ShortLived(_)) {
             seen.entry((span.layer, group)).or_default().insert((span.tgid, span.tid));
@@ -136,8 +138,9 @@ pub fn lanes(index: &Index, order: &[usize], most: usize) -> (Vec<LayerLanes>, V
             }
             ends.len() - 1
         });
-        ends[lane] = ends[lane].max(end_of(span));
-        within.push((span.layer, group, lane));
+        ends[lane] = ends[lane].max(end_of(&span));
+        let next = numbers.len() as u32;
+        within.push((*numbers.entry((span.layer, group)).or_insert(next), lane as u32));
     }
     let mut layers = Vec::new();
     let mut first: HashMap<(Layer, Group), (u32, u32)> = HashMap::new();
@@ -154,11 +157,13 @@ pub fn lanes(index: &Index, order: &[usize], most: usize) -> (Vec<LayerLanes>, V
         }
         layers.push(LayerLanes { name: layer.name(), lanes });
     }
+    let mut first_of = vec![(0, 0); numbers.len()];
+    numbers.iter().for_each(|(of, &number)| first_of[number as usize] = first[of]);
     let places = within
         .into_iter()
-        .map(|(layer, group, lane)| {
-            let (layer, start) = first[&(layer, group)];
-            (layer, start + lane as u32)
+        .map(|(number, lane)| {
+            let (layer, start) = first_of[number as usize];
+            (layer, start + lane)
         })
         .collect();
     (layers, places)
@@ -174,7 +179,7 @@ mod tests {
     fn with_threads(threads: u32) -> Rows {
         let mut rows = case::rows();
         let first = rows.spans.iter().map(|s| s.start_ns).min().unwrap_or(0);
-        let call = rows.spans.iter().find(|s| s.layer == Layer::Syscall).cloned().expect("the case has calls");
+        let call = rows.spans.iter().find(|s| s.layer == Layer::Syscall).expect("the case has calls");
         for i in 0..threads {
             let start_ns = first + u64::from(i) * 1_000_000;
             rows.spans.push(Span {
@@ -193,7 +198,7 @@ mod tests {
     fn laid(rows: &Rows) -> (Vec<LayerLanes>, Vec<(u32, u32)>, Vec<usize>) {
         let index = Index::new(rows);
         let mut order: Vec<usize> = (0..rows.spans.len()).collect();
-        order.sort_by_key(|&at| rows.spans[at].start_ns);
+        order.sort_by_key(|&at| rows.spans.start_ns(at));
         let (layers, places) = lanes(&index, &order, 32);
         (layers, places, order)
     }
@@ -211,10 +216,10 @@ mod tests {
         // No box overlaps another.
         let mut ends: HashMap<u32, u64> = HashMap::new();
         for (&(layer, lane), &span) in places.iter().zip(&order).filter(|((layer, _), _)| *layer == at as u32) {
-            let span = &rows.spans[span];
+            let span = &rows.spans.at(span);
             let end = ends.entry(lane).or_default();
             assert!(*end <= span.start_ns, "span {} of layer {layer}", span.id);
-            *end = end_of(span);
+            *end = end_of(&span);
         }
     }
 

@@ -5,6 +5,7 @@
 
 use super::lanes::LayerLanes;
 use super::{columns, end_of};
+use model::packed::PackedTable;
 use model::table::Span;
 use serde::Serialize;
 
@@ -39,7 +40,7 @@ pub struct Level {
 /// Computes the levels of a run of `length_ns` from `origin_ns`; the fine one only if `fine`. `places` are the layer and lane of
 /// each span of `order`.
 pub fn levels(
-    spans: &[Span],
+    spans: &PackedTable<Span>,
     order: &[usize],
     places: &[(u32, u32)],
     layers: &[LayerLanes],
@@ -64,8 +65,8 @@ pub fn levels(
             let mut sums: Vec<(u64, u32)> = vec![(0, 0); parts as usize];
             for (row, own) in of_row.iter().enumerate() {
                 sums.fill((0, 0));
-                for span in own.iter().map(|&at| &spans[at as usize]) {
-                    let (start, end) = (span.start_ns - origin_ns, end_of(span).saturating_sub(origin_ns));
+                for span in own.iter().map(|&at| spans.at(at as usize)) {
+                    let (start, end) = (span.start_ns - origin_ns, end_of(&span).saturating_sub(origin_ns));
                     let mut at = (start / part_ns).min(parts - 1);
                     sums[at as usize].1 += 1;
                     while at < parts && at * part_ns < end {

@@ -20,8 +20,8 @@ pub use held::{CauseColumns, Held, HeldRows, LinkColumns, Positions, SliceColumn
 pub use lanes::{Lane, LayerLanes};
 pub use levels::{CellColumns, Level};
 pub use part::Part;
-pub use scatter::{PointColumns, Scatter, ScatterShape, looks_read_only, scatter};
-pub use timeline::{FileInfo, LossMark, OperationColumns, ProcessName, ShapeInfo, Timeline, timeline};
+pub use scatter::{PointColumns, Scatter, ScatterShape, looks_read_only, scatter, scatter_of};
+pub use timeline::{FileInfo, LossMark, OperationColumns, ProcessName, ShapeInfo, Timeline, timeline, timeline_with};
 
 use crate::contract::DiskRole;
 use crate::rows::Index;

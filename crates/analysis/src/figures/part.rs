@@ -31,10 +31,10 @@ pub struct Part {
 }
 
 impl Part {
-    /// Creates a part from rows that were converted to tables.
-    pub(super) fn new(rows: &Rows, order: &[usize], cut: &Cut, origin_ns: u64, held: Held, at: HeldRows) -> Self {
-        let begin = |position: usize| order.get(position).map(|&at| rows.spans[at].start_ns.saturating_sub(origin_ns));
-        let ids = || order[cut.own.clone()].iter().map(|&at| rows.spans[at].id);
+    /// Describes a part, still without its tables.
+    pub(super) fn new(rows: &Rows, order: &[usize], cut: &Cut, origin_ns: u64) -> Self {
+        let begin = |position: usize| order.get(position).map(|&at| rows.spans.start_ns(at).saturating_sub(origin_ns));
+        let ids = || order[cut.own.clone()].iter().map(|&at| rows.spans.id(at));
         Self {
             first: cut.own.start,
             own: cut.own.len(),
@@ -43,8 +43,8 @@ impl Part {
             end: begin(cut.own.end),
             id_low: ids().min().unwrap_or(0),
             id_high: ids().max().unwrap_or(0),
-            held,
-            rows: at,
+            held: Held::default(),
+            rows: HeldRows::default(),
         }
     }
 }

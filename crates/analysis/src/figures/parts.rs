@@ -6,6 +6,7 @@
 //! walks.
 
 use super::end_of;
+use crate::by_key::RowsByKey;
 use crate::rows::{Index, Rows};
 use model::Layer;
 use std::cmp::Reverse;
@@ -18,31 +19,6 @@ const REPEATED: usize = 4;
 const PASSED_OVER: usize = 20;
 /// The lower limit.
 const LESS: usize = 5_000;
-
-/// Rows of one table, indexed by positions in another one.
-pub struct RowsByKey {
-    first: Vec<u32>,
-    rows: Vec<u32>,
-}
-
-impl RowsByKey {
-    pub fn new(keys: usize, pairs: impl Iterator<Item = (usize, u32)> + Clone) -> Self {
-        let mut first = vec![0_u32; keys + 1];
-        pairs.clone().for_each(|(key, _)| first[key + 1] += 1);
-        (0..keys).for_each(|key| first[key + 1] += first[key]);
-        let mut next = first.clone();
-        let mut rows = vec![0; first[keys] as usize];
-        for (key, row) in pairs {
-            rows[next[key] as usize] = row;
-            next[key] += 1;
-        }
-        Self { first, rows }
-    }
-
-    pub fn of(&self, key: usize) -> &[u32] {
-        &self.rows[self.first[key] as usize..self.first[key + 1] as usize]
-    }
-}
 
 /// Links between operations and spans, by positions in the rows.
 struct Belongs {
@@ -78,7 +54,7 @@ impl Belongs {
     /// Adds to `found` everything in an operation's chain that is not in `held`; returns false if that is more than `room`.
     fn chain(&self, index: &Index, operation: usize, held: &Marks, room: usize, found: &mut HashSet<u32>) -> bool {
         let rows = index.rows;
-        let own = |at: usize| index.span(rows.operations[at].span).map(|span| span as u32);
+        let own = |at: usize| index.span(rows.operations.span(at)).map(|span| span as u32);
         let mut within: Vec<u32> = vec![operation as u32];
         let mut next = 0;
         let mut waiting = Vec::new();
@@ -116,7 +92,7 @@ impl Belongs {
                 return false;
             }
             // Do not continue upward from an application's span, unless the walk began there.
-            let asks = matches!(rows.spans[span as usize].layer, Layer::App | Layer::Database);
+            let asks = matches!(rows.spans.layer(span as usize), Layer::App | Layer::Database);
             if !downward && asks && !begun_with {
                 continue;
             }
@@ -183,7 +159,7 @@ pub fn cut(index: &Index, order: &[usize], limits: &Limits, window: Option<(u64,
     let mut position = vec![0_u32; order.len()];
     order.iter().enumerate().for_each(|(i, &at)| position[at] = i as u32);
     let count = order.len().div_ceil(part);
-    let begin = |number: usize| rows.spans[order[number * part]].start_ns;
+    let begin = |number: usize| rows.spans.start_ns(order[number * part]);
     let mut operations: Vec<Vec<usize>> = vec![Vec::new(); count];
     for (at, operation) in rows.operations.iter().enumerate() {
         let number = match index.span(operation.span) {
@@ -201,7 +177,7 @@ pub fn cut(index: &Index, order: &[usize], limits: &Limits, window: Option<(u64,
     let mut open: Vec<u32> = Vec::new();
     for (number, reaching) in reaching.iter_mut().enumerate() {
         let from = begin(number);
-        open.retain(|&at| end_of(&rows.spans[at as usize]) >= from);
+        open.retain(|&at| end_of(&rows.spans.at(at as usize)) >= from);
         reaching.clone_from(&open);
         open.extend(order[number * part..order.len().min((number + 1) * part)].iter().map(|&at| at as u32));
     }
@@ -244,7 +220,7 @@ pub fn cut(index: &Index, order: &[usize], limits: &Limits, window: Option<(u64,
         cuts.push(made(own, marks.take(), whole, &position));
     }
     cuts.sort_by_key(|cut| cut.own.start);
-    alone.sort_by_key(|&at| Reverse(rows.operations[at].end_ns.unwrap_or(u64::MAX) - rows.operations[at].start_ns));
+    alone.sort_by_key(|&at| Reverse(rows.operations.end_ns(at).unwrap_or(u64::MAX) - rows.operations.start_ns(at)));
     let mut passed_over = 0;
     for at in alone {
         found.clear();
@@ -276,7 +252,7 @@ fn wanted(
     time: impl Fn(usize) -> (u64, u64),
 ) -> Vec<usize> {
     let slowest = |number: usize| {
-        let lengths = operations[number].iter().map(|&at| &rows.operations[at]);
+        let lengths = operations[number].iter().map(|&at| rows.operations.at(at));
         lengths.map(|o| o.end_ns.unwrap_or(u64::MAX).saturating_sub(o.start_ns)).max().unwrap_or(0)
     };
     let inside = |number: usize| {
@@ -295,7 +271,7 @@ mod tests {
 
     fn in_order(rows: &Rows) -> Vec<usize> {
         let mut order: Vec<usize> = (0..rows.spans.len()).collect();
-        order.sort_by_key(|&at| (rows.spans[at].start_ns, rows.spans[at].layer, rows.spans[at].id));
+        order.sort_by_key(|&at| (rows.spans.start_ns(at), rows.spans.layer(at), rows.spans.id(at)));
         order
     }
 
@@ -317,7 +293,7 @@ mod tests {
             for one in &cuts {
                 let has = |at: usize| one.spans.iter().any(|&position| order[position as usize] == at);
                 for &operation in &one.operations {
-                    let id = rows.operations[operation].id;
+                    let id = rows.operations.id(operation);
                     for (at, span) in rows.spans.iter().enumerate().filter(|(_, span)| span.operation == Some(id)) {
                         assert!(has(at), "span {} of operation {id} in parts of {part}", span.id);
                     }
@@ -335,16 +311,16 @@ mod tests {
         let (index, order) = (Index::new(&rows), in_order(&rows));
         let limits = Limits { all: rows.spans.len() / 2, ..all(4) };
         let slowest = |rows: &Rows| {
-            let by_length = |&at: &usize| rows.operations[at].end_ns.unwrap_or(u64::MAX) - rows.operations[at].start_ns;
+            let by_length = |&at: &usize| rows.operations.end_ns(at).unwrap_or(u64::MAX) - rows.operations.start_ns(at);
             (0..rows.operations.len()).max_by_key(by_length)
         };
         let kept = cut(&index, &order, &limits, None);
         assert!(!kept.is_empty() && kept.iter().map(|cut| cut.own.len()).sum::<usize>() < order.len());
-        let own = index.span(rows.operations[slowest(&rows).unwrap()].span).unwrap();
+        let own = index.span(rows.operations.span(slowest(&rows).unwrap())).unwrap();
         let owned = |cuts: &[Cut], span: usize| cuts.iter().any(|cut| cut.own.clone().any(|i| order[i] == span));
         assert!(owned(&kept, own));
         let last = order[order.len() - 1];
-        let start = rows.spans[last].start_ns;
+        let start = rows.spans.start_ns(last);
         assert!(owned(&cut(&index, &order, &limits, Some((start, start))), last));
     }
 }

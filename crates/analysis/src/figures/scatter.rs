@@ -3,7 +3,6 @@
 use super::{DiskAxis, Disks, LeftOut, Limits, Strings, VERSION, columns, end_of};
 use crate::rows::{Index, IoAction, Rows};
 use crate::text::shown;
-use model::table::Span;
 use model::{Layer, Origin};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -74,7 +73,12 @@ pub struct ScatterShape {
 
 /// Builds the scatter of a trace's device commands.
 pub fn scatter(rows: &Rows, limits: &Limits) -> Scatter {
-    let index = Index::new(rows);
+    scatter_of(&Index::new(rows), limits)
+}
+
+/// Builds it for a trace that has its index.
+pub fn scatter_of(index: &Index, limits: &Limits) -> Scatter {
+    let rows = index.rows;
     let mut shapes: Vec<ScatterShape> = rows
         .shapes
         .iter()
@@ -87,10 +91,11 @@ pub fn scatter(rows: &Rows, limits: &Limits) -> Scatter {
             commands: 0.0,
         })
         .collect();
-    let mut commands: Vec<&Span> = rows.spans.iter().filter(|s| s.layer == Layer::Driver).collect();
-    commands.sort_by_key(|s| (s.start_ns, s.id));
+    let mut commands: Vec<(u64, u64, u32)> =
+        rows.spans.of_layer(Layer::Driver).map(|(at, s)| (s.start_ns, s.id, at as u32)).collect();
+    commands.sort_unstable();
     let begins = rows.operations.iter().map(|o| o.start_ns);
-    let origin_ns = begins.chain(commands.iter().map(|s| s.start_ns)).min().unwrap_or(0);
+    let origin_ns = begins.chain(commands.iter().map(|&(start_ns, ..)| start_ns)).min().unwrap_or(0);
     for (at, operation) in rows.operations.iter().enumerate() {
         let Some(shape) = index.shape(at).map(|s| &mut shapes[s]) else { continue };
         let (start, end) = (operation.start_ns - origin_ns, operation.end_ns.unwrap_or(operation.start_ns) - origin_ns);
@@ -102,7 +107,7 @@ pub fn scatter(rows: &Rows, limits: &Limits) -> Scatter {
     for cause in rows.causes.iter().filter(|c| c.share.is_finite()) {
         let shape = cause.operation.and_then(|id| index.operation(id)).and_then(|o| index.shape(o));
         *shares.entry(cause.command).or_default().entry((cause.origin, shape)).or_default() += cause.share;
-        let disk = index.span(cause.command).and_then(|at| rows.spans[at].disk);
+        let disk = index.span(cause.command).and_then(|at| rows.spans.disk(at));
         if let Some(shape) = shape.filter(|_| disk.is_some_and(|d| index.counted.contains(&d))) {
             shapes[shape].commands += cause.share;
         }
@@ -111,9 +116,10 @@ pub fn scatter(rows: &Rows, limits: &Limits) -> Scatter {
     let mut disks = Disks::default();
     let mut points = PointColumns::default();
     let left = commands.len().saturating_sub(limits.points);
-    let after_ns = commands.get(limits.points).map(|s| s.start_ns - origin_ns);
+    let after_ns = commands.get(limits.points).map(|&(start_ns, ..)| start_ns - origin_ns);
     let mut end_ns = origin_ns;
-    for s in commands.iter().take(limits.points) {
+    for &(.., at) in commands.iter().take(limits.points) {
+        let s = &rows.spans.at(at as usize);
         let largest = shares.get(&s.id).and_then(|own| own.iter().max_by(|a, b| a.1.total_cmp(b.1)));
         let ((origin, shape), share) =
             largest.map_or(((Origin::Unattributed, None), 1.0), |(&who, &share)| (who, share));
@@ -125,7 +131,7 @@ pub fn scatter(rows: &Rows, limits: &Limits) -> Scatter {
             s.sector.filter(|_| does != IoAction::Flush),
             s.bytes,
             strings.of(does.name()),
-            s.disk.map(|d| disks.of(&index, d, s)),
+            s.disk.map(|d| disks.of(index, d, s)),
             shape.map(|s| s as u32),
             strings.of(origin.name()),
             share,

@@ -1,10 +1,10 @@
 //! The layered timeline: papers 000, figures 13-15, and 004, figures 2-5.
 
-use super::held::{CauseColumns, Held, LinkColumns, SliceColumns, SpanColumns, Tabling};
+use super::held::{CauseColumns, Held, HeldRows, LinkColumns, SliceColumns, SpanColumns, Tabling};
 use super::lanes::{LayerLanes, lanes};
 use super::levels::{Level, levels};
 use super::part::Part;
-use super::{DiskAxis, LeftOut, Limits, VERSION, columns, end_of, parts};
+use super::{DiskAxis, LeftOut, Limits, VERSION, columns, parts};
 use crate::rows::{Index, Rows};
 use crate::text::shown;
 use serde::Serialize;
@@ -129,32 +129,44 @@ pub struct Timeline {
 
 /// Builds the timeline of a trace.
 pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
-    let index = Index::new(rows);
-    let mut order: Vec<usize> = (0..rows.spans.len()).collect();
-    order.sort_by_key(|&at| (rows.spans[at].start_ns, rows.spans[at].layer, rows.spans[at].id));
-    let origin_ns = order.first().map_or(0, |&at| rows.spans[at].start_ns);
+    let mut tables = Vec::new();
+    let mut timeline = timeline_with(&Index::new(rows), limits, &mut |held, at| tables.push((held, at)));
+    for (part, (held, at)) in timeline.parts.iter_mut().zip(tables) {
+        (part.held, part.rows) = (held, at);
+    }
+    timeline
+}
+
+/// Builds the timeline of a trace, and passes the tables of each part to `each`: together they are several times as large as the
+/// archive.
+pub fn timeline_with(index: &Index, limits: &Limits, each: &mut dyn FnMut(Held, HeldRows)) -> Timeline {
+    let rows = index.rows;
+    let order = in_order(rows);
+    let origin_ns = order.first().map_or(0, |&at| rows.spans.start_ns(at));
     let mut operations: Vec<usize> = (0..rows.operations.len()).collect();
-    operations.sort_by_key(|&at| (rows.operations[at].start_ns, rows.operations[at].id));
-    let recorded_ns = rows.spans.iter().map(end_of).max().unwrap_or(origin_ns).max(origin_ns);
-    let (layers, places) = lanes(&index, &order, limits.lanes);
+    operations.sort_by_key(|&at| (rows.operations.start_ns(at), rows.operations.id(at)));
+    let end_of = |at: usize| rows.spans.end_ns(at).unwrap_or_else(|| rows.spans.start_ns(at));
+    let recorded_ns = (0..rows.spans.len()).map(end_of).max().unwrap_or(origin_ns).max(origin_ns);
+    let (layers, places) = lanes(index, &order, limits.lanes);
     let too_many = order.len() > limits.spans;
     let run = (origin_ns, recorded_ns - origin_ns);
     let levels = levels(&rows.spans, &order, &places, &layers, run, too_many);
-    let first_operation = operations.first().map_or(origin_ns, |&at| rows.operations[at].start_ns);
+    let first_operation = operations.first().map_or(origin_ns, |&at| rows.operations.start_ns(at));
     let window = limits.window.map(|(from, to)| [from, to].map(|ns| first_operation.saturating_add(ns)));
     let limits = parts::Limits { part: limits.part, single: limits.spans, all: limits.all };
-    let cuts = too_many.then(|| parts::cut(&index, &order, &limits, window.map(|[from, to]| (from, to))));
+    let cuts = too_many.then(|| parts::cut(index, &order, &limits, window.map(|[from, to]| (from, to))));
     let operation_at: HashMap<u64, u32> =
-        operations.iter().enumerate().map(|(i, &at)| (rows.operations[at].id, i as u32)).collect();
+        operations.iter().enumerate().map(|(i, &at)| (rows.operations.id(at), i as u32)).collect();
     let mut position = vec![0_u32; order.len()];
     order.iter().enumerate().for_each(|(i, &at)| position[at] = i as u32);
-    let mut tables = Tabling::new(&index, &order, &places, origin_ns, operation_at);
+    let mut tables = Tabling::new(index, &order, &places, origin_ns, operation_at);
     let mut part_of: HashMap<usize, u32> = HashMap::new();
     let mut parts = Vec::new();
     for (number, cut) in cuts.iter().flatten().enumerate() {
         part_of.extend(cut.operations.iter().map(|&at| (at, number as u32)));
         let (whole, at) = tables.of(&cut.spans, &cut.operations);
-        parts.push(Part::new(rows, &order, cut, origin_ns, whole, at));
+        parts.push(Part::new(rows, &order, cut, origin_ns));
+        each(whole, at);
     }
     let held = if too_many {
         Held::default()
@@ -167,7 +179,7 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
     let mut counts: HashMap<usize, u64> = HashMap::new();
     let mut columns = OperationColumns::default();
     for &at in &operations {
-        let o = &rows.operations[at];
+        let o = &rows.operations.at(at);
         let shape = index.shape(at);
         *counts.entry(shape.unwrap_or(usize::MAX)).or_default() += 1;
         columns.push(
@@ -219,7 +231,7 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
         slices: held.slices,
         causes: held.causes,
         parts,
-        files: files(&index),
+        files: files(index),
         disks: disks.all,
         losses: rows
             .losses
@@ -235,6 +247,15 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
         strings: strings.all,
         left_out,
     }
+}
+
+/// Returns the positions of the spans by start time.
+fn in_order(rows: &Rows) -> Vec<usize> {
+    let spans = &rows.spans;
+    let mut order: Vec<(u64, u32)> = (0..spans.len()).map(|at| (spans.start_ns(at), at as u32)).collect();
+    let rest = |at: u32| (spans.layer(at as usize), spans.id(at as usize), at);
+    order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| rest(a.1).cmp(&rest(b.1))));
+    order.into_iter().map(|(_, at)| at as usize).collect()
 }
 
 /// Returns the note for a page on which not everything fits; empty if everything does.
@@ -310,6 +331,7 @@ mod tests {
         let mut rows = case::rows();
         let file = rows.files[0].id;
         rows.spans
+            .edit()
             .iter_mut()
             .filter(|s| s.layer == Layer::Block)
             .for_each(|s| (s.file, s.offset) = (Some(file), Some(4096)));
@@ -326,7 +348,7 @@ mod tests {
         // Each slice has the linker's confidence, limited by that of its command's charge.
         let mut rows = case::rows();
         for (slice, confidence) in
-            rows.slices.iter_mut().zip([Confidence::Exact, Confidence::Guess].into_iter().cycle())
+            rows.slices.edit().iter_mut().zip([Confidence::Exact, Confidence::Guess].into_iter().cycle())
         {
             slice.confidence = Some(confidence);
         }
@@ -358,12 +380,12 @@ mod tests {
             }
             let id = |local: u32| part.held.spans.id[local as usize];
             for (i, &at) in part.rows.links.at.iter().enumerate() {
-                let link = &rows.links[at as usize];
+                let link = &rows.links.at(at as usize);
                 assert_eq!((id(part.held.links.parent[i]), id(part.held.links.child[i])), (link.parent, link.child));
                 links.insert(at);
             }
             for (i, &at) in part.rows.causes.at.iter().enumerate() {
-                assert_eq!(id(part.held.causes.command[i]), rows.causes[at as usize].command);
+                assert_eq!(id(part.held.causes.command[i]), rows.causes.command(at as usize));
             }
         }
         assert_eq!(links.len(), rows.links.len(), "each link is in a part");

@@ -9,6 +9,7 @@ use super::{find_shape, shown};
 use crate::Rows;
 use crate::text::duration;
 use model::Layer;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
@@ -77,9 +78,9 @@ fn of(rows: &Rows) -> Option<(String, Vec<u64>, Vec<Served>)> {
     let shape = find_shape(rows)?;
     let mut ends: Vec<u64> = rows.operations.iter().filter(|o| o.shape == shape.id).filter_map(|o| o.end_ns).collect();
     ends.sort_unstable();
-    let names: HashMap<u64, &str> =
-        rows.driver_commands.iter().filter_map(|c| Some((c.command?, c.name.as_ref()))).collect();
-    let driver = rows.spans.iter().filter(|span| span.layer == Layer::Driver);
+    let names: HashMap<u64, Cow<str>> =
+        rows.driver_commands.iter().filter_map(|c| Some((c.command?, c.name))).collect();
+    let driver = rows.spans.of_layer(Layer::Driver).map(|(_, span)| span);
     let mut commands: Vec<Served> = driver
         .filter_map(|span| {
             let kind = || format!("{} of {} bytes", span.kind, span.bytes);

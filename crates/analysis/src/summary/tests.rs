@@ -58,8 +58,8 @@ fn warm_scan_hits_cache_and_is_charged_nothing() {
 fn files_are_listed_for_traces_without_operations() {
     let mut rows = case::rows();
     let with = summarise(&rows);
-    rows.operations.clear();
-    rows.spans.iter_mut().for_each(|s| s.operation = None);
+    rows.operations.edit().clear();
+    rows.spans.edit().iter_mut().for_each(|s| s.operation = None);
     let other = rows.spans.iter().find(|s| s.id == 22).unwrap().clone();
     rows.spans.push(Span { id: 9000, layer: Layer::FileSystem, kind: "write".into(), tgid: 7, ..other });
     let summary = summarise(&rows);
@@ -138,7 +138,7 @@ fn file_system_calls_count_once_without_file_name() {
     // Only one of the four calls to the file was seen in the file system.
     assert_eq!(writes[&FileClass::Other].count, 0.5);
     // A splice is not a write call: its bytes count in the file system.
-    rows.spans.iter_mut().filter(|s| s.id == 20).for_each(|s| s.kind = "copy_file_range".into());
+    rows.spans.edit().iter_mut().filter(|s| s.id == 20).for_each(|s| s.kind = "copy_file_range".into());
     let summary = summarise(&rows);
     let writes = &of(&summary, case::INSERT).per_operation.filesystem_writes;
     assert_eq!((writes[&FileClass::Other].count, writes[&FileClass::Other].bytes), (0.5, 256.0));
@@ -148,10 +148,10 @@ fn file_system_calls_count_once_without_file_name() {
 fn row_order_does_not_matter() {
     let mut rows = case::rows();
     let before = serde_json::to_value(summarise(&rows)).unwrap();
-    rows.spans.reverse();
-    rows.links.reverse();
-    rows.causes.reverse();
-    rows.slices.reverse();
+    rows.spans.edit().reverse();
+    rows.links.edit().reverse();
+    rows.causes.edit().reverse();
+    rows.slices.edit().reverse();
     assert_eq!(serde_json::to_value(summarise(&rows)).unwrap(), before);
 }
 
@@ -200,22 +200,22 @@ fn json_has_contract_fields() {
 #[test]
 fn invalid_tables_do_not_panic() {
     let mut rows = case::rows();
-    for operation in &mut rows.operations {
+    for operation in rows.operations.edit().iter_mut() {
         operation.parent = Some(operation.id);
         operation.end_ns = Some(0);
         operation.rows = u64::MAX;
     }
-    for span in &mut rows.spans {
+    for span in rows.spans.edit().iter_mut() {
         span.end_ns = Some(0);
         span.bytes = u64::MAX;
         span.offset = Some(u64::MAX);
         span.number = Some(u64::MAX);
         span.result = Some(i64::MIN);
     }
-    for slice in &mut rows.slices {
+    for slice in rows.slices.edit().iter_mut() {
         (slice.start_ns, slice.end_ns) = (u64::MAX, 0);
     }
-    rows.causes.iter_mut().for_each(|c| c.share = f64::NAN);
+    rows.causes.edit().iter_mut().for_each(|c| c.share = f64::NAN);
     rows.disks.iter_mut().for_each(|d| d.below = format!("{0} {0} loop0 vda", d.name));
     let links: Vec<_> =
         rows.links.iter().map(|l| model::table::Link { parent: l.child, child: l.parent, ..l.clone() }).collect();

@@ -158,14 +158,14 @@ fn commands(index: &Index, pieces: &[Vec<Piece>]) -> Vec<Command> {
     let rows = index.rows;
     let mut waiter: HashMap<u64, Thread> = HashMap::new();
     for (at, pieces) in pieces.iter().enumerate() {
-        let operation = &rows.operations[at];
+        let operation = &rows.operations.at(at);
         for span in pieces.iter().filter(|piece| piece.slept()).filter_map(|piece| piece.span) {
             waiter.entry(span).or_insert((operation.tgid, operation.tid));
         }
     }
     let queued = queued(index);
     let mut commands: Vec<Command> = Vec::new();
-    for span in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
+    for span in rows.spans.of_layer(Layer::Driver).map(|(_, s)| s) {
         if let Some(took_ns) = span.took_ns() {
             let end_ns = span.start_ns + took_ns;
             commands.push(Command {
@@ -173,7 +173,7 @@ fn commands(index: &Index, pieces: &[Vec<Piece>]) -> Vec<Command> {
                 issued_ns: span.start_ns,
                 end_ns,
                 disk: span.disk.unwrap_or(0),
-                action: IoAction::on_disk(span),
+                action: IoAction::on_disk(&span),
                 waiter: waiter.get(&span.id).copied(),
                 depth: 1,
                 alone_ns: 0,
@@ -292,7 +292,7 @@ fn queued(index: &Index) -> HashMap<u64, u64> {
     // A command's request is between it and its bios.
     for _ in 0..2 {
         for link in rows.links.iter().filter(|l| matches!(l.relation, Relation::Carries | Relation::Merges)) {
-            let Some(parent) = index.span(link.parent).map(|at| &rows.spans[at]) else { continue };
+            let Some(parent) = index.span(link.parent).map(|at| rows.spans.at(at)) else { continue };
             let since = match parent.layer {
                 Layer::Block => parent.start_ns,
                 _ => first.get(&link.parent).copied().unwrap_or(u64::MAX),

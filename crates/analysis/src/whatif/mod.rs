@@ -86,7 +86,7 @@ pub fn whatif(rows: &Rows, asked: &Asked<'_>) -> Result<Prediction, Error> {
     let delays = asked.queue.map(|servers| depth::replay(&index, &pieces, servers.max(1) as usize));
     let warm = if lookups.is_empty() { None } else { warm::factor(&index, &phases, &pieces) };
     let change = Change { without: &lookups, device: factors.as_ref(), delays: delays.as_ref(), warm };
-    let ended = |at: usize| rows.operations[at].end_ns.is_some();
+    let ended = |at: usize| rows.operations.end_ns(at).is_some();
     let replayed: Vec<Option<Replayed>> = (0..rows.operations.len())
         .map(|at| ended(at).then(|| replay::operation(&index, at, &pieces[at], &change)))
         .collect();
@@ -164,7 +164,7 @@ fn has(index: &Index, phases: &Phases) -> String {
 }
 
 fn recorded(index: &Index, at: usize) -> u64 {
-    let operation = &index.rows.operations[at];
+    let operation = &index.rows.operations.at(at);
     operation.end_ns.map_or(0, |end| end.saturating_sub(operation.start_ns))
 }
 
@@ -172,7 +172,7 @@ fn statement(index: &Index, shape: usize, replayed: &[Option<Replayed>]) -> Opti
     let rows = index.rows;
     let mut executions: Vec<usize> =
         (0..rows.operations.len()).filter(|&at| index.shape(at) == Some(shape) && replayed[at].is_some()).collect();
-    executions.sort_by_key(|&at| (rows.operations[at].nth, rows.operations[at].start_ns));
+    executions.sort_by_key(|&at| (rows.operations.nth(at), rows.operations.start_ns(at)));
     if executions.is_empty() {
         return None;
     }
@@ -223,7 +223,7 @@ fn unknown(
     let rows = index.rows;
     let mut said = Vec::new();
     let threads: BTreeSet<(u32, u32)> =
-        all.iter().map(|&at| (rows.operations[at].tgid, rows.operations[at].tid)).collect();
+        all.iter().map(|&at| (rows.operations.tgid(at), rows.operations.tid(at))).collect();
     if threads.len() > 1 {
         said.push(format!(
             "{} threads ran operations: how they would overlap, whom a lock would let in first and which commits they would share is not replayed",

@@ -32,7 +32,7 @@ pub fn pieces(index: &Index, phases: &Phases) -> Vec<Vec<Piece>> {
     let mut all: Vec<Vec<Piece>> = vec![Vec::new(); rows.operations.len()];
     for slice in &rows.slices {
         let Some(at) = index.operation(slice.operation) else { continue };
-        let operation = &rows.operations[at];
+        let operation = &rows.operations.at(at);
         let call = phases.call_of_thread((operation.tgid, operation.tid), slice.start_ns);
         all[at].push(Piece {
             start_ns: slice.start_ns,

@@ -234,7 +234,7 @@ impl Lookup {
         let mut longest: HashMap<usize, (u64, u32)> = HashMap::new();
         for (at, operation, call, _) in calls(index, phases).filter(|(_, _, call, _)| is_sync(*call)) {
             let _ = call;
-            let span = &index.rows.spans[at];
+            let span = &index.rows.spans.at(at);
             let ns = span.end_ns.map_or(0, |end| end.saturating_sub(span.start_ns));
             self.calls.insert(at as u32);
             let most = longest.entry(operation).or_insert((ns, at as u32));

@@ -40,7 +40,7 @@ pub struct Replayed {
 
 /// Replays the operation at a position.
 pub fn operation(index: &Index, at: usize, pieces: &[Piece], change: &Change<'_>) -> Replayed {
-    let operation = &index.rows.operations[at];
+    let operation = &index.rows.operations.at(at);
     let end = operation.end_ns.unwrap_or(operation.start_ns);
     let latency = end.saturating_sub(operation.start_ns);
     let mut gone = vec![0.0; change.without.len()];

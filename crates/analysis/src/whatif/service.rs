@@ -40,10 +40,10 @@ fn class(span: &Span) -> Class {
 }
 
 /// Yields the finished commands of the disks that hold the files.
-fn commands<'a>(index: &'a Index<'a>) -> impl Iterator<Item = (&'a Span, u64)> {
-    let counted = |span: &&Span| span.disk.is_some_and(|disk| index.counted.contains(&disk));
-    let all = index.rows.spans.iter().filter(|span| span.layer == Layer::Driver).filter(counted);
-    all.filter_map(|span| Some((span, span.took_ns()?)))
+fn commands<'a>(index: &'a Index<'a>) -> impl Iterator<Item = (Span, u64)> {
+    let counted = |span: &Span| span.disk.is_some_and(|disk| index.counted.contains(&disk));
+    let all = index.rows.spans.of_layer(Layer::Driver).map(|(_, span)| span).filter(counted);
+    all.filter_map(|span| span.took_ns().map(|took_ns| (span, took_ns)))
 }
 
 impl Measured {
@@ -51,7 +51,7 @@ impl Measured {
     pub fn new(index: &Index) -> Self {
         let mut times: BTreeMap<Class, Vec<u64>> = BTreeMap::new();
         for (span, ns) in commands(index) {
-            times.entry(class(span)).or_default().push(ns);
+            times.entry(class(&span)).or_default().push(ns);
         }
         let phases = Phases::new(index);
         Self { times, between_ns: between(&pieces(index, &phases)) }
@@ -94,8 +94,8 @@ pub fn draw(index: &Index, own: &[Vec<Piece>], other: &Measured, seed: u64) -> F
     let mut factors = Factors::default();
     let (mut before, mut after) = (0.0, 0.0);
     for (span, ns) in commands(index) {
-        let Some((times, exact)) = other.nearest(class(span)) else {
-            factors.unknown.insert(IoAction::on_disk(span).name());
+        let Some((times, exact)) = other.nearest(class(&span)) else {
+            factors.unknown.insert(IoAction::on_disk(&span).name());
             continue;
         };
         let drawn = times[random.below(times.len() as u64) as usize] as f64;

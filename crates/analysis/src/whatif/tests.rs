@@ -105,8 +105,8 @@ fn checkpoint_is_removed_and_commit_kept() {
 fn with_flushes_cut(cut: impl Fn(Slice) -> Vec<Slice>) -> Rows {
     let mut rows = recording(&vec![insert(); 10]);
     let cut = |slice: Slice| if slice.reason == Reason::Flush { cut(slice) } else { vec![slice] };
-    let slices = std::mem::take(&mut rows.slices).into_iter().flat_map(cut);
-    rows.slices = slices.filter(|slice| slice.start_ns < slice.end_ns).collect();
+    let slices = std::mem::take(&mut rows.slices);
+    rows.slices = slices.iter().flat_map(cut).filter(|slice| slice.start_ns < slice.end_ns).collect();
     rows
 }
 
@@ -169,11 +169,12 @@ fn absent_removal_names_calls_that_there_are() {
 /// Gives every wait its command, with the times of the wait.
 fn with_commands(executions: &[Execution]) -> Rows {
     let mut rows = recording(executions);
-    let flushes: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").cloned().collect();
-    for slice in rows.slices.iter_mut().filter(|s| s.reason == Reason::Flush) {
+    let flushes: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").collect();
+    for slice in rows.slices.edit().iter_mut().filter(|s| s.reason == Reason::Flush) {
         let own = flushes.iter().find(|f| f.start_ns <= slice.start_ns && f.end_ns >= Some(slice.end_ns)).unwrap();
         slice.span = Some(own.id);
-        let span = rows.spans.iter_mut().find(|s| s.id == own.id).unwrap();
+        let mut spans = rows.spans.edit();
+        let span = spans.iter_mut().find(|s| s.id == own.id).unwrap();
         span.start_ns = slice.start_ns;
     }
     rows
@@ -201,7 +202,7 @@ fn other_device_stretches_waits_by_its_service_times() {
 fn kind_that_other_device_lacks_keeps_its_time() {
     let rows = with_commands(&vec![insert(); 10]);
     let mut other = with_commands(&[insert()]);
-    for span in other.spans.iter_mut().filter(|s| s.kind == "flush") {
+    for span in other.spans.edit().iter_mut().filter(|s| s.kind == "flush") {
         (span.kind, span.flags, span.bytes) = ("request".into(), "write sync".into(), 4096);
     }
     let asked = Asked { device: Some(&other), ..Asked::default() };
@@ -218,7 +219,7 @@ fn queue_of_one_serves_commands_one_after_other() {
     let sum = |rows: &Rows, n| whatif(rows, &Asked { queue: Some(n), ..Asked::default() }).unwrap().total.predicted_ns;
     assert_eq!(sum(&rows, 1), 8 * 340_000, "they never overlap");
     // A command is at the device when each execution's first flush begins, for 30 us more.
-    let firsts: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").step_by(2).cloned().collect();
+    let firsts: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").step_by(2).collect();
     for (n, flush) in firsts.into_iter().enumerate() {
         let (start_ns, end_ns) = (flush.start_ns - 10_000, Some(flush.start_ns + 30_000));
         rows.spans.push(Span { id: 70_000 + n as u64, start_ns, end_ns, disk: Some(DEV), ..flush });
@@ -236,7 +237,7 @@ fn depth_that_was_never_recorded_is_unknown() {
         prediction.unknown.iter().any(|said| said.contains("hardly any recorded one"))
     };
     assert!(!extrapolated(&rows, 1));
-    let flushes: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").cloned().collect();
+    let flushes: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").collect();
     for (n, flush) in flushes.into_iter().enumerate() {
         let start_ns = flush.start_ns - 10;
         // The first of each pair is not a flush, so that flushes have a single depth: two.
@@ -253,22 +254,23 @@ fn queue_of_one_changes_nothing_at_serial_device() {
     let of = |alone_ns: u64| {
         let flush = Execution { outside_ns: 0, calls: vec![("fdatasync", DATABASE, 200_000, 0)] };
         let mut rows = with_commands(&vec![flush; 40]);
-        let since = rows.operations[19].end_ns.unwrap() + 1000;
+        let since = rows.operations.end_ns(19).unwrap() + 1000;
         for at in 0..40 {
             // The pairs begin every 300 us.
-            let (start, second) = (rows.operations[at].start_ns, at % 2 == 1);
+            let (start, second) = (rows.operations.start_ns(at), at % 2 == 1);
             let by = if at < 20 { 0 } else { start - since - (at as u64 - 20) / 2 * 300_000 };
             let less = if at < 20 || second { 0 } else { 100_000 - alone_ns };
-            let operation = &mut rows.operations[at];
+            let operation = &mut rows.operations.edit()[at];
             operation.tid += u32::from(at >= 20 && second);
             (operation.start_ns, operation.end_ns) = (start - by, Some(start + 200_000 - by - less));
             let id = operation.id;
-            for slice in rows.slices.iter_mut().filter(|s| s.operation == id) {
+            for slice in rows.slices.edit().iter_mut().filter(|s| s.operation == id) {
                 (slice.start_ns, slice.end_ns) = (slice.start_ns - by, slice.end_ns - by);
                 let Some(command) = slice.span.filter(|_| slice.reason == Reason::Flush) else { continue };
                 slice.end_ns -= less;
                 let ns = if at < 20 { alone_ns } else { slice.end_ns - slice.start_ns };
-                let span = rows.spans.iter_mut().find(|s| s.id == command).unwrap();
+                let mut spans = rows.spans.edit();
+                let span = spans.iter_mut().find(|s| s.id == command).unwrap();
                 (span.start_ns, span.end_ns) = (slice.end_ns - ns, Some(slice.end_ns));
             }
         }
@@ -296,15 +298,17 @@ fn serial_disk_is_told_by_its_ends_and_serves_any_queue_alike() {
     for at in 0..200 {
         // Each begins when its thread's previous one ends, behind those of the other threads.
         let (start, end) = (ends[at], ends[at + THREADS]);
-        let operation = &mut rows.operations[at];
+        let operation = &mut rows.operations.edit()[at];
         operation.tid += (at % THREADS) as u32;
         (operation.start_ns, operation.end_ns) = (start, Some(end));
         let id = operation.id;
-        rows.slices.retain(|slice| slice.operation != id || slice.reason == Reason::Flush);
-        let slice = rows.slices.iter_mut().find(|slice| slice.operation == id).unwrap();
+        rows.slices.edit().retain(|slice| slice.operation != id || slice.reason == Reason::Flush);
+        let mut slices = rows.slices.edit();
+        let slice = slices.iter_mut().find(|slice| slice.operation == id).unwrap();
         (slice.start_ns, slice.end_ns) = (start, end);
         let command = slice.span.unwrap();
-        let span = rows.spans.iter_mut().find(|s| s.id == command).unwrap();
+        let mut spans = rows.spans.edit();
+        let span = spans.iter_mut().find(|s| s.id == command).unwrap();
         (span.start_ns, span.end_ns) = (start, Some(end));
     }
     for servers in [1, 2, 16] {

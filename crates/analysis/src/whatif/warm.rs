@@ -27,7 +27,7 @@ pub fn factor(index: &Index, phases: &Phases, pieces: &[Vec<Piece>]) -> Option<f
     // By operation: the calls since its last sleep, and the end of the last one.
     let mut since: BTreeMap<usize, (u64, HashSet<Sort>)> = BTreeMap::new();
     for (at, operation, call, kind) in calls(index, phases) {
-        let span = &index.rows.spans[at];
+        let span = &index.rows.spans.at(at);
         let Some(end) = span.end_ns else { continue };
         let slept = |from: u64, to: u64| {
             let first = pieces[operation].partition_point(|piece| piece.start_ns < from);

@@ -55,7 +55,7 @@ pub fn commands_beyond_address_map_look_the_same() -> Result<()> {
     let mut rows = many_operations::rows(ALL);
     for (command, kind, flags) in [(ALL - 1, "command", "read readahead"), (ALL - 2, "flush", "flush preflush")] {
         let id = many_operations::command(command);
-        for span in rows.spans.iter_mut().filter(|span| span.id == id) {
+        for span in rows.spans.edit().iter_mut().filter(|span| span.id == id) {
             (span.kind, span.flags) = (kind.into(), flags.into());
         }
     }

@@ -8,7 +8,7 @@ use model::{Confidence, Layer, Origin, Reason, Relation, Wait};
 
 /// Extends each execution by a sleep of `ns` at its end, whose reason `told` sets.
 fn waiting(rows: &mut Rows, ns: u64, told: impl Fn(&mut Slice)) {
-    for operation in &mut rows.operations {
+    for operation in rows.operations.edit().iter_mut() {
         let end = operation.end_ns.unwrap();
         operation.end_ns = Some(end + ns);
         let mut slice = Slice::new(operation.id, Layer::Database, Reason::Other, end, end + ns);
@@ -21,7 +21,7 @@ fn waiting(rows: &mut Rows, ns: u64, told: impl Fn(&mut Slice)) {
 fn lock_wait_names_holder_and_its_statement() {
     let mut rows = recording(&vec![insert(); 10]);
     rows.processes.push(Process { tgid: 77, name: "writer".into(), parent: None, tracked: true });
-    let (holder, file) = (rows.operations[0].id, DATABASE);
+    let (holder, file) = (rows.operations.id(0), DATABASE);
     waiting(&mut rows, 660_000, |slice| {
         slice.wait = Some(Wait::Fcntl);
         (slice.by_tgid, slice.by_operation, slice.wait_file) = (Some(77), Some(holder), Some(file));
@@ -44,7 +44,7 @@ fn lock_wait_names_holder_and_its_statement() {
 #[test]
 fn stacks_of_sleeps_are_evidence_of_waits() {
     let stack = |rows: &Rows, nth: usize, (from, to): (u64, u64), functions: &'static str| {
-        let operation = &rows.operations[nth];
+        let operation = &rows.operations.at(nth);
         let begin = operation.end_ns.unwrap() - 660_000;
         ["kernel", "program"].map(|kind| StackRow {
             tgid: operation.tgid,
@@ -66,7 +66,7 @@ fn stacks_of_sleeps_are_evidence_of_waits() {
     ] {
         let mut rows = recording(&vec![insert(); 10]);
         // One thread each: time added to one would otherwise overlap the next.
-        (1000..).zip(&mut rows.operations).for_each(|(tid, operation)| operation.tid = tid);
+        (1000..).zip(rows.operations.edit().iter_mut()).for_each(|(tid, operation)| operation.tid = tid);
         waiting(&mut rows, 660_000, |slice| (slice.wait, slice.reason, slice.by_tgid) = (wait, reason, Some(77)));
         // Two equal ones, of which one began before the wait; one in another process; one after the wait.
         rows.stacks.extend(stack(&rows, 0, (60_000, 260_000), "lock\nmain"));
@@ -103,7 +103,7 @@ fn timer_and_lone_futex_are_no_lock_wait() {
 fn sleeps_of_statement_that_ended_busy_are_lock_waits() {
     for (result, is_lock) in [(5, true), (5 | 1 << 8, true), (101, false), (1, false)] {
         let mut rows = recording(&vec![insert(); 10]);
-        rows.operations.iter_mut().for_each(|o| o.result = Some(result));
+        rows.operations.edit().iter_mut().for_each(|o| o.result = Some(result));
         waiting(&mut rows, 660_000, |slice| slice.wait = Some(Wait::Timer));
         let done = explain(&rows);
         assert_eq!(codes(&done).contains(&"L01"), is_lock, "{result}");
@@ -169,7 +169,7 @@ fn queue_and_run_queue_are_found_where_they_last() {
 fn one_long_wait_for_cpu_is_no_rule() {
     let of = |longest: usize| {
         let mut rows = recording(&vec![insert(); 60]);
-        for operation in rows.operations.iter_mut().step_by(60 / longest) {
+        for operation in rows.operations.edit().iter_mut().step_by(60 / longest) {
             let end = operation.end_ns.unwrap();
             operation.end_ns = Some(end + 9_000_000 / longest as u64);
             let slice = Slice::new(operation.id, Layer::RunQueue, Reason::RunQueue, end, operation.end_ns.unwrap());
@@ -201,7 +201,7 @@ fn scheduling_delay_on_busy_machine_says_so() {
 fn flush_behind_that_of_other_process_names_culprit() {
     let mut rows = recording(&vec![insert(); 20]);
     rows.processes.push(Process { tgid: 77, name: "backup".into(), parent: None, tracked: false });
-    let own: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").cloned().collect();
+    let own: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").collect();
     for (n, flush) in own.iter().enumerate() {
         let id = 90_000 + 2 * n as u64;
         // Its bio was queued when the thread fell asleep; another's flush is in flight, and the device begins its own 30 us later.
@@ -227,7 +227,7 @@ fn flush_behind_that_of_other_process_names_culprit() {
             confidence: Confidence::Exact,
             via: "flush".into(),
         });
-        rows.spans.iter_mut().find(|s| s.id == flush.id).unwrap().start_ns = issued;
+        rows.spans.edit().iter_mut().find(|s| s.id == flush.id).unwrap().start_ns = issued;
     }
     let done = explain(&rows);
     let f02 = the(&done, "F02");
@@ -243,12 +243,14 @@ fn commit_of_other_process_is_waited_for() {
         let mut rows = recording(&vec![insert(); 20]);
         rows.processes.push(Process { tgid: 77, name: "backup".into(), parent: None, tracked: false });
         // The first of two flushes, of 50 us, is for that process alone.
-        let flushes: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").step_by(2).cloned().collect();
+        let flushes: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").step_by(2).collect();
         for flush in &flushes {
-            let cause = rows.causes.iter_mut().find(|c| c.command == flush.id).unwrap();
+            let mut causes = rows.causes.edit();
+            let cause = causes.iter_mut().find(|c| c.command == flush.id).unwrap();
             (cause.origin, cause.operation, cause.tgid) = (Origin::OtherProcess, None, tgid);
             let end = flush.end_ns.unwrap();
-            let slice = rows.slices.iter_mut().find(|s| s.reason == Reason::Flush && s.end_ns == end).unwrap();
+            let mut slices = rows.slices.edit();
+            let slice = slices.iter_mut().find(|s| s.reason == Reason::Flush && s.end_ns == end).unwrap();
             slice.span = Some(flush.id);
         }
         explain(&rows)
@@ -267,14 +269,14 @@ fn commit_of_other_process_is_waited_for() {
 fn pages_of_other_process_in_sync_name_their_writer() {
     let mut rows = recording(&vec![insert(); 20]);
     rows.processes.push(Process { tgid: 77, name: "logger".into(), parent: None, tracked: false });
-    let template = rows.spans[0].clone();
+    let template = rows.spans.at(0).clone();
     rows.spans.push(Span { id: 80_000, layer: Layer::FileSystem, kind: "write".into(), tgid: 77, ..template.clone() });
     rows.spans.push(Span { id: 80_001, layer: Layer::Block, kind: "bio".into(), ..template.clone() });
     rows.spans.push(Span { id: 80_002, layer: Layer::Driver, kind: "command".into(), disk: Some(DEV), ..template });
     for (parent, child, relation) in [(80_000, 80_001, Relation::Dirties), (80_001, 80_002, Relation::Carries)] {
         rows.links.push(Link { parent, child, relation, confidence: Confidence::Exact, weakened_by: None });
     }
-    for slice in rows.slices.iter_mut().filter(|s| s.reason == Reason::Flush) {
+    for slice in rows.slices.edit().iter_mut().filter(|s| s.reason == Reason::Flush) {
         (slice.reason, slice.span) = (Reason::Device, Some(80_002));
     }
     let done = explain(&rows);
@@ -289,16 +291,16 @@ fn pages_of_unrecorded_process_name_it_by_charge() {
     let of = |tgid: u32| {
         let mut rows = recording(&vec![insert(); 20]);
         rows.processes.push(Process { tgid: 77, name: "logger".into(), parent: None, tracked: false });
-        let template = rows.spans[0].clone();
+        let template = rows.spans.at(0).clone();
         rows.spans.push(Span { id: 80_002, layer: Layer::Driver, kind: "command".into(), disk: Some(DEV), ..template });
         rows.causes.push(Cause {
             command: 80_002,
             origin: Origin::OtherProcess,
             operation: None,
             tgid: Some(tgid),
-            ..rows.causes[0].clone()
+            ..rows.causes.at(0).clone()
         });
-        for slice in rows.slices.iter_mut().filter(|s| s.reason == Reason::Flush) {
+        for slice in rows.slices.edit().iter_mut().filter(|s| s.reason == Reason::Flush) {
             (slice.reason, slice.span) = (Reason::Device, Some(80_002));
         }
         explain(&rows)
@@ -317,9 +319,9 @@ fn read_that_worker_sent_late_waited_in_queue() {
         let mut rows = recording(&vec![insert(); 20]);
         let template = rows.spans.iter().find(|s| s.layer == Layer::Syscall).unwrap().clone();
         let mut id = 80_000;
-        let slices: Vec<usize> = (0..rows.slices.len()).filter(|&i| rows.slices[i].reason == Reason::Flush).collect();
+        let slices: Vec<usize> = (0..rows.slices.len()).filter(|&i| rows.slices.reason(i) == Reason::Flush).collect();
         for at in slices {
-            let slice = &mut rows.slices[at];
+            let slice = &mut rows.slices.edit()[at];
             (slice.layer, slice.reason, slice.wait, slice.span) = (Layer::FileSystem, Reason::Other, None, Some(id));
             let file = Some(crate::made::DATABASE);
             let read = Span { id, layer: Layer::FileSystem, kind: "read".into(), file, ..template.clone() };
@@ -340,7 +342,7 @@ fn read_that_worker_sent_late_waited_in_queue() {
             });
             id += 2;
         }
-        rows.spans.sort_by_key(|s| s.id);
+        rows.spans.edit().sort_by_key(|s| s.id);
         explain(&rows)
     };
     let done = of(100, 0);
@@ -355,8 +357,8 @@ fn read_held_back_by_others_is_queue() {
     let done = explain(&rows);
     assert_eq!(the(&done, "Q01").time_ns, Some(10 * 1_000_000), "{:?}", codes(&done));
     // A read that the program's own process sent was not held back.
-    let tgid = rows.operations[0].tgid;
-    rows.spans.iter_mut().filter(|s| s.tgid == 5000).for_each(|s| s.tgid = tgid);
+    let tgid = rows.operations.tgid(0);
+    rows.spans.edit().iter_mut().filter(|s| s.tgid == 5000).for_each(|s| s.tgid = tgid);
     assert!(!codes(&explain(&rows)).contains(&"Q01"));
 }
 
@@ -378,7 +380,7 @@ fn held_back(count: usize, waits: impl Fn(usize) -> bool, asleep_ns: u64) -> Row
     let ends: Vec<(u64, u64, u32)> = rows.operations.iter().map(|o| (o.id, o.end_ns.unwrap(), o.tid)).collect();
     for (nth, (operation, end, tid)) in ends.into_iter().enumerate().filter(|(nth, _)| waits(*nth)) {
         let nth = nth as u64;
-        let first = rows.spans[0].clone();
+        let first = rows.spans.at(0).clone();
         let read = |id: u64, layer: Layer, kind: &'static str, at: (u64, u64), bytes: std::ops::Range<u64>| Span {
             id,
             layer,
@@ -400,6 +402,7 @@ fn held_back(count: usize, waits: impl Fn(usize) -> bool, asleep_ns: u64) -> Row
         rows.spans.push(worker(read(last, Layer::Block, "bio", (since, since + 1000), 65_536..131_072)));
         rows.spans.push(worker(read(page, Layer::Block, "bio", (since + 22_000, since + 23_000), 0..65_536)));
         rows.operations
+            .edit()
             .iter_mut()
             .filter(|o| o.id == operation)
             .for_each(|o| o.end_ns = Some(end + asleep_ns + 100_000));
