@@ -85,8 +85,9 @@ impl Store {
             None if header.loss_causes.contains(&LossCause::FlushFailed) => {
                 // Nothing is flushed until that is accepted, and what the kernel still has to tell must not come after that.
                 if self.disk.sync().and_then(|()| self.disk.sync_file_system()).is_err() {
-                    let marked = ranges.clone();
-                    self.write_header(|header| header.lose_all(marked, LossCause::FlushFailed))?;
+                    // Without a failure: the notice is gone, and the process must not end with what it knows.
+                    let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
+                    self.record_loss(&mut header, ranges.clone(), LossCause::FlushFailed);
                 }
                 self.marked_when_opened = ranges;
             }
