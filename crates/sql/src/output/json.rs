@@ -142,7 +142,9 @@ impl Sink for Json<'_> {
 mod tests {
     use super::{Value, json, keys, value};
     use datafusion::arrow::array::builder::{Int64Builder, MapBuilder, StringBuilder};
-    use datafusion::arrow::array::{ArrayRef, Float32Array, Float64Array, Int64Array, ListArray, NullArray, StructArray};
+    use datafusion::arrow::array::{
+        ArrayRef, Float32Array, Float64Array, Int64Array, ListArray, NullArray, StructArray,
+    };
     use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
     use std::sync::Arc;
 
