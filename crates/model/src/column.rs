@@ -188,7 +188,7 @@ impl Column for String {
         }
     }
     fn to_number(&self, texts: &mut Texts) -> Option<i64> {
-        Some(texts.number(&Cow::Owned(self.clone())))
+        Some(texts.number(self))
     }
     #[inline]
     fn from_number(number: Option<i64>, texts: &Texts) -> Self {
@@ -301,13 +301,13 @@ pub struct Texts {
 
 impl Texts {
     /// The number of a text.
-    pub fn number(&mut self, text: &Cow<'static, str>) -> i64 {
+    pub fn number(&mut self, text: &str) -> i64 {
         if let Some(&number) = self.number.get(text) {
             return number;
         }
         let number = self.all.len() as i64;
-        self.all.push(text.clone());
-        self.number.insert(text.clone(), number);
+        self.all.push(Cow::Owned(text.to_owned()));
+        self.number.insert(Cow::Owned(text.to_owned()), number);
         number
     }
 

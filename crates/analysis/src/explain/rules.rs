@@ -621,7 +621,7 @@ pub(super) fn recording(index: &Index) -> Option<Finding> {
         reasons.push("an unknown number of records was lost".into());
     }
     // A few commands without an end do not affect the figures.
-    let commands = rows.spans.of_layer(Layer::Driver).map(|(_, s)| s).count();
+    let commands = rows.spans.of_layer(Layer::Driver).count();
     if below as f64 > HARMLESS * commands as f64 {
         reasons.push(format!(
             "{} of what the device did: its commands are incomplete",

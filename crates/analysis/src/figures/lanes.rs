@@ -138,7 +138,7 @@ pub fn lanes(index: &Index, order: &[usize], most: usize) -> (Vec<LayerLanes>, V
             }
             ends.len() - 1
         });
-        ends[lane] = ends[lane].max(end_of(&span));
+        ends[lane] = ends[lane].max(end_of(span));
         let next = numbers.len() as u32;
         within.push((*numbers.entry((span.layer, group)).or_insert(next), lane as u32));
     }
@@ -219,7 +219,7 @@ mod tests {
             let span = &rows.spans.at(span);
             let end = ends.entry(lane).or_default();
             assert!(*end <= span.start_ns, "span {} of layer {layer}", span.id);
-            *end = end_of(&span);
+            *end = end_of(span);
         }
     }
 
