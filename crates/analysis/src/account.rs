@@ -11,8 +11,12 @@ use std::collections::{BTreeMap, HashSet};
 /// Shares that differ by less are equal: they are sums of fractions.
 const ROUNDING: f64 = 1e-6;
 
-/// Charges all device commands.
-pub fn device_commands(index: &Index) -> DeviceCommands {
+/// Charges all device commands, once for each index.
+pub fn device_commands<'a>(index: &'a Index<'_>) -> &'a DeviceCommands {
+    index.commands.get_or_init(|| charged(index))
+}
+
+fn charged(index: &Index) -> DeviceCommands {
     let rows = index.rows;
     let causes = (0..rows.causes.len()).filter(|&at| rows.causes.share(at).is_finite() && rows.causes.share(at) > 0.0);
     let causes = causes.filter_map(|at| Some((index.span(rows.causes.command(at))?, at as u32)));

@@ -1,8 +1,6 @@
 //! What a recording cannot carry: conclusions that do not hold whatever its rows say. Verdicts, savings and predictions are made from a
 //! recording together with its caveats, and results hold them, so that no view of a result has to know them.
 
-use model::Environment;
-use model::words::EMULATED_PROCESSOR;
 use serde::Serialize;
 
 /// What limits a recording.
@@ -36,12 +34,6 @@ pub struct Caveat {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Caveats(Vec<Caveat>);
-
-/// Whether a machine's processor is emulated in software: QEMU's TCG is the only emulator that the facts name.
-pub fn is_emulated(environment: &Environment) -> bool {
-    let (name, value) = EMULATED_PROCESSOR;
-    environment.get(name).and_then(|fact| fact.value.as_deref()) == Some(value)
-}
 
 impl Caveats {
     /// From a list of them.

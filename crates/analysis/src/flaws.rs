@@ -1,10 +1,11 @@
 //! Finds what a recording cannot carry.
 
 use crate::account;
-use crate::caveats::{Caveat, Caveats, Limit, is_emulated};
+use crate::caveats::{Caveat, Caveats, Limit};
 use crate::completeness::{CHECKED, completeness, lost_at_unknown_time};
 use crate::rows::{Index, Rows};
 use crate::text::count;
+use model::words::{EMULATED_TIMES, is_emulated};
 
 /// Those of a recording.
 pub fn of(index: &Index) -> Caveats {
@@ -16,7 +17,7 @@ pub fn of(index: &Index) -> Caveats {
     if is_emulated(&rows.environment()) {
         add(
             Limit::EmulatedProcessor,
-            "the processor is emulated (QEMU's TCG): times show order, not speed",
+            EMULATED_TIMES,
             "how fast anything is, or what a change saves: the processor was emulated (QEMU's TCG), so that times show order, not \
              speed"
                 .into(),
@@ -33,7 +34,7 @@ pub fn of(index: &Index) -> Caveats {
         add(Limit::RecordsLost, &format!("{lost} lost"), format!("exact counts: {lost} lost"));
     }
     let commands = account::device_commands(index);
-    let unknown = account::unattributed(&commands);
+    let unknown = account::unattributed(commands);
     if unknown > 0.0 {
         let unknown = format!(
             "{} of {} device commands ({:.0} %) are of unknown origin",

@@ -4,7 +4,7 @@
 //! directions. The large ones are packed, to about a tenth of their rows as structs. An archive too large for that belongs in a
 //! database, for which its tables are designed.
 
-use crate::contract::{DiskRole, Trace};
+use crate::contract::{DeviceCommands, DiskRole, Trace};
 use crate::older;
 use archive::{Archive, Error};
 use model::packed::PackedTable;
@@ -15,6 +15,7 @@ use model::table::{
 use model::{Call, Environment, Fact, Layer, Relation};
 use sqlite::{Companions, FileClass, reads_database_header};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::OnceLock;
 
 /// The tables of a trace.
 #[derive(Debug, Default)]
@@ -170,6 +171,8 @@ pub struct Index<'a> {
     pub below: BTreeSet<u32>,
     disk: HashMap<u32, u32>,
     process: HashMap<u32, u32>,
+    /// Their commands with who is charged for them, which several conclusions use ([`crate::account::device_commands`]).
+    pub(crate) commands: OnceLock<DeviceCommands>,
 }
 
 /// Maximum nesting of operations that is followed; a damaged table may contain a cycle.
@@ -196,6 +199,7 @@ impl<'a> Index<'a> {
             below,
             disk,
             process: positions(rows.processes.iter().map(|p| p.tgid)),
+            commands: OnceLock::new(),
             rows,
         }
     }

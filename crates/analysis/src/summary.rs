@@ -105,7 +105,7 @@ pub(crate) fn of_index<E>(
     let last = || rows.spans.iter().map(|s| s.end_ns.unwrap_or(s.start_ns)).max();
     trace.start_ns = fact("trace.start").or_else(first).unwrap_or(0);
     trace.end_ns = fact("trace.end").or_else(last).unwrap_or(0);
-    let mut device_commands = account::device_commands(index);
+    let mut device_commands = account::device_commands(index).clone();
     device_commands.waited_for_by_calls = waited_commands;
     device_times::add(index, &mut device_commands.by_disk, (trace.start_ns, trace.end_ns));
     let loss = Loss { unattributed_commands: account::unattributed(&device_commands), ..loss(rows) };

@@ -42,10 +42,11 @@ macro_rules! tables {
                     $( let $column = <$ty as Column>::from_cell(cells.get(at)?)?; at += 1; )*
                     Some(Self { $($column),* })
                 }
-                #[allow(unused_assignments)]
                 fn numbers(&self, texts: &mut [Texts], each: &mut dyn FnMut(Option<i64>)) {
-                    let mut at = 0;
-                    $( each(self.$column.to_number(&mut texts[at])); at += 1; )*
+                    $( {
+                        const AT: usize = position(<$Type as Row>::TABLE.columns, stringify!($column));
+                        each(self.$column.to_number(&mut texts[AT]));
+                    } )*
                 }
                 #[inline]
                 fn from_numbers(number: &impl Fn(usize) -> Option<i64>, texts: &[Texts]) -> Self {

@@ -537,6 +537,14 @@ pub type Environment = std::collections::BTreeMap<String, Fact>;
 
 /// The fact, and its value, of a machine whose processor is emulated in software: its times show order, not speed.
 pub const EMULATED_PROCESSOR: (&str, &str) = ("virtual.accelerator", "tcg");
+/// Why no conclusion about times is drawn from such a machine.
+pub const EMULATED_TIMES: &str = "the processor is emulated (QEMU's TCG): times show order, not speed";
+
+/// Whether a machine's processor is emulated in software: QEMU's TCG is the only emulator that the facts name.
+pub fn is_emulated(environment: &Environment) -> bool {
+    let (name, value) = EMULATED_PROCESSOR;
+    environment.get(name).and_then(|fact| fact.value.as_deref()) == Some(value)
+}
 
 names! {
     /// What a row of `shapes` is.

@@ -5,11 +5,11 @@
 //! still comparable.
 
 use super::{CellEstimate, Of, Process, Score, Tables, counts, disturbed, estimate_by, process, seconds};
-use crate::caveats::is_emulated;
 use crate::older;
 use archive::{Archive, Error};
 use model::Fact;
 use model::table::{DesignCell, DesignRow, FactRow, MarkRow, Replicate, Sample};
+use model::words::is_emulated;
 use serde::Deserialize;
 use stats::cells;
 use stats::steady::Penalty;

@@ -9,9 +9,9 @@ use crate::bench::compare::{self, Pair};
 use crate::bench::figure::{Bar, Figure};
 use crate::bench::figures;
 use crate::bench::results::{Bench, words};
-use crate::caveats::is_emulated;
 use crate::text::{digits, escaped, scale, shown};
 use model::Environment;
+use model::words::is_emulated;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 

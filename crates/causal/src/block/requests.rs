@@ -53,17 +53,13 @@ pub(crate) struct Request {
     pub done_bytes: u64,
 }
 
+/// The first of its disk's sectors. Flushes and commands of a driver or a program have none: the kernel stores -1 for them, and its events
+/// print 0 (`blk_rq_trace_sector`). Ftrace does not tell those commands from others that are not known by name.
 fn first_sector(op: DiskOp, sector: u64) -> Option<u64> {
     (!matches!(op, DiskOp::Flush | DiskOp::DriverCommand | DiskOp::Other)).then_some(sector)
 }
 
 impl Request {
-    /// The first of its disk's sectors. Flushes and commands of a driver or a program have none: the kernel stores -1 for them, and its
-    /// events print 0 (`blk_rq_trace_sector`).
-    fn first_sector(&self) -> Option<u64> {
-        first_sector(self.op, self.sector)
-    }
-
     /// Whether it moves data of its disk's sectors; commands of the driver's own complete without any.
     fn is_data(&self) -> bool {
         self.bytes > 0 && !matches!(self.op, DiskOp::Flush | DiskOp::Other)
@@ -159,7 +155,7 @@ impl BlockIo {
         env.cx.sink.span(Span {
             end_ns: Some(request.issue_ns),
             disk: Some(r.disk),
-            sector: request.first_sector(),
+            sector: first_sector(op, r.sector),
             bytes: r.bytes.into(),
             number,
             flags: flag_words(op, r.flags),
@@ -392,7 +388,7 @@ impl BlockIo {
         cx.sink.span(Span {
             end_ns,
             disk: Some(r.disk),
-            sector: r.first_sector(),
+            sector: first_sector(r.op, r.sector),
             bytes: r.bytes,
             result,
             number: Some(if flush { r.waiters.into() } else { r.total.into() }),

@@ -3,7 +3,7 @@
 use super::{METRIC, line};
 use crate::{Cell, Comparison, Results, Stopped};
 use model::Environment;
-use model::words::EMULATED_PROCESSOR;
+use model::words::{EMULATED_TIMES, is_emulated};
 use serde::Serialize;
 use stats::verdict::{self, Better, Verdict};
 use stats::{Estimate, quantile};
@@ -106,8 +106,7 @@ pub struct Control {
 impl Outcome {
     /// Evaluates a run on a machine with these facts.
     pub fn new(results: &Results, machine: &Environment) -> Self {
-        let (fact, value) = EMULATED_PROCESSOR;
-        let is_emulated = machine.get(fact).and_then(|fact| fact.value.as_deref()) == Some(value);
+        let withheld = is_emulated(machine).then(|| EMULATED_TIMES.to_owned());
         let all = results.comparisons();
         let baseline = results.design.baseline.clone().unwrap_or_default();
         let control = all.iter().find_map(|c| Some((c.ratio?, c.self_check?))).map(|(ratio, check)| Control {
@@ -124,7 +123,7 @@ impl Outcome {
             ratio: c.ratio.map(|r| r.value).or(c.middle),
             ci95: c.ratio.map(|r: Estimate| [r.low, r.high]),
             pairs: c.pairs as u64,
-            verdict: match c.ratio.filter(|_| !is_emulated) {
+            verdict: match c.ratio.filter(|_| withheld.is_none()) {
                 Some(ratio) => verdict::judge(&ratio, Better::Lower, margin),
                 None => Verdict::Inconclusive,
             },
@@ -143,7 +142,7 @@ impl Outcome {
             warmup: results.design.warmup,
             seed: results.design.seed,
             stopped: results.stopped,
-            withheld: is_emulated.then(|| "the processor is emulated (QEMU's TCG): times show order, not speed".into()),
+            withheld,
             sources: sources(results),
         }
     }
@@ -217,6 +216,7 @@ mod tests {
     use crate::ab::{text, verdict};
     use crate::markdown::tests::results;
     use model::Fact;
+    use model::words::EMULATED_PROCESSOR;
 
     #[test]
     fn emulated_times_get_no_verdict() {
