@@ -5,7 +5,7 @@ mod common;
 use capture::request::Function;
 use capture::{Request, Scope, sqlite};
 use common::{LoopDisk, Recorder};
-use model::event::{File, Statement, flags};
+use model::event::{File, Statement, flags, header_flags};
 use model::{Call, Event};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -245,6 +245,42 @@ fn reset_is_probed_after_late_ends_of_abandoned_statements() {
     // The first ones may end where something else begins; once the probe is attached, all end at their reset.
     let (last, write) = (left[8].end_ns, writes[8]);
     assert!(write - last >= 40_000_000, "it ended {} ns before", write - last);
+}
+
+/// A statement is reset, which nothing sees, and another is prepared, which reads a schema that has changed: at its first call the
+/// statement turns out to run no more. The prepare began between its rows nevertheless, and is none of its work.
+#[test]
+fn prepare_after_unseen_reset_begins_between_rows() {
+    needs_live_kernel!();
+    let Some(library) = library("libsqlite3.so.0") else { return common::skip("no libsqlite3.so.0") };
+    let symbols = sqlite::find(&library).unwrap();
+    if symbols.running.is_none() {
+        return common::skip("this SQLite does not show whether a statement runs: its reset is watched from the start");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = "import sqlite3\n\
+        one, two = (sqlite3.connect(name, isolation_level=None) for name in ('t.db', 'u.db'))\n\
+        one.execute('create table t(a)')\n\
+        one.execute('insert into t values (1), (2), (3), (4)')\n\
+        one.execute(\"attach 'u.db' as u\")\n\
+        for i in range(5):\n    \
+            two.execute(f'create table t{i}(a)')\n    \
+            c = one.execute('select a from t order by a')\n    \
+            c.fetchone()\n    \
+            c.close()\n    \
+            one.execute(f'select count(*) from u.t{i}').fetchall()\n";
+    std::fs::write(folder.path().join("script.py"), script).unwrap();
+    let child = common::gated(&format!("cd {} && exec /usr/bin/python3 script.py", folder.path().display()));
+    let mut recorder = Recorder::start(&Request::new(Scope::Command));
+    assert!(recorder.session.attach_sqlite(&library, &symbols));
+    recorder.release(child);
+    let (events, finished) = recorder.finish();
+    assert_eq!(finished.lost, 0);
+    let prepares: Vec<bool> = records!(events, Statement)
+        .filter(|(_, s)| s.start_ns != 0 && s.text.starts_with("select") && s.text.contains("count"))
+        .map(|(event, _)| event.header.flags & header_flags::BETWEEN_ROWS != 0)
+        .collect();
+    assert_eq!(prepares, [true; 5]);
 }
 
 #[test]

@@ -90,7 +90,8 @@ struct prepare {
 	u64 out_stmt;
 	u64 text;
 	s32 length; /* negative: zero-terminated */
-	u32 pad;
+	/* Whether statements were between their rows when it began: how they stand at its return may be found out only meanwhile. */
+	u32 between_rows;
 };
 
 struct slot {

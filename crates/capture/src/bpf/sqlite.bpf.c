@@ -68,7 +68,7 @@ static __always_inline bool is_known(struct statement_key *key, u64 text)
 }
 
 /* `most` is the maximum length of an unterminated text; 0: it ends with a zero. */
-static __always_inline void emit_statement(struct slot *slot, u64 stmt, u64 text, u64 most, u64 start_ns, s32 result,
+static __always_inline void emit_statement(struct who who, u64 stmt, u64 text, u64 most, u64 start_ns, s32 result,
 					    u64 now)
 {
 	struct scratch *s = take_scratch();
@@ -88,7 +88,7 @@ static __always_inline void emit_statement(struct slot *slot, u64 stmt, u64 text
 	s->statement.r.start_ns = start_ns;
 	s->statement.r.result = result;
 	s->statement.r.len = len;
-	output(&s->statement, FATHOM_KIND_STATEMENT, sizeof(s->statement.r) + len, now, whoami_between(slot));
+	output(&s->statement, FATHOM_KIND_STATEMENT, sizeof(s->statement.r) + len, now, who);
 	put_scratch(s);
 }
 
@@ -99,7 +99,7 @@ seldom void emit_text(struct slot *slot, u64 stmt, u64 text, u64 now)
 
 	if (!is_known(&key, text)) {
 		remember(&key, text);
-		emit_statement(slot, stmt, text, 0, 0, 0, now);
+		emit_statement(whoami_between(slot), stmt, text, 0, 0, 0, now);
 	}
 	slot->emitted_stmt = stmt;
 	slot->emitted_text = text;
@@ -258,6 +258,7 @@ int PROBE_FUNCTION(sqlite_prepare)
 		p->out_stmt = parameters[cookie >> 32 & (PARAMETERS - 1)];
 		p->text = parameters[cookie >> 40 & (PARAMETERS - 1)];
 		p->length = parameters[cookie >> 48 & (PARAMETERS - 1)];
+		p->between_rows = between_rows(slot);
 	}
 	slot->prepares_open++;
 	return 0;
@@ -269,6 +270,7 @@ int PROBE_FUNCTION(sqlite_prepare_return)
 	struct slot *slot = my_slot();
 	struct statement_key key = {};
 	struct prepare prepare;
+	struct who who = whoami();
 	u64 now, text, cookie;
 	u64 most = 0;
 
@@ -293,6 +295,8 @@ int PROBE_FUNCTION(sqlite_prepare_return)
 		if (prepare.length > 0)
 			most = prepare.length;
 	}
-	emit_statement(slot, key.stmt, text, most, prepare.start_ns, (s32)PT_REGS_RC(ctx), now);
+	if (prepare.between_rows)
+		who.flags |= FATHOM_HEADER_BETWEEN_ROWS;
+	emit_statement(who, key.stmt, text, most, prepare.start_ns, (s32)PT_REGS_RC(ctx), now);
 	return 0;
 }
