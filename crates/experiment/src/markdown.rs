@@ -44,10 +44,10 @@ pub fn markdown(results: &Results) -> String {
         );
     }
     if let Some(absent) = results.without_baseline() {
-        let _ = write!(page, " ***{} is missing: {}.**", escape(&absent.cell), escape(&brief(&absent.why)));
+        let _ = write!(page, " **{} is missing: {}.**", escape(&absent.cell), escape(&brief(&absent.why)));
     }
     if !results.complete() {
-        page.push_str(" ***The run was interrupted.**");
+        page.push_str(" **The run was interrupted.**");
     }
     page.push_str("\n\nCommands:\n\n");
     let mut left = Vec::new();
@@ -111,7 +111,7 @@ fn note(c: &Comparison, cell: &Cell, noise: Option<f64>, is_baseline: bool) -> S
             (true, _) => format!("{which} disturbed by others"),
             (false, false) => format!("{which} disturbed, excluded"),
             (false, true) => format!(
-                "***disturbed**: other processes disturbed {which}; measure again on a quiet \
+                "disturbed: other processes disturbed {which}; measure again on a quiet \
                 machine"
             ),
         });
@@ -296,6 +296,20 @@ pub(crate) mod tests {
         assert_eq!(row("peer"), "| peer |  | 0 |  |  | absent: p is not installed |");
         assert!(page.contains("seed 5") && page.contains("`t 'a b'`") && !page.contains("stopped"));
         assert!(page.contains("- none again: as none\n"), "{page}");
+    }
+
+    /// An interrupted run without a baseline, disturbed throughout: all that is emphasised.
+    #[test]
+    fn emphasis_is_closed_and_never_escaped() {
+        let mut results = results();
+        results.stopped = None;
+        let gates = serde_json::json!({ crate::disturbed::UNDISTURBED: { "state": "failed" } }).to_string();
+        results.replicates.iter_mut().for_each(|r| r.gates = Some(gates.clone()));
+        results.absent.push(crate::Absent { cell: "none".into(), why: "w is not installed".into() });
+        let page = markdown(&results);
+        assert!(page.contains("**The run was interrupted.**") && page.contains("; disturbed: "), "{page}");
+        assert!(!page.contains("\\*") && !page.contains("***"), "{page}");
+        assert_eq!(page.matches("**").count() % 2, 0, "{page}");
     }
 
     #[test]
