@@ -260,8 +260,7 @@ fn explained() -> Result<()> {
         "off: {off:?}"
     );
     let text = String::from_utf8(run(Command::new(fathom()).arg("show").arg(&delete))?.stdout)?;
-    let first = text.lines().next().unwrap_or_default();
-    ensure!(first.starts_with("Findings: "), "{first}");
+    ensure!(text.starts_with("Largest part: ") && text.contains("\nFindings: "), "{text}");
     Ok(())
 }
 

@@ -4,11 +4,15 @@ import { count, duration, percent } from './format.js';
 import { el, fill, terms } from './dom.js';
 import { callers, callersInProgram } from './tables.js';
 
-/** @import { Explanation, Finding, SlowWait } from './types.js' */
+/** @import { Account, Explanation, Finding, Leaf, SlowWait } from './types.js' */
 
 const CLOSED_AFTER = 1;
 /** The number of stacks shown for a finding. */
 const STACKS = 3;
+/** Parts of the time from this share on are listed, and so many in any case, if they are noticeable: as `fathom explain` does. */
+const LARGE = 0.1;
+const FEWEST = 3;
+const NOTICEABLE = 0.02;
 
 /**
  * @param {Finding} finding
@@ -84,6 +88,50 @@ function entry(finding, open, has, choose) {
 }
 
 /**
+ * A part of the time, whether or not a finding is about it.
+ * @param {Leaf} leaf
+ * @param {number} executions
+ * @param {(id: number) => boolean} has
+ * @param {(id: number) => void} choose
+ */
+function part(leaf, executions, has, choose) {
+  const span = leaf.longest_span;
+  const range = leaf.interval ? ` (${percent(leaf.interval[0])} to ${percent(leaf.interval[1])})` : '';
+  const mostly = leaf.statement_ns < leaf.ns ? 'mostly ' : '';
+  return el(
+    'li',
+    {},
+    el('b', {}, percent(leaf.share)),
+    ` ${leaf.what}${range}: ${duration(leaf.ns)} in ${count(leaf.executions)} of ${count(executions)} executions`,
+    leaf.statement ? ['; ', mostly, el('code', {}, leaf.statement), ' '] : ' ',
+    span !== null && has(span)
+      ? el('button', { type: 'button', dataset: { evidence: span }, onclick: () => choose(span) }, 'the longest')
+      : null,
+    asleep(leaf.slow_waits?.slice(0, 1) ?? []),
+  );
+}
+
+/**
+ * Where all the time went: the large parts, and the rest as one.
+ * @param {Account} account
+ * @param {(id: number) => boolean} has
+ * @param {(id: number) => void} choose
+ */
+function parts(account, has, choose) {
+  const large = account.leaves.filter(
+    (leaf, i) => leaf.share >= LARGE || (i < FEWEST && leaf.share >= NOTICEABLE),
+  );
+  const rest = account.leaves.slice(large.length).reduce((sum, leaf) => sum + leaf.ns, 0);
+  const share = (/** @type {number} */ ns) => percent(ns / Math.max(account.whole_ns, 1));
+  return el(
+    'ul',
+    { class: 'parts' },
+    large.map((leaf) => part(leaf, account.executions, has, choose)),
+    el('li', {}, `${share(rest)} smaller parts, ${share(account.unaccounted_ns)} not accounted for`),
+  );
+}
+
+/**
  * @param {HTMLElement} node
  * @param {Explanation | null | undefined} explanation
  * @param {(id: number) => boolean} has
@@ -101,8 +149,9 @@ export function showFindings(node, explanation, has, choose) {
   const findings = explanation.findings ?? [];
   fill(
     node,
+    explanation.account ? parts(explanation.account, has, choose) : null,
     findings.length === 0
-      ? el('p', { class: 'note' }, 'No finding: nothing that is known to cost time took a noticeable part of it.')
+      ? el('p', { class: 'note' }, 'No finding: no cause that is known by name took a noticeable part of the time.')
       : [
           ...findings.map((finding, i) => entry(finding, i < CLOSED_AFTER, has, choose)),
           el('p', { class: 'note' }, 'Findings overlap: their times do not add up.'),

@@ -5,6 +5,7 @@
 
 use crate::caveats::Caveats;
 use crate::contract::SlowWait;
+use model::{Layer, Wait};
 use serde::Serialize;
 
 /// Version of this contract.
@@ -24,6 +25,73 @@ pub struct Explanation {
     pub executions: u64,
     /// Time of all executions; nested ones count as part of the outer ones.
     pub latency_ns: u64,
+    /// Where that time went, whether or not a finding names it.
+    pub account: Account,
+}
+
+/// A partition of the time of the outermost executions: what `leaves` have and what is unaccounted add up to the whole.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Account {
+    /// The time that is divided: [`Explanation::latency_ns`].
+    pub whole_ns: u64,
+    /// The outermost executions: those inside others are part of them.
+    pub executions: u64,
+    /// The parts, the largest first.
+    pub leaves: Vec<Leaf>,
+    /// Time in no slice.
+    pub unaccounted_ns: u64,
+}
+
+/// A part of the time: what the thread did or waited for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Leaf {
+    /// All that in words, as it follows "of the time": `waits for a futex, ended by worker (PID 7)`.
+    pub what: String,
+    /// The layer, of time on a CPU and of sleeps whose reason is not known; null for others, whose reason says it.
+    pub layer: Option<Layer>,
+    /// `cpu`, `run queue`, `device`, `flush`, `queue`, `journal` or `other`, as in the table `slices`.
+    pub reason: String,
+    /// The wait, where the kernel shows it.
+    pub wait: Option<Wait>,
+    /// The system call or the file system's work, of time in the kernel.
+    pub call: Option<String>,
+    /// The time.
+    pub ns: u64,
+    /// Its share of the whole. No remedy for it saves more.
+    pub share: f64,
+    /// The interval of that share, for this recording.
+    pub interval: Option<[f64; 2]>,
+    /// Executions that have some of it, of [`Account::executions`].
+    pub executions: u64,
+    /// The statement, mark, function or call that has most of it.
+    pub statement: Option<String>,
+    /// How much that has.
+    pub statement_ns: u64,
+    /// Who ended the waits, the longest first: at most five.
+    pub by: Vec<By>,
+    /// The longest piece.
+    pub longest_ns: u64,
+    /// Its span.
+    pub longest_span: Option<u64>,
+    /// Stacks during these sleeps, from a sample, the longest first: at most three.
+    pub slow_waits: Vec<SlowWait>,
+}
+
+/// Who held the lock, or ended the wait.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct By {
+    /// Path of the locked file.
+    pub file: Option<String>,
+    /// The process.
+    pub tgid: Option<u32>,
+    /// Its name.
+    pub process: Option<String>,
+    /// The statement, function or call that it was in.
+    pub statement: Option<String>,
+    /// Number of pieces.
+    pub times: u64,
+    /// Their time.
+    pub ns: u64,
 }
 
 /// A conclusion.

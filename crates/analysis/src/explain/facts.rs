@@ -1,6 +1,8 @@
 //! Inputs of the rules for each execution: time spent waiting for flushes, for queues, for the file system's own writes, for data
 //! that others wrote. Collected in one pass over the slices and the spans; no rule reads a table again.
 
+use super::account::Accounting;
+use super::contract::Account;
 use super::others::Others;
 use crate::charges::Charges;
 use crate::contract::SlowWait;
@@ -314,8 +316,11 @@ impl Sync {
     }
 }
 
-/// Collects the facts; the slices are passed by `slices` one after the other.
-pub fn facts<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>) -> Result<Facts, E> {
+/// Collects the facts and the account; the slices are passed by `slices` one after the other.
+pub fn facts<E>(
+    index: &Index,
+    slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>,
+) -> Result<(Facts, Account), E> {
     let phases = Phases::new(index);
     let carried = carried(index);
     let charges = Charges::new(index);
@@ -324,9 +329,11 @@ pub fn facts<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
     let mut syncing = Syncing::new();
     let sleeps = Sleeps::new(index);
     let mut asleep: HashMap<(usize, Of), BTreeMap<Key, u64>> = HashMap::new();
+    let mut accounting = Accounting::new(index, &sleeps);
     slices(&mut |slice| {
         // The slices of an inner operation duplicate those of the operations around it: each slice counts for its own operation only.
         let Some(at) = index.operation(slice.operation) else { return };
+        accounting.add(at, slice);
         own_slice(&mut facts, index, &phases, (&carried, &others), &mut syncing, at, slice);
         let (Some(of), Some(shape)) = (asleep_for(slice), index.shape(at)) else { return };
         let thread = (index.rows.operations.tgid(at), index.rows.operations.tid(at));
@@ -341,7 +348,7 @@ pub fn facts<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
     calls(&mut facts, index, &phases);
     commands(&mut facts, index, &charges, &carried);
     prepares(&mut facts, index);
-    Ok(facts)
+    Ok((facts, accounting.finish()))
 }
 
 /// Returns the category by which a finding's stacks are distinguished.

@@ -5,8 +5,10 @@
 //! only what the archive proves: time spent waiting, calls made, commands charged. The saving of a remedy is stated as *at most*,
 //! since its replacement takes time too. Findings are ranked by the saving, at the lower bound of its interval.
 
+mod account;
 pub mod contract;
 mod facts;
+mod leaf;
 mod others;
 mod rules;
 mod scan;
@@ -92,7 +94,7 @@ fn with_slices<E>(rows: &Rows, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
 
 fn of_index<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>) -> Result<Explanation, E> {
     let rows = index.rows;
-    let facts = facts::facts(index, slices)?;
+    let (facts, account) = facts::facts(index, slices)?;
     let scans = scan::Scans::new(index);
     let outermost = (0..rows.operations.len()).filter(|&at| index.chain(at).nth(1).is_none());
     let latency_ns = outermost.fold(0_u64, |sum, at| sum.saturating_add(latency(rows, at)));
@@ -117,7 +119,7 @@ fn of_index<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Res
     // Findings that cast doubt on the rest come first.
     findings.splice(0..0, rules::recording(index));
     let executions = rows.operations.iter().filter(|operation| operation.end_ns.is_some()).count() as u64;
-    Ok(Explanation { version: VERSION, findings, caveats, executions, latency_ns })
+    Ok(Explanation { version: VERSION, findings, caveats, executions, latency_ns, account })
 }
 
 /// Moves general findings, which only report where time goes, behind the findings of the same statement that cause it.

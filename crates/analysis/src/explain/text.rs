@@ -1,6 +1,7 @@
 //! Findings as text for people: the output of `fathom explain`, and the line of `fathom show`. It fits 100 columns.
 
 use super::contract::{Explanation, Finding};
+use super::leaf;
 use crate::lines::{capital, line, wrapped};
 use crate::stacks;
 use crate::text::{duration, shown};
@@ -28,6 +29,7 @@ pub fn text(explanation: &Explanation) -> String {
         wrapped(&mut out, "", &format!("{}: what it lists may have caused more.", capital(&caveat.because)));
         out.push('\n');
     }
+    leaf::text(&mut out, &explanation.account);
     for finding in &explanation.findings {
         head(&mut out, finding);
         wrapped(&mut out, "  ", &capital(&shown(&finding.claim)));
@@ -65,7 +67,7 @@ pub fn text(explanation: &Explanation) -> String {
     if explanation.executions == 0 {
         wrapped(&mut out, "", NOTHING_TO_EXPLAIN);
     } else if explanation.findings.is_empty() {
-        out.push_str("No finding: nothing that is known to cost time took a noticeable part of it.\n");
+        wrapped(&mut out, "", &leaf::without_finding(&explanation.account));
     } else {
         wrapped(
             &mut out,
@@ -81,10 +83,11 @@ fn head(out: &mut String, finding: &Finding) {
     line(out, &format!("{}  {}{statement}", finding.code, finding.title));
 }
 
-/// Formats the line of `fathom show`; empty without a finding.
+/// Formats the lines of `fathom show`: the largest part of the time, and the findings, if there are any.
 pub fn summary(explanation: &Explanation) -> String {
+    let mut out = leaf::largest(&explanation.account);
     if explanation.findings.is_empty() {
-        return String::new();
+        return out;
     }
     let named = |finding: &Finding| match finding.share_of_all {
         Some(share) => format!("{} {} ({:.0} %)", finding.code, finding.title, 100.0 * share),
@@ -102,7 +105,6 @@ pub fn summary(explanation: &Explanation) -> String {
     let more = names.len().saturating_sub(NAMED);
     names.truncate(NAMED);
     let more = if more > 0 { format!(", {more} more") } else { String::new() };
-    let mut out = String::new();
     wrapped(&mut out, "", &format!("Findings: {}{more} (`fathom explain`)", names.join(", ")));
     out
 }

@@ -1,0 +1,224 @@
+//! The account of time: each nanosecond of the outermost finished operations is in exactly one leaf, or counted as unaccounted.
+//!
+//! Findings are a list of known causes; what is not on it has no finding. The account needs no list: it is a partition of the slices,
+//! which follow each other without a gap, by what the thread did or waited for, as precisely as the kernel showed it. So whatever takes
+//! time has a size here, and a name if the kernel has one.
+//!
+//! The recording's own part is deducted from the time on a CPU, as in [`crate::tracer`], and is a leaf.
+
+use super::contract::{Account, By, Leaf};
+use super::leaf::phrase;
+use super::{LEVEL, SEED};
+use crate::rows::Index;
+use crate::stacks::{Key as Sleep, Sleeps};
+use crate::tracer::{Prices, Times, taken};
+use model::table::Slice;
+use model::{Layer, Reason, Wait};
+use stats::stretches::{Draws, STRETCHES, stretch, sum};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Maximum number of enders of a leaf's waits that are counted apart; the rest is merged into one that is not known.
+const ENDERS: usize = 64;
+/// Maximum number of them in the contract.
+const LISTED: usize = 5;
+/// Maximum number of stacks of a leaf.
+const STACKS: usize = 3;
+
+/// What distinguishes leaves. The layer does so only for time on a CPU, or where the reason of a sleep is not known.
+type Key<'a> = (Option<Layer>, Reason, Option<Wait>, Option<Cow<'a, str>>);
+/// Who ended a wait: the file whose lock it was, the process, and the shape of its operation.
+type Ender = (Option<u64>, Option<u32>, Option<usize>);
+
+/// Sums of one leaf.
+#[derive(Default)]
+struct Sums {
+    ns: u64,
+    /// By stretch of executions.
+    stretches: [f64; STRETCHES],
+    executions: HashSet<u32>,
+    shapes: HashMap<usize, u64>,
+    enders: HashMap<Ender, (u64, u64)>,
+    sleeps: BTreeMap<Sleep, u64>,
+    /// The longest piece: length and span.
+    longest: (u64, Option<u64>),
+}
+
+/// Collects the account in one pass over the slices.
+pub struct Accounting<'a> {
+    index: &'a Index<'a>,
+    sleeps: &'a Sleeps<'a>,
+    /// The place of each outermost finished operation among them, in order of their starts.
+    places: HashMap<u32, usize>,
+    leaves: HashMap<Key<'a>, Sums>,
+    running: Times,
+}
+
+impl<'a> Accounting<'a> {
+    pub fn new(index: &'a Index<'a>, sleeps: &'a Sleeps<'a>) -> Self {
+        let operations = &index.rows.operations;
+        let mut outermost: Vec<(u64, u32)> = operations
+            .iter()
+            .enumerate()
+            .filter(|(at, operation)| operation.end_ns.is_some() && index.chain(*at).nth(1).is_none())
+            .map(|(at, operation)| (operation.start_ns, at as u32))
+            .collect();
+        outermost.sort_unstable();
+        let places = outermost.into_iter().enumerate().map(|(place, (_, at))| (at, place)).collect();
+        Self { index, sleeps, places, leaves: HashMap::new(), running: Times::default() }
+    }
+
+    /// Adds a slice; those of operations inside others repeat the time of the outer ones.
+    pub fn add(&mut self, at: usize, slice: &Slice) {
+        let Some(&place) = self.places.get(&(at as u32)) else { return };
+        let ns = slice.end_ns.saturating_sub(slice.start_ns);
+        let sums = self.leaves.entry(key(self.index, slice)).or_default();
+        sums.ns = sums.ns.saturating_add(ns);
+        sums.stretches[stretch(place, self.places.len(), STRETCHES.min(self.places.len()))] += ns as f64;
+        sums.executions.insert(at as u32);
+        if let Some(shape) = self.index.shape(at) {
+            let of_shape = sums.shapes.entry(shape).or_default();
+            *of_shape = of_shape.saturating_add(ns);
+        }
+        if ns > sums.longest.0 {
+            sums.longest = (ns, slice.span.or_else(|| Some(self.index.rows.operations.span(at))));
+        }
+        if slice.reason == Reason::Cpu {
+            if matches!(slice.layer, Layer::App | Layer::Database | Layer::Syscall) {
+                self.running.add(at, slice.layer, ns);
+            }
+            return;
+        }
+        let by = slice.by_operation.and_then(|id| self.index.operation(id)).and_then(|at| self.index.shape(at));
+        let mut ender = (slice.wait_file, slice.by_tgid, by);
+        if sums.enders.len() >= ENDERS && !sums.enders.contains_key(&ender) {
+            ender = (None, None, None);
+        }
+        let ended = sums.enders.entry(ender).or_default();
+        *ended = (ended.0 + 1, ended.1.saturating_add(ns));
+        let thread = (self.index.rows.operations.tgid(at), self.index.rows.operations.tid(at));
+        for (sleep, ns) in self.sleeps.within(thread, slice.start_ns, slice.end_ns) {
+            *sums.sleeps.entry(sleep).or_default() += ns;
+        }
+    }
+
+    /// Returns the account of these operations, the largest leaf first.
+    pub fn finish(mut self) -> Account {
+        let operations = &self.index.rows.operations;
+        let stretches = STRETCHES.min(self.places.len());
+        let mut whole = [0.0; STRETCHES];
+        let mut latency_ns = 0_u64;
+        for (&at, &place) in &self.places {
+            let operation = operations.at(at as usize);
+            let ns = operation.end_ns.map_or(0, |end| end.saturating_sub(operation.start_ns));
+            whole[stretch(place, self.places.len(), stretches)] += ns as f64;
+            latency_ns = latency_ns.saturating_add(ns);
+        }
+        self.take_off_tracer();
+        let accounted = self.leaves.values().fold(0_u64, |sum, leaf| sum.saturating_add(leaf.ns));
+        // More can be accounted for only if slices overlap, in a damaged archive.
+        let whole_ns = latency_ns.max(accounted);
+        let draws = Draws::new(stretches, SEED);
+        let (index, sleeps, executions) = (self.index, self.sleeps, self.places.len() as u64);
+        let leaf = |(key, sums): (Key<'_>, Sums)| {
+            let share = draws.as_ref().and_then(|draws| {
+                draws.estimate(LEVEL, |t| sum(t, &sums.stretches[..stretches]) / sum(t, &whole[..stretches]))
+            });
+            let (layer, reason, wait, call) = key;
+            let most = sums.shapes.iter().max_by_key(|(shape, ns)| (**ns, std::cmp::Reverse(**shape)));
+            let mut stacks = sleeps.longest(sums.sleeps);
+            stacks.truncate(STACKS);
+            let mut leaf = Leaf {
+                what: String::new(),
+                layer,
+                reason: reason.name().into(),
+                wait,
+                call: call.map(Cow::into_owned),
+                ns: sums.ns,
+                share: sums.ns as f64 / whole_ns.max(1) as f64,
+                interval: share.map(|e| [e.low.max(0.0), e.high.min(1.0)]),
+                executions: sums.executions.len() as u64,
+                statement: most.map(|(shape, _)| index.rows.shapes[*shape].text.clone()),
+                statement_ns: most.map_or(0, |(_, ns)| (*ns).min(sums.ns)),
+                by: enders(index, sums.enders),
+                longest_ns: sums.longest.0,
+                longest_span: sums.longest.1,
+                slow_waits: stacks,
+            };
+            leaf.what = phrase(&leaf);
+            leaf
+        };
+        let mut leaves: Vec<Leaf> = self.leaves.into_iter().filter(|(_, sums)| sums.ns > 0).map(leaf).collect();
+        leaves.sort_by(|a, b| {
+            let rest = |leaf: &Leaf| (leaf.layer, leaf.reason.clone(), leaf.wait, leaf.call.clone());
+            b.ns.cmp(&a.ns).then_with(|| rest(a).cmp(&rest(b)))
+        });
+        Account { whole_ns, executions, leaves, unaccounted_ns: whole_ns - accounted }
+    }
+
+    /// Moves the recording's part of the time on a CPU into a leaf of its own: of a layer's leaves, each gives in proportion.
+    fn take_off_tracer(&mut self) {
+        let Some(prices) = Prices::of(self.index.rows) else { return };
+        let mut parts: BTreeMap<Layer, u64> = BTreeMap::new();
+        let mut own = Sums::default();
+        for (at, layers) in taken(self.index, prices, &self.running).into_iter().enumerate() {
+            if !self.places.contains_key(&(at as u32)) {
+                continue;
+            }
+            for (layer, ns) in layers.into_iter().filter(|(_, ns)| *ns > 0) {
+                let part = parts.entry(layer).or_default();
+                *part = part.saturating_add(ns);
+                own.executions.insert(at as u32);
+                if let Some(shape) = self.index.shape(at) {
+                    *own.shapes.entry(shape).or_default() += ns;
+                }
+            }
+        }
+        for (layer, part) in parts {
+            let on_cpu = |key: &Key<'_>| key.0 == Some(layer) && key.1 == Reason::Cpu;
+            let of_layer: u64 = self.leaves.iter().filter(|(key, _)| on_cpu(key)).map(|(_, sums)| sums.ns).sum();
+            for (_, sums) in self.leaves.iter_mut().filter(|(key, _)| on_cpu(key)) {
+                let gives = u128::from(sums.ns) * u128::from(part.min(of_layer)) / u128::from(of_layer.max(1));
+                let left = (sums.ns as f64 - gives as f64) / sums.ns.max(1) as f64;
+                for (own, of_leaf) in own.stretches.iter_mut().zip(&mut sums.stretches) {
+                    *own += *of_leaf * (1.0 - left);
+                    *of_leaf *= left;
+                }
+                sums.ns -= gives as u64;
+                own.ns = own.ns.saturating_add(gives as u64);
+            }
+        }
+        if own.ns > 0 {
+            self.leaves.insert((Some(Layer::Tracer), Reason::Cpu, None, None), own);
+        }
+    }
+}
+
+fn key<'a>(index: &'a Index<'a>, slice: &Slice) -> Key<'a> {
+    let unknown = slice.reason == Reason::Other && slice.wait.is_none();
+    let on_cpu = slice.reason == Reason::Cpu;
+    let in_kernel = matches!(slice.layer, Layer::Syscall | Layer::FileSystem) && (on_cpu || unknown);
+    let span = slice.span.filter(|_| in_kernel).and_then(|id| index.span(id));
+    ((on_cpu || unknown).then_some(slice.layer), slice.reason, slice.wait, span.map(|at| index.rows.spans.kind(at)))
+}
+
+/// Returns who ended most of the waits, the longest first.
+fn enders(index: &Index, all: HashMap<Ender, (u64, u64)>) -> Vec<By> {
+    let known = all.into_iter().filter(|(ender, _)| *ender != (None, None, None));
+    let mut all: Vec<By> = known
+        .map(|((file, tgid, shape), (times, ns))| By {
+            file: file.and_then(|id| index.file(id)).and_then(|at| index.rows.files[at].path.clone()),
+            tgid,
+            process: tgid.and_then(|tgid| index.process_name(tgid)).map(str::to_string),
+            statement: shape.map(|shape| index.rows.shapes[shape].text.clone()),
+            times,
+            ns,
+        })
+        .collect();
+    all.sort_by(|a, b| {
+        let rest = |by: &By| (by.tgid, by.file.clone(), by.statement.clone());
+        b.ns.cmp(&a.ns).then_with(|| rest(a).cmp(&rest(b)))
+    });
+    all.truncate(LISTED);
+    all
+}
