@@ -107,7 +107,9 @@ function part(leaf, executions, has, choose) {
     span !== null && has(span)
       ? el('button', { type: 'button', dataset: { evidence: span }, onclick: () => choose(span) }, 'the longest')
       : null,
-    asleep(leaf.slow_waits?.slice(0, 1) ?? []),
+    leaf.slow_waits?.length
+      ? el('details', {}, el('summary', {}, 'where it slept longest'), asleep(leaf.slow_waits.slice(0, 1)))
+      : null,
   );
 }
 
@@ -118,14 +120,12 @@ function part(leaf, executions, has, choose) {
  * @param {(id: number) => void} choose
  */
 function parts(account, has, choose) {
-  const large = account.leaves.filter(
-    (leaf, i) => leaf.share >= LARGE || (i < FEWEST && leaf.share >= NOTICEABLE),
-  );
+  const large = account.leaves.filter((leaf, i) => leaf.share >= LARGE || (i < FEWEST && leaf.share >= NOTICEABLE));
   const rest = account.leaves.slice(large.length).reduce((sum, leaf) => sum + leaf.ns, 0);
   const share = (/** @type {number} */ ns) => percent(ns / Math.max(account.whole_ns, 1));
   return el(
     'ul',
-    { class: 'parts' },
+    { class: 'parts', 'aria-label': 'Where the time went' },
     large.map((leaf) => part(leaf, account.executions, has, choose)),
     el('li', {}, `${share(rest)} smaller parts, ${share(account.unaccounted_ns)} not accounted for`),
   );
