@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         ("unchanged_git_commit_passes_and_fsync_is_found", needs("git"), git),
         ("unchanged_tar_passes_and_more_files_are_found", needs("tar"), tar),
         ("files_that_replace_others_keep_their_names", needs("python3"), replaced),
+        ("syncs_of_files_with_random_names_are_found", needs("python3"), random_names),
         ("files_below_overlayfs_have_their_names", needs("python3").and_then(|()| installed("unshare")), overlay),
         ("untraced_counts_find_more_writes", installed("dd"), untraced),
         ("failed_command_and_bad_contract_are_errors", Ok(()), errors),
@@ -233,6 +234,37 @@ fn replaced() -> Result<()> {
         .collect();
     let expected = [("SELECT ?", 1), ("fdatasync available", 100), ("fdatasync status", 100), ("fsync new-N", 100)];
     ensure!(executions == expected.into(), "{written}");
+    Ok(())
+}
+
+/// Files that are saved as editors and package managers do it: a random name, syncs, the right name.
+const SAVES: &str = r#"
+import os, sys, tempfile
+os.makedirs("out", exist_ok=True)
+for i in range(6):
+    file, name = tempfile.mkstemp(dir="out")
+    os.write(file, b"x" * 100)
+    for _ in range(int(sys.argv[1])): os.fsync(file)
+    os.close(file)
+    os.rename(name, f"out/{i}.json")
+"#;
+
+/// Each sync is an execution of another name, in each run, so that only the whole program's calls show how many there are.
+fn random_names() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("saves.py"), SAVES)?;
+    let saves = |syncs: &'static str| ["python3", "saves.py", syncs];
+    for (recorded, others) in [("1", ["0", "2"]), ("0", ["1", "3"])] {
+        record(folder.path(), &["--prepare", "rm -rf out"], &saves(recorded))?;
+        passes(folder.path())?;
+        for other in others {
+            let outcome = fails(folder.path(), &[], &saves(other))?;
+            let [was, is] = [recorded, other].map(|n| n.parse::<u64>().map_or(0, |n| 6 * n));
+            let said = format!("fsync file ({was} -> {is})");
+            ensure!(text(&outcome, "first").starts_with("whole program: "), "{recorded}, {other}: {outcome}");
+            ensure!(text(&outcome, "first").contains(&said), "{recorded}, {other}: {outcome}");
+        }
+    }
     Ok(())
 }
 

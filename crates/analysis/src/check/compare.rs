@@ -45,6 +45,7 @@ fn of_section(statement: Option<&str>, expected: &Section, found: &Counted) -> V
     let new = |what: &str, expected: [u64; 2], count: u64, device: bool| {
         let mut one = Difference {
             statement: statement.map(Into::into),
+            total: false,
             what: what.into(),
             expected,
             found: count,
@@ -97,8 +98,20 @@ pub fn differences(contract: &Contract, found: &Observed) -> Vec<Difference> {
         }
         all.extend(own);
     }
+    if let Some(expected) = &contract.total {
+        let totals = of_section(None, expected, &found.total());
+        all.extend(totals.into_iter().map(|one| Difference { total: true, ..one }));
+    }
     sort(&mut all);
     all
+}
+
+/// Removes differences of the whole program that other differences explain: the same count of a statement or outside, or statements that
+/// are new or missing. What is left would be unknown otherwise, as that of statements with another name in each run.
+fn without_explained_totals(all: &mut Vec<Difference>) {
+    let new_or_missing = |d: &Difference| d.what == EXECUTIONS && (d.expected == [0, 0] || d.found == 0);
+    let parts: Vec<Difference> = all.iter().filter(|d| !d.total).cloned().collect();
+    all.retain(|d| !d.total || !parts.iter().any(|part| part.what == d.what || new_or_missing(part)));
 }
 
 /// Sorts by statement, the one with the largest total weight first, and within it by weight.
@@ -127,6 +140,7 @@ pub fn judge(contract: &Contract, runs: &[Vec<Difference>], last: Option<&Observ
     let (last_run, earlier) = runs.split_last().map_or((&[][..], &[][..]), |(last, rest)| (last.as_slice(), rest));
     let in_all = |d: &&Difference| earlier.iter().all(|run| run.iter().any(|other| other.same(d)));
     let mut differences: Vec<Difference> = last_run.iter().filter(in_all).cloned().collect();
+    without_explained_totals(&mut differences);
     sort(&mut differences);
     let because = last.and_then(|found| because::because(contract, found, &differences));
     Outcome {

@@ -31,6 +31,10 @@ pub struct Contract {
     /// Counts of the whole process tree, without tracing.
     #[serde(default, skip_serializing_if = "Section::is_empty")]
     pub proc: Section,
+    /// Calls of the whole program, in statements and outside; absent in contracts of older versions. A statement that is a call on a file
+    /// (`fsync out/tmpq3x1`) has another name in each run if its file has: only here is it known that there are twelve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<Section>,
     /// Counts outside of statements.
     #[serde(default, skip_serializing_if = "Section::is_empty")]
     pub program: Section,
@@ -139,6 +143,10 @@ impl Contract {
             runs: traced.len().max(untraced.len()) as u64,
             counted_by: if traced.is_empty() { PROC } else { BPF }.into(),
             proc: Section::learn(&untraced.iter().map(Some).collect::<Vec<_>>()),
+            total: (!traced.is_empty()).then(|| {
+                let totals: Vec<Counted> = traced.iter().map(Observed::total).collect();
+                Section::learn(&totals.iter().map(Some).collect::<Vec<_>>())
+            }),
             program: Section::learn(&traced.iter().map(|run| Some(&run.program)).collect::<Vec<_>>()),
             statements: texts.into_iter().map(of).collect(),
         }
@@ -172,7 +180,7 @@ impl Contract {
         if ![BPF, PROC].contains(&self.counted_by.as_str()) {
             return Err(Unreadable::CountedBy(self.counted_by));
         }
-        for section in self.statements.iter().map(|s| &s.counts).chain([&self.proc, &self.program]) {
+        for section in self.statements.iter().map(|s| &s.counts).chain([&self.proc, &self.program]).chain(&self.total) {
             if let Some(name) = section.other.keys().next() {
                 return Err(Unreadable::Table(name.clone()));
             }
@@ -213,5 +221,5 @@ const HEAD: &str = "\
 # What this command asks of files and disk: `fathom check` compares a run with it, `fathom check record` makes it.
 # exact: the same in every run, so any other number is a difference. varied: [least, most] of the runs; beyond that by
 # more than they differ is a difference. device: [least, most]; only clearly more is a difference.
-# Of the program's own files; those of the system are not counted.
+# Of the program's own files; those of the system are not counted. total: all calls, in statements and outside.
 ";

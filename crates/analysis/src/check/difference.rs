@@ -11,6 +11,8 @@ pub const VERSION: u32 = 1;
 pub struct Difference {
     /// The statement; `None` outside of statements.
     pub statement: Option<String>,
+    /// Whether it is a count of the whole program, which no statement's and no other count explains.
+    pub total: bool,
     /// What is counted, such as `fdatasync WAL`.
     pub what: String,
     /// Minimum and maximum of the expected count.
@@ -35,7 +37,8 @@ impl Difference {
     }
 
     pub(super) fn same(&self, other: &Self) -> bool {
-        self.statement == other.statement && self.what == other.what && (self.delta() > 0) == (other.delta() > 0)
+        (&self.statement, self.total, &self.what) == (&other.statement, other.total, &other.what)
+            && (self.delta() > 0) == (other.delta() > 0)
     }
 }
 

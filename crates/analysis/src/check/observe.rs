@@ -142,6 +142,20 @@ fn incomplete(rows: &Rows) -> Option<String> {
 }
 
 impl Observed {
+    /// Returns the calls of the whole program, which are the same however it names its files and whichever statement makes them.
+    pub fn total(&self) -> Counted {
+        let mut total = Counted::default();
+        let each = || self.statements.values().chain([&self.program]);
+        for (name, n) in each().flat_map(|one| &one.calls).filter(|(name, _)| is_call(name)) {
+            let sum = total.calls.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*n);
+        }
+        for (name, path) in each().flat_map(|one| &one.examples).filter(|(name, _)| is_call(name)) {
+            total.examples.entry(name.clone()).or_insert_with(|| path.clone());
+        }
+        total
+    }
+
     fn of(&mut self, index: &Index, repeated: &Repeated, operation: Option<usize>) -> &mut Counted {
         match operation.and_then(|at| index.shape(at)).filter(|shape| repeated.0[*shape]) {
             Some(shape) => self.statements.entry(index.rows.shapes[shape].text.clone()).or_default(),
@@ -170,6 +184,10 @@ impl Repeated {
         }
         Self(all)
     }
+}
+
+fn is_call(name: &str) -> bool {
+    matches!(CountName::parse(name), CountName::Call(..))
 }
 
 /// Returns the kind of file, if it is counted.

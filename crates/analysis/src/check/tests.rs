@@ -50,6 +50,49 @@ fn contract_survives_its_file() {
     assert!(Contract::parse("version = 1").is_err());
 }
 
+/// Files with random names, each synced by a call that is a statement of its own, with another text in each run.
+#[test]
+fn calls_are_counted_whatever_their_files_are_called() {
+    let mut nth = 0;
+    let mut run = |syncs: u64, files: u64| {
+        let named: Vec<(String, Counted)> = (0..files)
+            .map(|_| {
+                nth += 1;
+                let calls = [("executions", syncs), ("fsync file", syncs)];
+                (format!("fsync out/tmp{}", nth * 7919), one(&calls[..if syncs == 0 { 0 } else { 2 }], 0.0))
+            })
+            .filter(|(_, counted)| !counted.calls.is_empty())
+            .collect();
+        let program = one(&[("rename file", files), ("write file", files)], 0.0);
+        Observed { program, statements: named.into_iter().collect(), ..Observed::default() }
+    };
+    let contracts = [(1, learnt(&[run(1, 12), run(1, 12)])), (0, learnt(&[run(0, 12), run(0, 12)]))];
+    for (was, contract) in contracts {
+        for is in [0, 1, 3] {
+            let runs: Vec<Observed> = (0..3).map(|_| run(is, 12)).collect();
+            let found: Vec<_> = runs.iter().map(|run| differences(&contract, run)).collect();
+            let outcome = judge(&contract, &found, runs.last(), BPF);
+            assert_eq!(outcome.passed, is == was, "{was} -> {is}: {:?}", outcome.differences);
+            let (was, is) = (12 * was, 12 * is);
+            let sign = if is > was { "+" } else { "" };
+            let said = format!("whole program: {sign}{} fsync file ({was} -> {is})", is as i64 - was as i64);
+            assert!(outcome.passed || outcome.first.as_deref() == Some(said.as_str()), "{:?}", outcome.first);
+        }
+    }
+}
+
+/// What a statement's count explains is not repeated for the whole.
+#[test]
+fn total_is_not_listed_beside_its_parts() {
+    let contract = learnt(&[wal()]);
+    let mut run = wal();
+    run.statements.get_mut(INSERT).unwrap().calls.insert("fdatasync WAL".into(), 12);
+    let outcome = judge(&contract, &[differences(&contract, &run)], Some(&run), BPF);
+    assert!(!outcome.passed && outcome.differences.iter().all(|d| !d.total), "{:?}", outcome.differences);
+    let older = Contract { total: None, ..contract };
+    assert!(!judge(&older, &[differences(&older, &run)], Some(&run), BPF).passed);
+}
+
 /// A slip of an editor must not make a contract that every run fulfils.
 #[test]
 fn contract_that_compares_less_than_it_seems_is_refused() {
@@ -88,7 +131,7 @@ fn equal_run_passes_and_any_exact_count_fails() {
     for (name, count) in [("fdatasync WAL", 11), ("fdatasync WAL", 9), ("unlink file", 1), ("pwrite64 WAL", 0)] {
         let mut run = wal();
         run.statements.get_mut(INSERT).unwrap().calls.insert(name.into(), count);
-        let found = differences(&contract, &run);
+        let found = judge(&contract, &[differences(&contract, &run)], Some(&run), BPF).differences;
         assert_eq!((found.len(), found[0].what.as_str(), found[0].found), (1, name, count));
     }
 }

@@ -17,6 +17,9 @@ fn expected(d: &Difference) -> String {
 }
 
 fn whose(d: &Difference) -> String {
+    if d.total {
+        return "whole program".into();
+    }
     d.statement.as_ref().map_or("program".into(), |text| shown(text))
 }
 
@@ -60,9 +63,9 @@ pub fn text(outcome: &Outcome) -> String {
     }
     let mut last = None;
     for one in outcome.differences.iter().skip(1).take(ROWS) {
-        if last != Some(&one.statement) {
+        if last != Some(whose(one)) {
+            last = Some(whose(one));
             let _ = writeln!(out, "{}", whose(one));
-            last = Some(&one.statement);
         }
         let device = if one.device { ", device" } else { "" };
         let _ = writeln!(out, "  {}{device}", change(one));
