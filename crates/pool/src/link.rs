@@ -545,7 +545,7 @@ impl Inner {
             // Only we know whether all acknowledged writes that the node may have lost were flushed.
             let (flushed, flush_failed, (sequence, instance)) = {
                 let state = self.state.borrow();
-                (state.all_flushed(), state.flush_has_failed(), state.sequence())
+                (state.all_flushed(), state.has_unrecorded_failure(), state.sequence())
             };
             let claim = self.hello.claim.clone();
             let claim = claim

@@ -266,9 +266,12 @@ impl Store {
         let tried = |action| move |source| Error::Io { action, path: path.into(), source };
         let (file, _) = alone(path, false)?;
         let there = length(&file).map_err(tried("measure"))?;
-        let header = read_header(path, &file, there)?;
-        table_fits(path, header.size_bytes)?;
         let disk = Disk::new(file).map_err(tried("open again"))?;
+        // A header whose write failed is in memory, as a clean page, and will not be on the medium.
+        let headers_at = there.saturating_sub(2 * HEADER_BYTES);
+        disk.forget(headers_at - headers_at % BLOCK_BYTES, 3 * HEADER_BYTES);
+        let header = read_header(path, disk.file(), there)?;
+        table_fits(path, header.size_bytes)?;
         let mut store = Self { path: path.into(), ..Self::new(disk, header, there) };
         for (begin, bytes) in store.header().lost {
             // After a failed flush the kernel may still have the lost data in memory, as clean pages, and drop it later.
@@ -676,6 +679,9 @@ impl Store {
                 self.failed(FaultKind::Flush, 0, 0, &error);
                 self.sync_failed(&error)
             })?;
+            if self.flushes.has_failed() {
+                return Err(Status::Lost);
+            }
             self.inherits.store(false, Ordering::Release);
             if let (Some(regions), Some(number)) = (&self.regions, number) {
                 regions.flushed(number);

@@ -220,8 +220,9 @@ pub(super) struct State {
     /// The highest sequence number of the store's header that the node has told, and the last process that did.
     sequence: u64,
     instance: String,
-    /// Whether a flush failed: the node's process may not know that when it is another one.
+    /// Whether a flush failed, and whether the store may not have recorded that: only the process that has ended may know.
     flush_failed: bool,
+    is_unrecorded: bool,
     /// Whether the connections must be reopened, to learn from the node what is lost.
     asks_for_loss: bool,
     /// Where acknowledged writes may be lost.
@@ -277,6 +278,7 @@ impl State {
             sequence: welcome.sequence,
             instance: welcome.instance.clone(),
             flush_failed: false,
+            is_unrecorded: false,
             asks_for_loss: false,
             loss: Loss::default(),
             counts: Counts::default(),
@@ -453,9 +455,9 @@ impl State {
         (self.sequence, self.instance.clone())
     }
 
-    /// Whether a flush failed since the node was joined.
-    pub fn flush_has_failed(&self) -> bool {
-        self.flush_failed
+    /// Whether the node's next claim must have it record that a flush failed.
+    pub fn has_unrecorded_failure(&self) -> bool {
+        self.is_unrecorded
     }
 
     /// Whether the connections must be reopened now, to learn from the node what is lost. True once.
@@ -481,6 +483,7 @@ impl State {
 
     /// A flush failed at the node. It knows which ranges that concerns; until it has told, or if it cannot, it is all of them.
     pub fn fail_flush(&mut self) {
+        self.is_unrecorded = true;
         if self.flush_failed {
             return;
         }
@@ -498,6 +501,7 @@ impl State {
             let (ranges, causes) = (vec![(0, self.size_bytes)], vec![LossCause::MachineRestarted]);
             self.doubt(&Loss { ranges, causes, id: String::new() });
         }
+        self.is_unrecorded &= !welcome.loss.causes.contains(&LossCause::FlushFailed);
         self.inherits &= welcome.unflushed;
         self.sequence = self.sequence.max(welcome.sequence);
         self.instance.clone_from(&welcome.instance);

@@ -41,7 +41,8 @@ impl Store {
     /// [`Refusal`].
     pub fn reserve(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
         self.may_claim(pool, claim)?;
-        self.belong(pool, claim, |h| h.reserved |= h.place.is_none())
+        let reserved = self.write_header(|h| Self::belong(h, pool, claim, |h| h.reserved |= h.place.is_none()));
+        reserved.map_err(|error| Refusal::Header(error.to_string()))
     }
 
     /// Claims the store for a coordinator: pool, position and epoch are on the medium when this returns.
@@ -50,9 +51,9 @@ impl Store {
     /// [`Refusal`].
     pub fn claim(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
         self.may_claim(pool, claim)?;
-        let mut accepted = None;
+        let (mut accepted, mut failed) = (None, Vec::new());
         let renewed = |h: &mut Header| {
-            self.remember_failed_flush(h, claim);
+            failed = self.remember_failed_flush(h, claim);
             // A coordinator that had everything flushed has lost nothing; and a loss is accepted only if it is exactly this one.
             let same = (h.epoch, &h.coordinator) == (claim.epoch, &claim.coordinator);
             let also = &claim.also;
@@ -63,7 +64,18 @@ impl Store {
             }
             (h.reserved, h.clean) = (false, false);
         };
-        self.belong(pool, claim, renewed)?;
+        let belongs = {
+            let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
+            let belongs = self.put_header(&mut header, |h| Self::belong(h, pool, claim, renewed));
+            if belongs.is_ok() && !failed.is_empty() {
+                // In this order: a flush that does not find this began before the regions count as written.
+                self.flushes.set_failed(true);
+                self.regions.iter().for_each(|regions| regions.renew(failed.iter().copied()));
+            }
+            belongs
+        };
+        self.check_if_suspect();
+        belongs.map_err(|error| Refusal::Header(error.to_string()))?;
         accepted.iter().for_each(|ranges| self.accept_medium(ranges));
         // With the lock: more may have been recorded meanwhile.
         let header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,16 +83,13 @@ impl Store {
         Ok(())
     }
 
-    fn belong(&self, pool: &str, claim: &Claim, change: impl FnOnce(&mut Header)) -> Result<(), Refusal> {
-        let renewed = |h: &mut Header| {
-            change(h);
-            h.pool = pool.into();
-            h.place = Some(claim.place.clone());
-            h.disk = claim.also.disk.or(h.disk);
-            h.epoch = claim.epoch;
-            h.coordinator.clone_from(&claim.coordinator);
-        };
-        self.write_header(renewed).map_err(|error| Refusal::Header(error.to_string()))
+    fn belong(h: &mut Header, pool: &str, claim: &Claim, change: impl FnOnce(&mut Header)) {
+        change(h);
+        h.pool = pool.into();
+        h.place = Some(claim.place.clone());
+        h.disk = claim.also.disk.or(h.disk);
+        h.epoch = claim.epoch;
+        h.coordinator.clone_from(&claim.coordinator);
     }
 
     /// Removes the store from its pool, like a new one. Its data is kept.

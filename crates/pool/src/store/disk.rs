@@ -27,6 +27,8 @@ pub(super) struct Disk {
     file: File,
     /// The same, with O_DSYNC; `None` for memory, which is never durable.
     durable: Option<File>,
+    /// The same, to sync the sums: a durable write must not be told in its place that one of them was lost.
+    sums: Option<File>,
     /// Whether its file system is tmpfs, which is memory and rejects RWF_NOWAIT (no FMODE_NOWAIT in mm/shmem.c, Linux
     /// 6.18). Swapped-out pages block.
     in_memory: bool,
@@ -65,7 +67,8 @@ impl Disk {
         let durable = again(libc::O_DSYNC)?;
         let in_memory = rustix::fs::fstatfs(&file).is_ok_and(|system| u64::try_from(system.f_type) == Ok(TMPFS));
         let dirty = Dirty::new(if in_memory { None } else { Some(again(0)?) }, length(&file)?);
-        let disk = Self { durable: Some(durable), in_memory, dirty, ..Self::memory(file) };
+        let sums = Some(again(0)?);
+        let disk = Self { durable: Some(durable), sums, in_memory, dirty, ..Self::memory(file) };
         #[cfg(test)]
         disk.log.iter().for_each(|log| log.opened());
         Ok(disk)
@@ -76,6 +79,7 @@ impl Disk {
         Self {
             file,
             durable: None,
+            sums: None,
             in_memory: false,
             dirty: Dirty::new(None, 0),
             #[cfg(test)]
@@ -139,7 +143,8 @@ impl Disk {
     pub fn write_durably(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         let file = self.durable.as_ref().unwrap_or(&self.file);
         #[cfg(test)]
-        if self.log.as_ref().is_some_and(|log| log.is_broken()) {
+        if let Some(log) = self.log.as_ref().filter(|log| log.is_broken()) {
+            log.fail_durable(&self.file, bytes, at);
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
         logged!(self, What::Durable { at, bytes: bytes.to_vec() }, file.write_all_at(bytes, at))
@@ -176,8 +181,8 @@ impl Disk {
 
     /// The same, without effect on the flushes: each reports a write that the kernel lost.
     pub fn sync_apart(&self) -> io::Result<()> {
-        let file = self.durable.as_ref().unwrap_or(&self.file);
-        logged!(self, What::Sync(By::Durable), file.sync_data())
+        let file = self.sums.as_ref().unwrap_or(&self.file);
+        logged!(self, What::Sync(By::Sums), file.sync_data())
     }
 
     /// Zeroes the range, and deallocates its space where the medium supports it.

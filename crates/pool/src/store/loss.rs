@@ -13,6 +13,8 @@
 //! * A process that was killed may have got the notice without recording it. The file system has one more, which `syncfs`
 //!   returns (`s_wb_err`, Linux 5.8): so the first flush of a store with marks asks for it, and otherwise it is left there
 //!   until the failure is recorded.
+//! * A disk without a file system has no such notice, and its coordinator keeps a description of it instead
+//!   ([`super::direct`]). By the time it tells, the new process may have flushed, summed and unmarked pages that are lost.
 //! * A store with marks on a medium that was replugged or mounted again may have lost what is marked ([`super::medium`]).
 //!
 //! Nothing may be written or flushed through a coordinator then until the user accepts exactly what was shown.
@@ -181,20 +183,31 @@ impl Store {
         }
     }
 
-    /// Records a failed flush that only its coordinator knows of: its claim is refused if that cannot be written.
-    pub(super) fn remember_failed_flush(&self, header: &mut Header, claim: &Claim) {
-        if !claim.also.flush_failed || header.loss_causes.contains(&LossCause::FlushFailed) {
-            return;
+    /// Records a failed flush that only its coordinator knows of: its claim is refused if that cannot be written. Returns the
+    /// regions that may have lost something.
+    ///
+    /// Their marks may be gone, since a flush of pages that count as written succeeds, and their sums may be those of what is
+    /// lost. So they are marked again, and the caller has the store treat them as just written when the header is on the
+    /// medium: when the loss is accepted, what the medium has is accepted.
+    pub(super) fn remember_failed_flush(&self, header: &mut Header, claim: &Claim) -> Vec<usize> {
+        // A failure may come while an earlier one is not accepted yet. What this process answered it has recorded itself.
+        let is_recorded = header.loss_causes.contains(&LossCause::FlushFailed);
+        if !claim.also.flush_failed || (is_recorded && claim.also.instance == self.instance) {
+            return Vec::new();
         }
         // What was marked when it was opened, and may have lost its mark since by a flush of clean pages.
         let mut ranges = self.marked_when_opened.clone();
         if let Some(regions) = &self.regions {
             ranges.extend(regions.unflushed().map(|region| regions.range(region, self.size_bytes)));
         }
-        if ranges.is_empty() {
+        if ranges.is_empty() && !is_recorded {
             ranges.push(0..self.size_bytes);
         }
+        let touched = |range: &Range<u64>| Some(self.regions.as_ref()?.of(range.start, range.end - range.start));
+        let regions: Vec<usize> = ranges.iter().filter_map(touched).flatten().collect();
+        regions.iter().for_each(|region| header.marked.put(*region));
         header.lose_all(ranges, LossCause::FlushFailed);
+        regions
     }
 
     /// The loss in these ranges is accepted: from now on they are what the medium has, as on a plain disk.

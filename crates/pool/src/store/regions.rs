@@ -116,7 +116,8 @@ impl Regions {
         Entered { regions: self, range }
     }
 
-    fn of(&self, offset: u64, length: u64) -> Range<usize> {
+    /// The regions that this range of bytes, which is not empty, touches.
+    pub fn of(&self, offset: u64, length: u64) -> Range<usize> {
         (offset / self.bytes) as usize..(offset + length).div_ceil(self.bytes) as usize
     }
 
@@ -157,6 +158,16 @@ impl Regions {
     pub fn mark(&self, regions: &[usize]) {
         for region in regions {
             self.words[*region].fetch_or(MARKED, Ordering::SeqCst);
+        }
+    }
+
+    /// The same, as if they were written now: only a flush that begins later covers them. They are durably marked.
+    pub fn renew(&self, regions: impl IntoIterator<Item = usize>) {
+        for word in regions.into_iter().filter_map(|region| self.words.get(region)) {
+            let when = self.begun() & WHEN;
+            let renewed = |word: u64| Some((word & !WHEN) | MARKED | when.max(word & WHEN));
+            // The closure never returns `None`.
+            let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, renewed);
         }
     }
 

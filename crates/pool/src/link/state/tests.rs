@@ -282,15 +282,19 @@ fn failed_flush_is_remembered_whatever_node_says_later() {
     assert!(trial.state.asks_for_loss() && !trial.state.asks_for_loss());
     assert_eq!(trial.state.loss.ranges, [(0, 1 << 20)]);
     for (told, ranges) in [(vec![], (0, 1 << 20)), (vec![(8192, 4096)], (8192, 4096))] {
-        let (causes, id) = (vec![LossCause::FlushFailed], "1".into());
-        let loss = if told.is_empty() { Loss::default() } else { Loss { ranges: told, causes, id } };
+        let (causes, id, is_silent) = (vec![LossCause::FlushFailed], "1".into(), told.is_empty());
+        let loss = if is_silent { Loss::default() } else { Loss { ranges: told, causes, id } };
         trial.state.ask_again(trial.now);
         trial.state.reopened(&Welcome { loss, ..welcome("boot") }, trial.now);
         assert_eq!(trial.state.loss.ranges, [ranges]);
-        assert!(trial.state.flush_has_failed() && !trial.state.all_flushed());
+        assert!(trial.state.has_unrecorded_failure() == is_silent && !trial.state.all_flushed());
         let (mut refused, _) = trial.put(Operation::Write);
         assert_eq!(refused.try_recv().expect("at once"), Err(Failure::Lost));
     }
+    // Another one, which the node has not recorded: what it shows is of the first until it is claimed again.
+    trial.state.fail_flush();
+    assert!(trial.state.has_unrecorded_failure() && !trial.state.asks_for_loss());
+    assert_eq!(trial.state.loss.ranges, [(8192, 4096)]);
 }
 
 #[test]

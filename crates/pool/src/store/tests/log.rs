@@ -1,7 +1,8 @@
 //! The operations of a store on its medium, in order: every write with its bytes, every sync, and when each began and ended.
 //!
 //! And the kernel's notices of a failed write-back, as errseq_t has them: each open file description gets one, one opened
-//! later gets it if nobody has, and the file system has another.
+//! later gets it if nobody has, and the file system has another. A disk without a file system has none: there `syncfs`
+//! concerns the file system of its node in /dev, and the coordinator's description of it has a notice.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,9 +20,13 @@ pub(in crate::store) enum By {
     Flushes,
     /// That of durable writes.
     Durable,
+    /// That of the sums.
+    Sums,
     /// That of early write-back.
     WriteBack,
     FileSystem,
+    /// The coordinator's, which outlives the process.
+    Witness,
 }
 
 #[derive(Debug, Clone)]
@@ -37,25 +42,40 @@ pub(in crate::store) enum What {
 /// Failed write-backs.
 #[derive(Debug, Default)]
 struct Faults {
-    /// Who has not been told: the flushes' description, that of durable writes, anyone at all, the file system.
+    /// Who has not been told.
     flushes: bool,
     durable: bool,
+    sums: bool,
     write_back: bool,
+    witness: bool,
     unseen: bool,
     file_system: bool,
-    /// Durable writes fail, and write nothing.
+    /// Whether it is a disk without a file system.
+    is_raw: bool,
+    /// The write-back of durable writes fails.
     is_broken: bool,
     /// Pages that count as written, with what the medium has.
     clean: BTreeMap<usize, Vec<u8>>,
+    /// Pages whose write-back fails before the sums are synced, and a durable write is told meanwhile.
+    in_race: BTreeMap<usize, Vec<u8>>,
 }
 
 impl Faults {
+    fn lose(&mut self, pages: BTreeMap<usize, Vec<u8>>) {
+        self.clean.extend(pages);
+        (self.flushes, self.durable, self.sums, self.write_back) = (true, true, true, true);
+        (self.witness, self.unseen, self.file_system) = (true, true, true);
+    }
+
     fn notice(&mut self, by: By) -> io::Result<()> {
         let notice = match by {
             By::Flushes => &mut self.flushes,
             By::Durable => &mut self.durable,
+            By::Sums => &mut self.sums,
             By::WriteBack => &mut self.write_back,
+            By::FileSystem if self.is_raw => return Ok(()),
             By::FileSystem => &mut self.file_system,
+            By::Witness => &mut self.witness,
         };
         if !std::mem::take(notice) {
             return Ok(());
@@ -86,10 +106,15 @@ pub(in crate::store) struct Log(Mutex<Inner>);
 impl Log {
     pub fn begin(&self, what: What) -> usize {
         let mut inner = self.0.lock().expect("no thread panics");
-        if let What::Write { at, bytes } = &what {
+        if let What::Write { at, bytes } | What::Durable { at, bytes } = &what {
             // Its pages are to be written again.
             let pages = *at as usize / PAGE..(*at as usize + bytes.len()).div_ceil(PAGE);
             inner.faults.clean.retain(|page, _| !pages.contains(page));
+        }
+        if matches!(what, What::Sync(By::Sums)) && !inner.faults.in_race.is_empty() {
+            let pages = std::mem::take(&mut inner.faults.in_race);
+            inner.faults.lose(pages);
+            let _ = inner.faults.notice(By::Durable);
         }
         inner.now += 1;
         let begun = inner.now;
@@ -108,8 +133,16 @@ impl Log {
         };
         let done = done.and_then(|()| by.map_or(Ok(()), |by| inner.faults.notice(by)));
         let now = inner.now;
-        inner.events[event].ended = done.is_ok().then_some(now);
+        let is_void = inner.faults.is_raw && by == Some(By::FileSystem);
+        inner.events[event].ended = (done.is_ok() && !is_void).then_some(now);
         done
+    }
+
+    /// That of a disk, without a file system.
+    pub fn raw() -> Self {
+        let log = Self::default();
+        log.0.lock().expect("no thread panics").faults.is_raw = true;
+        log
     }
 
     /// Whether durable writes fail.
@@ -125,15 +158,41 @@ impl Log {
     pub fn opened(&self) {
         let faults = &mut self.0.lock().expect("no thread panics").faults;
         (faults.flushes, faults.durable) = (faults.unseen, faults.unseen);
-        faults.write_back = faults.unseen;
+        (faults.sums, faults.write_back) = (faults.unseen, faults.unseen);
+    }
+
+    /// The coordinator opens the disk.
+    pub fn attached(&self) {
+        let faults = &mut self.0.lock().expect("no thread panics").faults;
+        faults.witness = faults.unseen;
+    }
+
+    /// A durable write of whole pages fails: like any other, it is in memory as if it were written. The writer is told.
+    pub fn fail_durable(&self, file: &File, bytes: &[u8], at: u64) {
+        let faults = &mut self.0.lock().expect("no thread panics").faults;
+        for (nth, page) in (at as usize / PAGE..).zip(bytes.chunks(PAGE)) {
+            let mut before = vec![0; PAGE];
+            file.read_exact_at(&mut before, (nth * PAGE) as u64).expect("memory");
+            faults.clean.entry(nth).or_insert(before);
+            file.write_all_at(page, (nth * PAGE) as u64).expect("memory");
+        }
+        faults.lose(BTreeMap::new());
+        (faults.durable, faults.unseen) = (false, false);
+    }
+
+    /// Whether a page counts as written, and the medium does not have it.
+    pub fn is_clean(&self, page: usize) -> bool {
+        self.0.lock().expect("no thread panics").faults.clean.contains_key(&page)
     }
 
     /// The write-back of these pages failed: the medium keeps what it has, and they count as written.
     pub fn fail(&self, pages: BTreeMap<usize, Vec<u8>>) {
-        let faults = &mut self.0.lock().expect("no thread panics").faults;
-        faults.clean.extend(pages);
-        (faults.flushes, faults.durable, faults.write_back) = (true, true, true);
-        (faults.unseen, faults.file_system) = (true, true);
+        self.0.lock().expect("no thread panics").faults.lose(pages);
+    }
+
+    /// The same, when the sums are synced next, and a durable write is told first.
+    pub fn fail_in_race(&self, pages: BTreeMap<usize, Vec<u8>>) {
+        self.0.lock().expect("no thread panics").faults.in_race = pages;
     }
 
     /// The notice of a description, if it has one.

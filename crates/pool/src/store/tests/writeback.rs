@@ -5,6 +5,9 @@
 //! and the header cannot be written for a while. Whatever happens: no flush succeeds while a page of an acknowledged write
 //! is lost, the header names that page then, and each page reads as what was written last; if it is lost, as an error or as
 //! what it was at some time since it was last flushed.
+//!
+//! The store is a file, or a raw disk. A disk has no notice of its own besides those of its descriptions; so its coordinator
+//! keeps one, asks it when another process serves the store, and has that record what it is told.
 
 use super::log::{By, Log, What, record, start_machine};
 use super::power::{COMMON, Chance, Keeping, formatted, left_keeping, medium};
@@ -30,14 +33,16 @@ struct Page {
 
 struct Trial {
     log: Arc<Log>,
+    is_raw: bool,
     base: Vec<u8>,
     file: File,
     path: PathBuf,
     store: Option<Store>,
     epoch: u64,
     pages: Vec<Page>,
-    /// Whether the coordinator was told that a flush failed.
+    /// Whether the coordinator knows of a failure that the store may not have recorded, and the last process that it knows.
     told: bool,
+    instance: String,
     chance: Chance,
     /// What was done.
     steps: Vec<String>,
@@ -46,9 +51,9 @@ struct Trial {
 }
 
 impl Trial {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, is_raw: bool) -> Self {
         let (base, _) = formatted(COMMON);
-        let log = Arc::new(Log::default());
+        let log = Arc::new(if is_raw { Log::raw() } else { Log::default() });
         record(Some(log.clone()));
         start_machine();
         let (file, path) = medium(&base);
@@ -56,6 +61,7 @@ impl Trial {
         let (pages, chance) = (vec![page; PAGES], Chance(seed));
         let mut trial = Self {
             log,
+            is_raw,
             base,
             file,
             path,
@@ -63,6 +69,7 @@ impl Trial {
             epoch: 1,
             pages,
             told: false,
+            instance: String::new(),
             chance,
             steps: Vec::new(),
             counts: [0; 2],
@@ -85,12 +92,32 @@ impl Trial {
                 Err(_) => self.log.break_durable(false),
             }
         };
-        let also = Also { flush_failed: self.told, ..Also::default() };
+        if self.chance.one_in(2) {
+            start_settler(&store);
+        }
+        self.connect(&store);
+        self.store = Some(store);
+    }
+
+    /// The coordinator connects to a process.
+    fn connect(&mut self, store: &Store) {
+        self.claim(store);
+        if self.is_raw && self.instance != store.instance() && self.log.notice(By::Witness).is_err() {
+            // The process that has ended may have been told alone.
+            self.told = true;
+            self.claim(store);
+        }
+        self.instance = store.instance().into();
+        self.log.attached();
+    }
+
+    fn claim(&mut self, store: &Store) {
+        let also = Also { flush_failed: self.told, instance: self.instance.clone(), ..Also::default() };
         while store.claim("p", &Claim { also: also.clone(), ..claim(self.epoch) }).is_err() {
             // So does the coordinator.
             self.log.break_durable(false);
         }
-        self.store = Some(store);
+        self.told = false;
     }
 
     /// The user accepts what is shown.
@@ -111,6 +138,7 @@ impl Trial {
             return Err("a loss was accepted, and it is still shown".into());
         }
         self.told = false;
+        self.log.attached();
         for nth in 0..PAGES {
             self.pages[nth].is_late = false;
             if !self.pages[nth].is_lost || !covers(&loss.ranges, nth) {
@@ -137,7 +165,8 @@ impl Trial {
         let mut failed = BTreeMap::new();
         for nth in 0..here.len() / PAGE {
             let range = nth * PAGE..(nth + 1) * PAGE;
-            if here[range.clone()] != on_medium[range.clone()] && self.chance.one_in(2) {
+            let is_dirty = here[range.clone()] != on_medium[range.clone()] && !self.log.is_clean(nth);
+            if is_dirty && self.chance.one_in(2) {
                 failed.insert(nth, on_medium[range].to_vec());
                 if let Some(page) = self.pages.get_mut(nth) {
                     (page.is_lost, page.is_late) = (true, fails_anyway);
@@ -249,7 +278,8 @@ impl Trial {
             }
             18 => {
                 // It is killed when it has a notice and has done nothing about it.
-                let by = [By::Flushes, By::Durable, By::WriteBack][self.chance.below(3) as usize];
+                let all = [By::Flushes, By::Durable, By::Sums, By::WriteBack];
+                let by = all[self.chance.below(4) as usize];
                 self.log.ignore(by);
                 self.open();
             }
@@ -260,6 +290,11 @@ impl Trial {
                 self.store().save_loss();
             }
             22 => self.accept()?,
+            23 if self.told => {
+                let store = self.store.take().expect("it is open");
+                self.connect(&store);
+                self.store = Some(store);
+            }
             23 => {
                 // What early write-back finds is recorded, as a flush would.
                 if let Err(error) = self.log.notice(By::WriteBack) {
@@ -278,16 +313,23 @@ impl Trial {
     }
 }
 
+/// What it does when a process begins.
+fn start_settler(store: &Store) {
+    // A failure is recorded, and what cannot be settled stays marked.
+    let _ = store.flush();
+    let _ = store.settle(u64::MAX, u64::MAX);
+}
+
 fn covers(ranges: &[(u64, u64)], page: usize) -> bool {
     let (begin, end) = ((page * PAGE) as u64, ((page + 1) * PAGE) as u64);
     ranges.iter().any(|(at, bytes)| *at <= begin && end <= at + bytes)
 }
 
 /// Runs a story for each seed; returns how many flushes failed, and how many of them had lost something.
-fn stories(seeds: std::ops::Range<u64>) -> [usize; 2] {
+fn stories(seeds: std::ops::Range<u64>, is_raw: bool) -> [usize; 2] {
     let mut counts = [0; 2];
     for seed in seeds {
-        let mut trial = Trial::new(seed);
+        let mut trial = Trial::new(seed, is_raw);
         for step in 0..60 {
             if let Err(why) = trial.step() {
                 panic!("seed {seed}, step {step}: {why}; {}", trial.steps.join("; "));
@@ -301,14 +343,104 @@ fn stories(seeds: std::ops::Range<u64>) -> [usize; 2] {
 
 #[test]
 fn no_flush_succeeds_while_page_is_lost() {
-    let [failed, lost] = stories(0..50);
+    let [failed, lost] = stories(0..50, false);
     assert!(failed > 50 && lost > 25, "{failed} flushes failed, {lost} of them with a loss");
+}
+
+#[test]
+fn no_flush_succeeds_while_page_of_raw_disk_is_lost() {
+    let [failed, lost] = stories(0..50, true);
+    assert!(failed > 50 && lost > 25, "{failed} flushes failed, {lost} of them with a loss");
+}
+
+/// A process was told that pages of a raw disk were lost, and ended: the next one is not told, flushes with success, and
+/// takes what it reads for what the disk has.
+#[test]
+fn loss_that_only_witness_knows_is_accepted_after_settling() {
+    let mut trial = Trial::new(1, true);
+    trial.store().write(9 * BLOCK_BYTES, &[2; PAGE], false).expect("it has room");
+    trial.log.fail(BTreeMap::from([(9, vec![0; PAGE])]));
+    trial.log.ignore(By::Flushes);
+    trial.store = None;
+    let store = Store::open(&trial.path).expect("a store");
+    start_settler(&store);
+    assert!(!store.header().is_marked());
+    trial.connect(&store);
+    trial.store = Some(store);
+    assert_eq!(trial.store().header().loss_causes, [LossCause::FlushFailed]);
+    assert_eq!(trial.store().flush(), Err(Status::Lost));
+    let lost = trial.store().header().lost;
+    assert_eq!(lost, [(8 * BLOCK_BYTES, 4 * BLOCK_BYTES)]);
+    (trial.pages[9].is_lost, trial.pages[9].now) = (true, vec![2; PAGE]);
+    trial.accept().expect("the disk's content counts");
+    assert_eq!(read(trial.store(), 9 * BLOCK_BYTES, 4), Ok(vec![0; 4]));
+    settle(trial.store());
+    trial.open();
+    assert_eq!(read(trial.store(), 9 * BLOCK_BYTES, 4), Ok(vec![0; 4]), "its sum is on the disk");
+    record(None);
+}
+
+#[test]
+fn second_loss_before_first_is_accepted_is_shown() {
+    let mut trial = Trial::new(1, true);
+    let lose = |trial: &Trial, page: usize| {
+        trial.store().write(page as u64 * BLOCK_BYTES, &[2; PAGE], false).expect("it has room");
+        trial.log.fail(BTreeMap::from([(page, vec![0; PAGE])]));
+    };
+    lose(&trial, 9);
+    assert_eq!(trial.store().flush(), Err(Status::Lost));
+    trial.told = true;
+    let store = trial.store.take().expect("it is open");
+    trial.connect(&store);
+    trial.store = Some(store);
+    let first = trial.store().header().loss();
+    assert!(covers(&first.ranges, 9) && !covers(&first.ranges, 40));
+    trial.open();
+    assert_eq!(trial.store().header().loss(), first, "it is the same");
+    lose(&trial, 40);
+    [By::Flushes, By::Durable, By::Sums, By::WriteBack].into_iter().for_each(|by| trial.log.ignore(by));
+    trial.open();
+    let second = trial.store().header().loss();
+    assert!(covers(&second.ranges, 9) && covers(&second.ranges, 40) && second.id != first.id);
+    record(None);
+}
+
+/// The kernel has it as a clean page.
+#[test]
+fn header_that_was_not_written_is_not_read() {
+    for is_raw in [false, true] {
+        let mut trial = Trial::new(1, is_raw);
+        trial.log.break_durable(true);
+        trial.store().claim("p", &claim(7)).expect_err("it is not written");
+        trial.log.break_durable(false);
+        trial.store = None;
+        assert_eq!(Store::open(&trial.path).expect("a store").header().epoch, 1);
+        record(None);
+    }
+}
+
+#[test]
+fn sums_whose_loss_durable_write_was_told_of_are_written_again() {
+    let mut trial = Trial::new(1, true);
+    trial.store().write(0, &[1; PAGE], true).expect("it has room");
+    let table = PAGES;
+    let mut before = vec![0; PAGE];
+    trial.file.read_exact_at(&mut before, (table * PAGE) as u64).expect("memory");
+    trial.log.fail_in_race(BTreeMap::from([(table, before)]));
+    trial.store().settle(u64::MAX, u64::MAX).expect_err("the sums are lost");
+    assert!(trial.store().header().is_marked());
+    settle(trial.store());
+    let (log, file) = (trial.log.clone(), trial.file.try_clone().expect("a file"));
+    log.forget(&file, |_| true);
+    trial.open();
+    assert_eq!(read(trial.store(), 0, 4), Ok(vec![1; 4]));
+    record(None);
 }
 
 /// A process that is killed while it flushes may be the only one that was told.
 #[test]
 fn early_write_back_that_fails_is_recorded_before_it_is_flushed() {
-    let mut trial = Trial::new(1);
+    let mut trial = Trial::new(1, false);
     trial.store().write(9 * BLOCK_BYTES, &[2; PAGE], false).expect("it has room");
     trial.log.fail(BTreeMap::from([(9, vec![0; PAGE])]));
     let before = trial.log.events().len();
@@ -331,7 +463,7 @@ fn early_write_back_that_fails_is_recorded_before_it_is_flushed() {
 /// What the first failure leaves behind, step by step.
 #[test]
 fn failed_flush_is_in_header_before_it_is_answered() {
-    let mut trial = Trial::new(1);
+    let mut trial = Trial::new(1, false);
     trial.store().write(0, &[1; PAGE], true).expect("it has room");
     settle(trial.store());
     trial.store().write(9 * BLOCK_BYTES, &[2; PAGE], false).expect("it has room");
@@ -369,6 +501,12 @@ mod long {
     #[test]
     #[ignore = "long: 3,000 stories"]
     fn no_flush_succeeds_while_page_is_lost_in_3000_stories() {
-        super::stories(1000..4000);
+        super::stories(1000..4000, false);
+    }
+
+    #[test]
+    #[ignore = "long: 3,000 stories"]
+    fn no_flush_succeeds_while_page_of_raw_disk_is_lost_in_3000() {
+        super::stories(1000..4000, true);
     }
 }
