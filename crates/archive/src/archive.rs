@@ -6,7 +6,6 @@ use crate::log::{self, LogReader};
 use crate::meta::{self, Meta};
 use crate::tables::Bound;
 use crate::{runs, tables};
-use model::packed::PackedTable;
 use model::table::{Cell, Row, TableInfo};
 use std::borrow::Cow;
 use std::fs;
@@ -158,29 +157,6 @@ impl Archive {
         Ok(rows)
     }
 
-    /// All rows of a table, packed. A table without rows is empty.
-    ///
-    /// # Errors
-    /// As [`Archive::rows`].
-    pub fn packed<T: Row>(&self) -> Result<PackedTable<T>> {
-        let path = tables::file(&self.dir, T::TABLE.name);
-        let bound = Bound::of(fs::metadata(&path).map_or(0, |about| about.len()));
-        let (mut table, mut texts, mut wrong) = (PackedTable::<T>::default(), 0_u64, 0_u64);
-        tables::read_columns(&self.dir, &T::TABLE, &mut |column, cell| {
-            texts = texts.saturating_add(own_text(cell));
-            // The reader cannot be stopped; further texts are dropped.
-            let cell = if bound.is_exceeded_by_texts(texts) { &Cell::Empty } else { cell };
-            wrong += u64::from(!table.push_cell(column, cell));
-        })?;
-        if bound.is_exceeded_by_texts(texts) {
-            return Err(Error::damaged_table(&path, format!("it repeats texts until they take {texts} bytes")));
-        }
-        if wrong > 0 {
-            return Err(Error::damaged_table(&path, format!("{wrong} values are invalid in their columns")));
-        }
-        Ok(table)
-    }
-
     /// Hands each row of a table to `each` as cells in the order of its columns, whatever version wrote it.
     ///
     /// # Errors
@@ -215,7 +191,7 @@ impl Archive {
 }
 
 /// Bytes of a text that is in no list of words.
-fn own_text(cell: &Cell) -> u64 {
+pub(crate) fn own_text(cell: &Cell) -> u64 {
     match cell {
         Cell::Text(Cow::Owned(text)) => text.len() as u64,
         _ => 0,

@@ -30,6 +30,7 @@ mod lock;
 pub mod log;
 mod meta;
 pub mod own_file;
+mod packed;
 pub mod runs;
 pub mod signal_cleanup;
 mod staged;

@@ -64,6 +64,8 @@ pub trait Column: Sized {
     const KIND: ColumnType;
     /// Whether it may be empty.
     const OPTIONAL: bool = false;
+    /// The numbers that may stand for it in a packed column.
+    const RANGE: (i64, i64) = (i64::MIN, i64::MAX);
     /// The value as a cell.
     fn to_cell(&self) -> Cell;
     /// The value of a cell; `None` if the cell is of another type (a damaged or foreign file).
@@ -102,6 +104,7 @@ macro_rules! small_columns {
     ($($t:ty),*) => {$(
         impl Column for $t {
             const KIND: ColumnType = ColumnType::I64;
+            const RANGE: (i64, i64) = (0, <$t>::MAX as i64);
             fn to_cell(&self) -> Cell { Cell::I64(i64::from(*self)) }
             fn from_cell(cell: &Cell) -> Option<Self> {
                 match cell { Cell::I64(x) => (*x).try_into().ok(), _ => None }
@@ -209,7 +212,7 @@ impl Column for Cow<'static, str> {
         }
     }
     fn to_number(&self, texts: &mut Texts) -> Option<i64> {
-        Some(texts.number(self))
+        Some(texts.number_of(self))
     }
     #[inline]
     fn from_number(number: Option<i64>, texts: &Texts) -> Self {
@@ -220,6 +223,7 @@ impl Column for Cow<'static, str> {
 impl<T: Column> Column for Option<T> {
     const KIND: ColumnType = T::KIND;
     const OPTIONAL: bool = true;
+    const RANGE: (i64, i64) = T::RANGE;
     fn to_cell(&self) -> Cell {
         self.as_ref().map_or(Cell::Empty, Column::to_cell)
     }
@@ -263,6 +267,8 @@ named_columns!(Absence, Layer, Relation, Confidence, Origin, Reason, LossSource,
 pub trait Row: Sized {
     /// The table.
     const TABLE: TableInfo;
+    /// The lowest and the highest number of each column.
+    const RANGES: &'static [(i64, i64)];
     /// Its values in the order of the columns.
     fn cells(&self) -> Vec<Cell>;
     /// The row of these values; `None` if one is of the wrong type.
@@ -302,12 +308,18 @@ pub struct Texts {
 impl Texts {
     /// The number of a text.
     pub fn number(&mut self, text: &str) -> i64 {
-        if let Some(&number) = self.number.get(text) {
-            return number;
-        }
+        self.number.get(text).copied().unwrap_or_else(|| self.add(Cow::Owned(text.to_owned())))
+    }
+
+    /// The same of a text that may be one of the program's own words: then rows that are read share it, without a copy of each.
+    pub fn number_of(&mut self, text: &Cow<'static, str>) -> i64 {
+        self.number.get(text).copied().unwrap_or_else(|| self.add(text.clone()))
+    }
+
+    fn add(&mut self, text: Cow<'static, str>) -> i64 {
         let number = self.all.len() as i64;
-        self.all.push(Cow::Owned(text.to_owned()));
-        self.number.insert(Cow::Owned(text.to_owned()), number);
+        self.all.push(text.clone());
+        self.number.insert(text, number);
         number
     }
 

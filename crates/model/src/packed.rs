@@ -5,7 +5,10 @@
 //! number in a list. Any row is found at once, without the others of its block, and a column can be read without the others of its
 //! table. A span takes 15 to 30 bytes.
 
+mod in_order;
+
 use crate::column::{Cell, Row, Texts};
+use in_order::InOrder;
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
@@ -114,6 +117,37 @@ impl Column {
         Some(block.lowest.wrapping_add((distance & (u64::MAX >> (64 - bits))).cast_signed()))
     }
 
+    /// Unpacks a block.
+    fn unpack(&self, at: usize, rows: &mut in_order::Values) {
+        let Some(block) = self.blocks.get(at) else {
+            rows.set(&self.last);
+            return;
+        };
+        let mut first = block.word as usize;
+        rows.present = match block.present {
+            Present::All => [u64::MAX; 2],
+            Present::None => [0; 2],
+            Present::Some => {
+                first += BLOCK_ROWS / 64;
+                [self.words[first - 2], self.words[first - 1]]
+            }
+        };
+        let bits = usize::from(block.bits);
+        if bits == 0 {
+            rows.values.fill(block.lowest);
+            return;
+        }
+        let words = &self.words[first..first + bits * BLOCK_ROWS / 64];
+        let mask = u64::MAX >> (64 - bits);
+        for (at, value) in rows.values.iter_mut().enumerate() {
+            let (word, shift) = (at * bits / 64, at * bits % 64);
+            let next = words.get(word + 1).copied().unwrap_or(0);
+            // In two steps, since a shift by 64 has no result.
+            let distance = words[word] >> shift | next << 1 << (63 - shift);
+            *value = block.lowest.wrapping_add((distance & mask).cast_signed());
+        }
+    }
+
     fn bytes(&self) -> usize {
         self.blocks.capacity() * size_of::<Block>() + self.words.capacity() * 8
     }
@@ -209,7 +243,12 @@ impl<T: Row> PackedTable<T> {
 
     /// All rows in order.
     pub fn iter(&self) -> Iter<'_, T> {
-        Iter { table: self, next: 0, end: self.len() }
+        Iter { table: self, rows: self.in_order(), next: 0, end: self.len() }
+    }
+
+    /// Reads rows that are near each other.
+    pub(crate) fn in_order(&self) -> InOrder<'_, T> {
+        InOrder::new(self)
     }
 
     /// Adds a row.
@@ -241,6 +280,20 @@ impl<T: Row> PackedTable<T> {
         };
         self.columns[column].push(number.flatten());
         number.is_some()
+    }
+
+    /// Adds the next numbers of a column that is no text, and returns how many are invalid there. The columns must become equally long.
+    pub fn push_numbers(&mut self, column: usize, numbers: impl Iterator<Item = Option<i64>>) -> u64 {
+        let (low, high) = T::RANGES[column];
+        let optional = T::TABLE.columns[column].optional;
+        let mut invalid = 0;
+        let own = &mut self.columns[column];
+        for number in numbers {
+            let valid = number.map_or(optional, |number| (low..=high).contains(&number));
+            invalid += u64::from(!valid);
+            own.push(number.filter(|_| valid));
+        }
+        invalid
     }
 
     /// The rows, to be changed; they are packed again when the result is dropped.
@@ -282,13 +335,14 @@ impl<'a, T: Row> IntoIterator for &'a PackedTable<T> {
 #[derive(Debug)]
 pub struct Iter<'a, T: Row> {
     table: &'a PackedTable<T>,
+    rows: InOrder<'a, T>,
     next: usize,
     end: usize,
 }
 
 impl<T: Row> Clone for Iter<'_, T> {
     fn clone(&self) -> Self {
-        Self { ..*self }
+        Self { rows: self.table.in_order(), ..*self }
     }
 }
 
@@ -299,7 +353,7 @@ impl<T: Row> Iterator for Iter<'_, T> {
         let row = self.next;
         (row < self.end).then(|| {
             self.next += 1;
-            self.table.at(row)
+            self.rows.at(row)
         })
     }
 

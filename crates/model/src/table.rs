@@ -33,6 +33,7 @@ macro_rules! tables {
                         doc: concat!($($cdoc),+),
                     } ),*],
                 };
+                const RANGES: &'static [(i64, i64)] = &[$( <$ty as Column>::RANGE ),*];
                 fn cells(&self) -> Vec<Cell> {
                     vec![$( self.$column.to_cell() ),*]
                 }
@@ -520,7 +521,8 @@ impl PackedTable<Span> {
 
     /// The spans of several layers with their positions.
     pub fn of_layers(&self, wanted: impl Fn(Layer) -> bool) -> impl Iterator<Item = (usize, Span)> {
-        (0..self.len()).filter(move |&at| wanted(self.layer(at))).map(|at| (at, self.at(at)))
+        let mut rows = self.in_order();
+        (0..self.len()).filter(move |&at| wanted(self.layer(at))).map(move |at| (at, rows.at(at)))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The cells of one column, a few thousand rows at a time. Values stay as Parquet decodes them until their row is wanted: the
 //! texts of a dictionary are shared, and a file whose rows repeat a long one must not be able to fill the memory with copies.
 
+use crate::error::Result;
 use model::table::Cell;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
@@ -15,6 +16,8 @@ pub struct Column<'a> {
     optional: bool,
     /// The value that means empty.
     nothing: Option<&'a Cell>,
+    /// What is handed out next; kept for its memory.
+    numbers: Vec<Option<i64>>,
 }
 
 enum Values {
@@ -35,7 +38,7 @@ impl<'a> Column<'a> {
             ColumnReader::ByteArrayColumnReader(r) => Values::Text(Batch::new(r), Box::default()),
             _ => return Err(ParquetError::General("a column chunk has a different type than its column".into())),
         };
-        Ok(Self { values, optional, nothing })
+        Ok(Self { values, optional, nothing, numbers: Vec::new() })
     }
 
     /// Reads the values of exactly `rows` further rows.
@@ -49,6 +52,30 @@ impl<'a> Column<'a> {
             Values::Bool(batch) => batch.fill(rows, self.optional),
             Values::Text(batch, _) => batch.fill(rows, self.optional),
         }
+    }
+
+    /// Hands all values of these rows to `sink`, as those of its column of this number.
+    ///
+    /// # Errors
+    /// Those of [`Column::next`].
+    pub fn drain(&mut self, rows: usize, number: usize, sink: &mut dyn Sink) -> Result<(), ParquetError> {
+        let whole = |x: &i64| self.nothing.is_none_or(|nothing| *nothing != Cell::I64(*x)).then_some(*x);
+        self.numbers.clear();
+        match &self.values {
+            Values::Int(batch) => self.numbers.extend(batch.all(rows, self.optional)?.map(|x| x.and_then(whole))),
+            Values::Double(batch) if self.nothing.is_none() => {
+                let bits = |x: &f64| x.to_bits().cast_signed();
+                self.numbers.extend(batch.all(rows, self.optional)?.map(|x| x.map(bits)));
+            }
+            _ => {
+                return (0..rows).try_for_each(|_| {
+                    sink.cell(number, &self.next()?);
+                    Ok(())
+                });
+            }
+        }
+        sink.numbers(number, &self.numbers);
+        Ok(())
     }
 
     /// The cell of the next of these rows.
@@ -67,6 +94,19 @@ impl<'a> Column<'a> {
         };
         Ok(cell.filter(|cell| self.nothing != Some(cell)).unwrap_or(Cell::Empty))
     }
+}
+
+/// Takes the columns of a table: some rows of one column, then the same rows of the next.
+pub trait Sink {
+    /// The next numbers of a column; fractions as their bits.
+    fn numbers(&mut self, column: usize, numbers: &[Option<i64>]);
+    /// The next cell of a column.
+    fn cell(&mut self, column: usize, cell: &Cell);
+    /// All columns of a row group were read.
+    ///
+    /// # Errors
+    /// They are not what their table may hold.
+    fn group_ends(&mut self) -> Result<()>;
 }
 
 /// Values of some rows, and which of them are next.
@@ -97,6 +137,16 @@ impl<D: DataType> Batch<D> {
             records += more;
         }
         Ok(())
+    }
+
+    /// The values of all rows.
+    fn all(&self, rows: usize, optional: bool) -> Result<impl Iterator<Item = Option<&D::T>>, ParquetError> {
+        let there = if optional { self.present.iter().filter(|level| **level > 0).count() } else { rows };
+        if self.values.len() < there || optional && self.present.len() < rows {
+            return Err(ParquetError::EOF("a column has fewer values than rows".into()));
+        }
+        let mut values = self.values.iter();
+        Ok((0..rows).map(move |row| if !optional || self.present[row] > 0 { values.next() } else { None }))
     }
 
     fn next(&mut self, optional: bool) -> Result<Option<&D::T>, ParquetError> {

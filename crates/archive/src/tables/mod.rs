@@ -20,6 +20,7 @@ mod source;
 mod write;
 
 pub(crate) use bound::Bound;
+pub(crate) use column::Sink;
 pub use read::read_file;
 pub(crate) use read::{read, read_columns, sound};
 pub use source::LogState;

@@ -1,7 +1,7 @@
 //! Reads a table, trusting nothing in the file, with a few thousand rows in memory at a time.
 
 use super::bound::Bound;
-use super::column::Column;
+use super::column::{Column, Sink};
 use super::pages;
 use super::{Index, file};
 use crate::error::{Error, Result, Tried};
@@ -25,16 +25,15 @@ pub(crate) fn read(dir: &Path, table: &TableInfo, each: &mut dyn FnMut(&[Cell]))
     read_into(dir, table, Each::Row(each))
 }
 
-/// Hands each cell of a table of the archive `dir` to `each`, with the number of its column: some rows of one column, then the same
-/// rows of the next.
-pub(crate) fn read_columns(dir: &Path, table: &TableInfo, each: &mut dyn FnMut(usize, &Cell)) -> Result<()> {
-    read_into(dir, table, Each::Cell(each))
+/// Hands the columns of a table of the archive `dir` to `sink`.
+pub(crate) fn read_columns(dir: &Path, table: &TableInfo, sink: &mut dyn Sink) -> Result<()> {
+    read_into(dir, table, Each::Columns(sink))
 }
 
 /// Who is handed what is read.
 enum Each<'a> {
     Row(&'a mut dyn FnMut(&[Cell])),
-    Cell(&'a mut dyn FnMut(usize, &Cell)),
+    Columns(&'a mut dyn Sink),
 }
 
 fn read_into(dir: &Path, table: &TableInfo, each: Each) -> Result<()> {
@@ -135,6 +134,9 @@ fn read_groups<R: ChunkReader + 'static>(
             return Err(Error::damaged_table(path, format!("its pages claim {held} bytes, and the file has {bytes}")));
         }
         rows += read_group(&*group, &places, &mut each).map_err(damaged)?;
+        if let Each::Columns(sink) = &mut each {
+            sink.group_ends()?;
+        }
     }
     Ok(rows)
 }
@@ -233,11 +235,11 @@ fn read_group(group: &dyn RowGroupReader, places: &[ColumnSource], each: &mut Ea
                     each(&row);
                 }
             }
-            Each::Cell(each) => {
+            Each::Columns(sink) => {
                 for (number, (always, column)) in row.iter().zip(&mut columns).enumerate() {
                     match column {
-                        Some(column) => (0..batch).try_for_each(|_| column.next().map(|cell| each(number, &cell)))?,
-                        None => (0..batch).for_each(|_| each(number, always)),
+                        Some(column) => column.drain(batch, number, &mut **sink)?,
+                        None => (0..batch).for_each(|_| sink.cell(number, always)),
                     }
                 }
             }
