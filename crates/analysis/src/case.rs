@@ -200,7 +200,8 @@ pub fn rows() -> Rows {
         stacks: vec![
             stack("kernel", "__schedule\nio_schedule\next4_sync_file\n__x64_sys_fsync", None),
             stack("program", "fsync\napp_commit\n\u{1b}[31mred", Some("the stack goes on beyond what was copied")),
-        ],
+        ]
+        .into(),
         shapes: vec![
             Shape { id: 1, kind: "statement".into(), text: INSERT.into() },
             Shape { id: 2, kind: "statement".into(), text: SELECT.into() },

@@ -14,6 +14,7 @@
 
 use crate::rows::{Index, IoAction};
 use model::{Layer, Origin, Relation};
+use std::sync::Arc;
 
 /// Marks an absent entry in tables of positions.
 const NONE: u32 = u32::MAX;
@@ -73,7 +74,7 @@ impl Shared {
 #[derive(Debug)]
 pub struct Charges {
     /// Device commands.
-    pub commands: Shared,
+    pub commands: Arc<Shared>,
     /// Bios that each command carries, in the same order.
     pub carried: Vec<u32>,
     /// Bios.
@@ -85,15 +86,19 @@ pub struct Charges {
 impl Charges {
     /// Follows the links of a trace.
     pub fn new(index: &Index) -> Self {
-        let (commands, number) = commands(index);
-        let (bios, carried) = bios(index, &commands, &number);
+        Self::of(index, Arc::new(commands(index)))
+    }
+
+    /// The same where the shares of the commands are known.
+    pub fn of(index: &Index, commands: Arc<Shared>) -> Self {
+        let (bios, carried) = bios(index, &commands);
         let commits = commits(index);
         Self { commands, carried, bios, commits }
     }
 }
 
-/// Device commands, and the number of each by position of its span.
-fn commands(index: &Index) -> (Shared, Vec<u32>) {
+/// Device commands alone.
+pub fn commands(index: &Index) -> Shared {
     let rows = index.rows;
     let mut number = vec![NONE; rows.spans.len()];
     let mut spans: Vec<u32> = Vec::new();
@@ -117,7 +122,7 @@ fn commands(index: &Index) -> (Shared, Vec<u32>) {
         let parts = own.iter().flat_map(|&(_, op, share)| parts(index, op as usize, share));
         shared.push(span as usize, parts);
     }
-    (shared, number)
+    shared
 }
 
 /// A link between the block layer and the driver, by positions of spans.
@@ -128,7 +133,7 @@ struct DriverLink {
 }
 
 /// Bios with their shares, and how many bios each command carries.
-fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) {
+fn bios(index: &Index, commands: &Shared) -> (Shared, Vec<u32>) {
     let rows = index.rows;
     let stage = |layer| match layer {
         Layer::Block => Some(0),
@@ -162,7 +167,7 @@ fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) 
     let mut carried = Vec::with_capacity(commands.items.len());
     let mut todo: Vec<(u32, bool)> = Vec::new();
     let mut found: Vec<(u32, bool)> = Vec::new();
-    for &command in &commands.items {
+    for (number, &command) in (0..).zip(&commands.items) {
         todo.push((command, false));
         while let Some((at, waited)) = todo.pop() {
             for link in parents(at) {
@@ -180,7 +185,7 @@ fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) 
         let span = &rows.spans.at(command as usize);
         let said = span.number.filter(|_| IoAction::on_disk(span) != IoAction::Flush);
         carried.push(said.and_then(|n| n.try_into().ok()).unwrap_or(0).max(linked));
-        pairs.extend(found.drain(..).map(|(bio, waited)| (bio, waited, number[command as usize])));
+        pairs.extend(found.drain(..).map(|(bio, waited)| (bio, waited, number)));
     }
     // Carried before waited: a bio with data is charged by its data, not by the flushes around it.
     pairs.sort_unstable();

@@ -37,7 +37,7 @@ pub struct Rows {
     /// Slices.
     pub slices: PackedTable<Slice>,
     /// Where threads slept longest.
-    pub stacks: Vec<StackRow>,
+    pub stacks: PackedTable<StackRow>,
     /// Files.
     pub files: Vec<File>,
     /// Processes.
@@ -96,7 +96,7 @@ impl Rows {
             causes: archive.packed()?,
             driver_commands: archive.packed()?,
             slices: PackedTable::default(),
-            stacks: archive.rows()?,
+            stacks: archive.packed()?,
             files: archive.rows()?,
             processes: archive.rows()?,
             disks: archive.rows()?,
@@ -439,8 +439,8 @@ mod tests {
                 tables.push($row).unwrap()
             };
         }
-        push!(packed, operations, spans, links, causes, driver_commands, slices);
-        push!(plain, shapes, stacks, files, processes, disks, losses, coverage, facts);
+        push!(packed, operations, spans, links, causes, driver_commands, slices, stacks);
+        push!(plain, shapes, files, processes, disks, losses, coverage, facts);
         tables.finish().unwrap();
         let loaded = Rows::load(&archive).unwrap();
         assert_eq!(loaded.trace.created_unix_ns, 7);

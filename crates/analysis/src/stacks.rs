@@ -7,7 +7,6 @@ use crate::contract::SlowWait;
 use crate::lines::wrapped;
 use crate::rows::Index;
 use crate::text::{duration, shown};
-use model::table::StackRow;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,26 +20,27 @@ const FUNCTIONS: usize = 6;
 /// Key of a sleep: thread and start time.
 pub type Key = (u32, u64);
 /// The place of a sleep, by which sleeps are distinguished: call, the program's functions and why they end, the kernel's functions.
-type Place<'a> = (Option<Cow<'a, str>>, &'a str, Option<&'a str>, &'a str);
+type Place = (Option<String>, String, Option<Cow<'static, str>>, String);
 
-/// The kernel's and the program's stack of a sleep.
-type Sides<'a> = (Option<&'a StackRow>, Option<&'a StackRow>);
+/// The kernel's and the program's stack of a sleep, by their positions.
+type Sides = (Option<u32>, Option<u32>);
 
 /// Sleeps with stacks.
 pub struct Sleeps<'a> {
     index: &'a Index<'a>,
-    all: BTreeMap<Key, Sides<'a>>,
+    all: BTreeMap<Key, Sides>,
 }
 
 impl<'a> Sleeps<'a> {
     /// Indexes the rows in one pass.
     pub fn new(index: &'a Index<'a>) -> Self {
-        let mut all: BTreeMap<Key, Sides<'a>> = BTreeMap::new();
-        for row in &index.rows.stacks {
-            let both = all.entry((row.tid, row.start_ns)).or_default();
-            match &*row.kind {
-                "kernel" => both.0 = Some(row),
-                _ => both.1 = Some(row),
+        let stacks = &index.rows.stacks;
+        let mut all: BTreeMap<Key, Sides> = BTreeMap::new();
+        for at in 0..stacks.len() {
+            let both = all.entry((stacks.tid(at), stacks.start_ns(at))).or_default();
+            match &*stacks.kind(at) {
+                "kernel" => both.0 = Some(at as u32),
+                _ => both.1 = Some(at as u32),
             }
         }
         Self { index, all }
@@ -48,34 +48,40 @@ impl<'a> Sleeps<'a> {
 
     /// Yields the sleeps of a thread that overlap an interval, and the length of the overlap.
     pub fn within(&self, (tgid, tid): (u32, u32), from_ns: u64, to_ns: u64) -> impl Iterator<Item = (Key, u64)> {
+        let stacks = &self.index.rows.stacks;
         let sleeps = self.all.range((tid, 0)..(tid, to_ns.max(from_ns))).rev();
         let rows = sleeps.filter_map(|(key, sides)| Some((*key, any(sides)?)));
         // The sleeps of one thread do not overlap.
-        let last = rows.take_while(move |(_, row)| row.end_ns > from_ns).filter(move |(_, row)| row.tgid == tgid);
-        last.map(move |((tid, start), row)| ((tid, start), row.end_ns.min(to_ns).saturating_sub(start.max(from_ns))))
+        let last = rows.take_while(move |(_, at)| stacks.end_ns(*at) > from_ns);
+        let own = last.filter(move |(_, at)| stacks.tgid(*at) == tgid);
+        own.map(move |((tid, start), at)| {
+            ((tid, start), stacks.end_ns(at).min(to_ns).saturating_sub(start.max(from_ns)))
+        })
     }
 
     /// Returns the longest of some sleeps, merged by place, by the part of each that counts.
     pub fn longest(&self, parts: impl IntoIterator<Item = (Key, u64)>) -> Vec<SlowWait> {
-        let mut places: HashMap<Place<'_>, (u64, u64, u64)> = HashMap::new();
+        let rows = self.index.rows;
+        let stacks = &rows.stacks;
+        let mut places: HashMap<Place, (u64, u64, u64)> = HashMap::new();
         for (key, ns) in parts {
             let Some(sides @ (kernel, program)) = self.all.get(&key) else { continue };
-            let of_kernel = kernel.map_or("", |row| row.functions.as_str());
-            let span = any(sides).and_then(|row| row.span).and_then(|id| self.index.span(id));
-            let call =
-                span.map(|at| self.index.rows.spans.kind(at)).or_else(|| system_call(of_kernel).map(Cow::Borrowed));
-            let of_program = program.map_or("", |row| row.functions.as_str());
-            let ended = program.and_then(|row| row.ended.as_deref());
+            let functions = |at: &Option<u32>| at.map_or_else(String::new, |at| stacks.functions(at as usize));
+            let (of_kernel, of_program) = (functions(kernel), functions(program));
+            let span = any(sides).and_then(|at| stacks.span(at)).and_then(|id| self.index.span(id));
+            let call = span.map(|at| rows.spans.kind(at).into_owned());
+            let call = call.or_else(|| system_call(&of_kernel).map(str::to_owned));
+            let ended = program.and_then(|at| stacks.ended(at as usize));
             let sums = places.entry((call, of_program, ended, of_kernel)).or_default();
             *sums = (sums.0 + 1, sums.1.saturating_add(ns), sums.2.max(ns));
         }
-        let slow_wait = |((call, program, ended, kernel), (times, ns, longest_ns)): (Place<'_>, _)| SlowWait {
+        let slow_wait = |((call, program, ended, kernel), (times, ns, longest_ns)): (Place, _)| SlowWait {
             longest_ns,
             ns,
             times,
-            call: call.map(Cow::into_owned),
+            call,
             program: program.lines().map(str::to_string).collect(),
-            program_ended: ended.map(str::to_string),
+            program_ended: ended.map(Cow::into_owned),
             kernel: kernel.lines().map(str::to_string).collect(),
         };
         let mut waits: Vec<SlowWait> = places.into_iter().map(slow_wait).collect();
@@ -87,18 +93,19 @@ impl<'a> Sleeps<'a> {
 }
 
 /// Returns a row with the fields that both sides have in common.
-fn any<'a>((kernel, program): &Sides<'a>) -> Option<&'a StackRow> {
-    program.or(*kernel)
+fn any((kernel, program): &Sides) -> Option<usize> {
+    program.or(*kernel).map(|at| at as usize)
 }
 
 /// Returns the longest sleeps of each shape that has any.
 pub fn slow_waits(index: &Index) -> HashMap<usize, Vec<SlowWait>> {
     let sleeps = Sleeps::new(index);
     let mut of_shape: HashMap<usize, Vec<(Key, u64)>> = HashMap::new();
+    let stacks = &index.rows.stacks;
     for (key, sides) in &sleeps.all {
-        let Some(row) = any(sides) else { continue };
-        if let Some(shape) = row.operation.and_then(|id| index.operation(id)).and_then(|at| index.shape(at)) {
-            of_shape.entry(shape).or_default().push((*key, row.end_ns.saturating_sub(row.start_ns)));
+        let Some(at) = any(sides) else { continue };
+        if let Some(shape) = stacks.operation(at).and_then(|id| index.operation(id)).and_then(|at| index.shape(at)) {
+            of_shape.entry(shape).or_default().push((*key, stacks.end_ns(at).saturating_sub(stacks.start_ns(at))));
         }
     }
     of_shape.into_iter().map(|(shape, all)| (shape, sleeps.longest(all))).collect()

@@ -60,35 +60,50 @@ pub fn summarise_rows(index: &Index) -> Summary {
 /// Those of [`Rows::load`].
 pub fn summarise_archive(archive: &Archive) -> Result<Summary, Error> {
     let rows = Rows::load_without_slices(archive)?;
-    with_slices(&rows, |each| archive.for_each(|slice: Slice| each(&slice)))
+    of_index(&Index::new(&rows), |each| archive.for_each_group(|slices| slices.iter().for_each(|slice| each(&slice))))
 }
 
-/// Summarises a trace whose slices are passed by `slices`, one after the other.
-pub(crate) fn with_slices<E>(
-    rows: &Rows,
-    slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>,
-) -> Result<Summary, E> {
-    of_index(&Index::new(rows), slices)
+/// Summarises a trace that has its index, and whose slices are passed by `slices`, one after the other.
+fn of_index<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>) -> Result<Summary, E> {
+    let mut summary = Summarising::new(index);
+    slices(&mut |slice| summary.slice(slice))?;
+    Ok(summary.finish(&Charges::new(index)))
 }
 
-/// The same of a trace that has its index.
-pub(crate) fn of_index<E>(
-    index: &Index,
-    slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>,
-) -> Result<Summary, E> {
+/// A summary in the making: slices are added one after the other.
+pub(crate) struct Summarising<'a>(Tallies<'a>);
+
+impl<'a> Summarising<'a> {
+    /// Begins one with the executions.
+    pub fn new(index: &'a Index<'a>) -> Self {
+        let mut tallies = Tallies::new(index);
+        tallies.executions();
+        Self(tallies)
+    }
+
+    /// Adds a slice.
+    pub fn slice(&mut self, slice: &Slice) {
+        self.0.slice(slice);
+    }
+
+    /// Adds what is in no slice.
+    pub fn finish(self, charges: &Charges) -> Summary {
+        finished_summary(self.0, charges)
+    }
+}
+
+fn finished_summary(mut tallies: Tallies, charges: &Charges) -> Summary {
+    let index = tallies.index;
     let rows = index.rows;
-    let charges = Charges::new(index);
-    let mut tallies = Tallies::new(index);
-    tallies.executions();
-    slices(&mut |slice| tallies.slice(slice))?;
     tallies.slices_end();
     tallies.calls();
-    tallies.charges(&charges);
+    tallies.charges(charges);
     for (shape, waits) in stacks::slow_waits(index) {
         tallies.shapes[shape].summary.slow_waits = waits;
     }
     let mut files = files::Sums::new(index);
-    rows.spans.iter().for_each(|span| files.add(index, &span));
+    let used = |layer| matches!(layer, Layer::Syscall | Layer::FileSystem);
+    rows.spans.of_layers(used).for_each(|(_, span)| files.add(index, &span));
     let (files, calls) = files.finish();
     let (waited, waited_commands) = std::mem::take(&mut tallies.waited).finish(index);
     for (shape, sums) in waited {
@@ -109,7 +124,7 @@ pub(crate) fn of_index<E>(
     device_commands.waited_for_by_calls = waited_commands;
     device_times::add(index, &mut device_commands.by_disk, (trace.start_ns, trace.end_ns));
     let loss = Loss { unattributed_commands: account::unattributed(&device_commands), ..loss(rows) };
-    Ok(Summary {
+    Summary {
         version: VERSION,
         trace,
         operations,
@@ -127,7 +142,7 @@ pub(crate) fn of_index<E>(
         calls,
         coverage: coverage(rows),
         blind: blind::blind(&rows.coverage),
-    })
+    }
 }
 
 /// Sums for one shape.
@@ -269,9 +284,8 @@ impl<'a> Tallies<'a> {
         let entries = Entries::new(index);
         let waits = std::mem::take(&mut self.waits);
         let mut acts: Vec<Act> = Vec::new();
-        for i in 0..rows.spans.len() {
-            let Some(operation) = rows.spans.operation(i).and_then(|id| index.operation(id)) else { continue };
-            let span = rows.spans.at(i);
+        for (i, span) in rows.spans.iter().enumerate() {
+            let Some(operation) = span.operation.and_then(|id| index.operation(id)) else { continue };
             let Use { enters, class, wrote, read, syncs, bytes } = entries.of(index, i, &span);
             let file = span.file.and_then(|id| index.file(id));
             if wrote.is_some() || syncs {
@@ -341,9 +355,8 @@ impl<'a> Tallies<'a> {
         let index = self.index;
         let spans = &index.rows.spans;
         let counted = |span: &Span| span.disk.is_some_and(|d| index.counted.contains(&d));
-        let names: HashMap<u32, String> = spans
-            .iter()
-            .filter_map(|s| s.disk)
+        let names: HashMap<u32, String> = (0..spans.len())
+            .filter_map(|at| spans.disk(at))
             .collect::<HashSet<_>>()
             .into_iter()
             .map(|d| (d, index.disk_name(d)))
@@ -353,9 +366,7 @@ impl<'a> Tallies<'a> {
             sums.journal_commits += share;
             sums.touched.journal_commits += 1.0;
         });
-        let carried: HashMap<usize, u32> =
-            charges.commands.iter().zip(&charges.carried).map(|((span, _), &n)| (span, n)).collect();
-        self.each(&charges.commands, |sums, own, at, span, OperationShare { share, own: alone, .. }| {
+        self.each(&charges.commands, |sums, own, number, span, OperationShare { share, own: alone, .. }| {
             let does = IoAction::on_disk(span);
             let flush = does == IoAction::Flush;
             // A discard names bytes but carries none.
@@ -383,7 +394,7 @@ impl<'a> Tallies<'a> {
                 own.device_bytes += span.bytes as f64 * alone;
                 sums.requests += share;
                 sums.touched.requests += 1.0;
-                sums.merges += f64::from(carried.get(&at).copied().unwrap_or(0).saturating_sub(1)) * share;
+                sums.merges += f64::from(charges.carried[number].saturating_sub(1)) * share;
                 sums.device_bytes += bytes;
                 *sums.request_sizes.entry(size_class(span.bytes)).or_default() += share;
                 if IoAction::on_disk(span) == IoAction::Write {
@@ -409,17 +420,23 @@ impl<'a> Tallies<'a> {
         });
     }
 
-    /// Passes each share of a finished operation to `add`, with the item's span and its position.
+    /// Passes each share of a finished operation to `add`, with the item's number and span.
     fn each(
         &mut self,
         shared: &Shared,
         mut add: impl FnMut(&mut PerOperation, &mut Own, usize, &Span, OperationShare),
     ) {
-        for (at, parts) in shared.iter() {
-            for &part in parts.iter().filter(|part| part.share > 0.0) {
+        let mut spans = self.index.rows.spans.in_order();
+        for (number, (at, parts)) in shared.iter().enumerate() {
+            let mut parts = parts.iter().filter(|part| part.share > 0.0).peekable();
+            if parts.peek().is_none() {
+                continue;
+            }
+            let span = spans.at(at);
+            for &part in parts {
                 if let Some(shape) = self.of[part.operation as usize] {
                     let tally = &mut self.shapes[shape];
-                    add(&mut tally.sums, &mut tally.summary.own, at, &self.index.rows.spans.at(at), part);
+                    add(&mut tally.sums, &mut tally.summary.own, number, &span, part);
                 }
             }
         }
@@ -545,7 +562,7 @@ fn next_on_thread(index: &Index) -> Vec<Option<u64>> {
     let kind = |at: usize| index.shape(at).map(|s| rows.shapes[s].kind.as_ref());
     let mut order: Vec<usize> = (0..rows.operations.len()).collect();
     let key = |at: usize| (rows.operations.tgid(at), rows.operations.tid(at), kind(at), rows.operations.start_ns(at));
-    order.sort_by_key(|&at| key(at));
+    order.sort_by_cached_key(|&at| key(at));
     let mut next = vec![None; rows.operations.len()];
     for pair in order.windows(2) {
         let (a, b) = (&rows.operations.at(pair[0]), &rows.operations.at(pair[1]));

@@ -8,7 +8,7 @@
 mod in_order;
 
 use crate::column::{Cell, Row, Texts};
-use in_order::InOrder;
+pub use in_order::InOrder;
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
@@ -247,7 +247,7 @@ impl<T: Row> PackedTable<T> {
     }
 
     /// Reads rows that are near each other.
-    pub(crate) fn in_order(&self) -> InOrder<'_, T> {
+    pub fn in_order(&self) -> InOrder<'_, T> {
         InOrder::new(self)
     }
 

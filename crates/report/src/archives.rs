@@ -8,7 +8,7 @@ use analysis::bench::results::Bench;
 use analysis::diff::contract::Diff;
 use analysis::host_clock::HostClock;
 use analysis::rows::Index;
-use analysis::{Rows, explain, figures, summary};
+use analysis::{Rows, explain, figures};
 use archive::{Archive, ArchiveKind};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -135,8 +135,7 @@ fn recording<'a>(rows: &Rows, title: &'a str, window: Option<(u64, u64)>) -> Res
     let limits =
         figures::Limits { spans: SPANS, part: PART, all: ALL, points: POINTS, window, ..figures::Limits::default() };
     let index = Index::new(rows);
-    let summary = summary::summarise_rows(&index);
-    let explanation = explain::explain_rows(&index);
+    let (summary, explanation) = explain::summarise_and_explain_rows(&index);
     let scatter = figures::scatter_of(&index, &limits);
     let mut parts = Vec::new();
     let timeline = figures::timeline_with(&index, &limits, &mut |held, at| parts.push(packed_part(held, at)));

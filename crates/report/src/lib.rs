@@ -21,7 +21,9 @@ use analysis::counts::Counts;
 use analysis::explain::contract::Explanation;
 use analysis::figures::{Held, HeldRows, Scatter, Timeline};
 use pack::Packed;
+use serde::Serialize;
 use serde_json::{Value, json};
+use std::io;
 use std::mem::take;
 
 /// The page's contents, as JSON: made [from an archive's figures](PageData::of), or by hand in the browser's tests. A part that
@@ -178,32 +180,45 @@ fn page_with(recordings: &[PageData], common: &str) -> String {
         hash::source(STYLE)
     );
     let title = escape(&recordings.iter().map(|r| r.title).collect::<Vec<_>>().join(", "));
-    let blocks: String = recordings.iter().enumerate().map(blocks).collect::<String>() + common;
-    fill(TEMPLATE, &[("policy", &policy), ("title", &title), ("style", STYLE), ("data", &blocks), ("script", &script)])
+    let fixed = [("policy", policy.as_str()), ("title", &title), ("style", STYLE), ("script", &script)];
+    let (before, after) = TEMPLATE.split_once("{{data}}").unwrap_or((TEMPLATE, ""));
+    // A page may be as large as its archives: its data is written where it belongs, without copies.
+    let mut page = fill(before, &fixed);
+    recordings.iter().enumerate().for_each(|(number, data)| blocks(&mut page, number, data));
+    page.push_str(common);
+    page + &fill(after, &fixed)
 }
 
-/// Returns the two blocks of a recording, and one for each of its parts.
-fn blocks((number, data): (usize, &PageData)) -> String {
-    let figures = json!({
-        "title": data.title,
-        "summary": data.summary,
-        "timeline": data.timeline,
-        "counts": data.counts,
-        "explanation": data.explanation,
-    });
-    let commands = json!({ "scatter": data.scatter, "operations": data.summary.get("operations") });
-    let mut blocks = format!(
-        "<script type=\"application/json\" class=\"recording\" data-title=\"{}\">{}</script>\n\
-         <script type=\"application/json\" class=\"commands\">{}</script>\n",
-        escape(data.title),
-        data_block(&figures),
-        data_block(&commands)
-    );
+/// A recording's large block.
+#[derive(Serialize)]
+struct Figures<'a> {
+    counts: &'a Value,
+    explanation: &'a Value,
+    summary: &'a Value,
+    timeline: &'a Value,
+    title: &'a str,
+}
+
+/// Its small one.
+#[derive(Serialize)]
+struct Commands<'a> {
+    operations: Option<&'a Value>,
+    scatter: &'a Value,
+}
+
+/// Adds the two blocks of a recording, and one for each of its parts.
+fn blocks(page: &mut String, number: usize, data: &PageData) {
+    let PageData { title, summary, timeline, counts, explanation, .. } = data;
+    *page += &format!("<script type=\"application/json\" class=\"recording\" data-title=\"{}\">", escape(title));
+    add_data(page, &Figures { counts, explanation, summary, timeline, title });
+    page.push_str("</script>\n<script type=\"application/json\" class=\"commands\">");
+    add_data(page, &Commands { operations: summary.get("operations"), scatter: &data.scatter });
+    page.push_str("</script>\n");
     for part in &data.parts {
-        let part = data_block(part);
-        blocks += &format!("<script type=\"application/json\" class=\"part\" data-of=\"{number}\">{part}</script>\n");
+        *page += &format!("<script type=\"application/json\" class=\"part\" data-of=\"{number}\">");
+        add_data(page, part);
+        page.push_str("</script>\n");
     }
-    blocks
 }
 
 /// Replaces each `{{name}}` of the template, in one pass: inserted text is not scanned again, so that data with
@@ -252,7 +267,39 @@ fn escape(text: &str) -> String {
 /// specially, whatever quotes surround them; inside JSON `<` only occurs in strings, where it may be written as an
 /// escape.
 fn data_block(value: &Value) -> String {
-    value.to_string().replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+    let mut block = String::new();
+    add_data(&mut block, value);
+    block
+}
+
+/// Adds a value in this form.
+fn add_data(page: &mut String, value: &impl Serialize) {
+    serde_json::to_writer(DataBlock(page), value).expect("values have texts as keys, and a page takes all text");
+}
+
+/// Takes JSON, and adds it to a page as a data block.
+struct DataBlock<'a>(&'a mut String);
+
+impl io::Write for DataBlock<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut rest = std::str::from_utf8(bytes).map_err(io::Error::other)?;
+        while let Some(at) = rest.find(['<', '\u{2028}', '\u{2029}']) {
+            self.0.push_str(&rest[..at]);
+            let mut after = rest[at..].chars();
+            self.0.push_str(match after.next() {
+                Some('<') => "\\u003c",
+                Some('\u{2028}') => "\\u2028",
+                _ => "\\u2029",
+            });
+            rest = after.as_str();
+        }
+        self.0.push_str(rest);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]

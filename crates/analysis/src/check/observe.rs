@@ -5,7 +5,7 @@
 
 use super::count_name::{CHECKPOINTS, CountName, EXECUTIONS, FLUSHES, FileKind, ROWS};
 use crate::caveats::Caveats;
-use crate::charges::Charges;
+use crate::charges;
 use crate::completeness::lost_at_unknown_time;
 use crate::diff::lost;
 use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
@@ -257,7 +257,7 @@ fn device(index: &Index, repeated: &Repeated, found: &mut Observed) {
             IoAction::Read | IoAction::Discard | IoAction::Other => {}
         }
     };
-    for (at, parts) in Charges::new(index).commands.iter() {
+    for (at, parts) in charges::commands(index).iter() {
         parts.iter().for_each(|part| add(Some(part.operation as usize), at, part.own));
     }
     let tracked: HashSet<u32> = index.rows.processes.iter().filter(|p| p.tracked).map(|p| p.tgid).collect();

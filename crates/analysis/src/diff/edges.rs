@@ -12,7 +12,7 @@
 use super::align::Alignment;
 use super::phase::{Kind, Phase, Phases, wal_databases};
 use super::series::Slots;
-use crate::charges::Charges;
+use crate::charges;
 use crate::rows::{Index, IoAction};
 use model::{Call, Layer, Relation};
 use serde::Serialize;
@@ -112,7 +112,7 @@ pub fn found(index: &Index, alignment: &Alignment, slots: &Slots) -> Found {
         }
     }
     let mut flushes: HashMap<u32, u32> = HashMap::new();
-    for (span, parts) in Charges::new(index).commands.iter() {
+    for (span, parts) in charges::commands(index).iter() {
         let span = &rows.spans.at(span);
         if IoAction::on_disk(span) != IoAction::Flush || !span.disk.is_some_and(|disk| index.counted.contains(&disk)) {
             continue;

@@ -61,7 +61,7 @@ fn diff_seen(a: &Archive, b: &Archive, seen: Option<&[Seen]>) -> Result<Diff, Er
         || [(&rows[0], "A"), (&rows[1], "B")].map(|(rows, which)| Seen::of(&Index::new(rows), which.into())).into();
     with_slices(
         [&rows[0], &rows[1]],
-        [&mut |each| a.for_each(|slice: Slice| each(&slice)), &mut |each| b.for_each(|slice: Slice| each(&slice))],
+        [&mut |each| each_slice(a, each), &mut |each| each_slice(b, each)],
         &seen.map_or_else(own, <[Seen]>::to_vec),
     )
 }
@@ -119,6 +119,10 @@ fn shares<'c>(verdict: Verdict, times: &Times, rows: impl Iterator<Item = &'c mu
     let decided =
         verdict == Verdict::Slower && times.delta_ns > 0.0 || verdict == Verdict::Faster && times.delta_ns < 0.0;
     rows.for_each(|row| row.share = decided.then_some(row.delta_ns / times.delta_ns));
+}
+
+fn each_slice(archive: &Archive, each: &mut dyn FnMut(&Slice)) -> Result<(), Error> {
+    archive.for_each_group(|slices| slices.iter().for_each(|slice| each(&slice)))
 }
 
 /// Passes the slices of a recording to a callback, one after the other.

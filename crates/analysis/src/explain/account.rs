@@ -47,7 +47,6 @@ struct Sums {
 /// Collects the account in one pass over the slices.
 pub struct Accounting<'a> {
     index: &'a Index<'a>,
-    sleeps: &'a Sleeps<'a>,
     /// The place of each outermost finished operation among them, in order of their starts.
     places: HashMap<u32, usize>,
     leaves: HashMap<Key<'a>, Sums>,
@@ -55,7 +54,7 @@ pub struct Accounting<'a> {
 }
 
 impl<'a> Accounting<'a> {
-    pub fn new(index: &'a Index<'a>, sleeps: &'a Sleeps<'a>) -> Self {
+    pub fn new(index: &'a Index<'a>) -> Self {
         let operations = &index.rows.operations;
         let mut outermost: Vec<(u64, u32)> = operations
             .iter()
@@ -65,11 +64,11 @@ impl<'a> Accounting<'a> {
             .collect();
         outermost.sort_unstable();
         let places = outermost.into_iter().enumerate().map(|(place, (_, at))| (at, place)).collect();
-        Self { index, sleeps, places, leaves: HashMap::new(), running: Times::default() }
+        Self { index, places, leaves: HashMap::new(), running: Times::default() }
     }
 
     /// Adds a slice; those of operations inside others repeat the time of the outer ones.
-    pub fn add(&mut self, at: usize, slice: &Slice) {
+    pub fn add(&mut self, at: usize, slice: &Slice, sleeps: &Sleeps) {
         let Some(&place) = self.places.get(&(at as u32)) else { return };
         let ns = slice.end_ns.saturating_sub(slice.start_ns);
         let sums = self.leaves.entry(key(self.index, slice)).or_default();
@@ -97,13 +96,13 @@ impl<'a> Accounting<'a> {
         let ended = sums.enders.entry(ender).or_default();
         *ended = (ended.0 + 1, ended.1.saturating_add(ns));
         let thread = (self.index.rows.operations.tgid(at), self.index.rows.operations.tid(at));
-        for (sleep, ns) in self.sleeps.within(thread, slice.start_ns, slice.end_ns) {
+        for (sleep, ns) in sleeps.within(thread, slice.start_ns, slice.end_ns) {
             *sums.sleeps.entry(sleep).or_default() += ns;
         }
     }
 
     /// Returns the account of these operations, the largest leaf first.
-    pub fn finish(mut self) -> Account {
+    pub fn finish(mut self, sleeps: &Sleeps) -> Account {
         let operations = &self.index.rows.operations;
         let stretches = STRETCHES.min(self.places.len());
         let mut whole = [0.0; STRETCHES];
@@ -119,7 +118,7 @@ impl<'a> Accounting<'a> {
         // More can be accounted for only if slices overlap, in a damaged archive.
         let whole_ns = latency_ns.max(accounted);
         let draws = Draws::new(stretches, SEED);
-        let (index, sleeps, executions) = (self.index, self.sleeps, self.places.len() as u64);
+        let (index, executions) = (self.index, self.places.len() as u64);
         let leaf = |(key, sums): (Key<'_>, Sums)| {
             let share = draws.as_ref().and_then(|draws| {
                 draws.estimate(LEVEL, |t| sum(t, &sums.stretches[..stretches]) / sum(t, &whole[..stretches]))

@@ -2,16 +2,17 @@
 //! that others wrote. Collected in one pass over the slices and the spans; no rule reads a table again.
 
 use super::account::Accounting;
+use super::carried::Carried;
 use super::contract::Account;
 use super::others::Others;
-use crate::charges::Charges;
+use crate::charges::Shared;
 use crate::contract::SlowWait;
 use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
 use crate::rows::{Index, IoAction};
 use crate::stacks::{Key, Sleeps};
 use crate::{tracer, waits};
-use model::table::{Slice, Span};
-use model::{CHECKPOINT_REASONS, Call, Layer, Reason, Relation, ShapeKind, SpanFlag, SpanKind, Wait};
+use model::table::Slice;
+use model::{CHECKPOINT_REASONS, Call, Layer, Reason, ShapeKind, SpanKind, Wait};
 use sqlite::FileClass;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -183,95 +184,8 @@ impl Facts {
     }
 }
 
-/// Which commands are the file system's own, and which processes wrote the data of the others.
-struct Carried {
-    metadata: HashSet<u64>,
-    writers: HashMap<u64, Vec<u32>>,
-    /// For each commit, the processes of the calls that joined it, one entry per call.
-    joined: HashMap<u64, Vec<u32>>,
-    /// For each file, the reads issued outside operations: time, process, and range of bytes.
-    reads: HashMap<u64, Vec<(u64, u32, std::ops::Range<u64>)>>,
-}
-
-impl Carried {
-    /// Returns the part of a commit that belongs to other processes, and the process with most of it.
-    fn foreign(&self, commit: u64, own: u32) -> Option<(f64, u32)> {
-        let joined = self.joined.get(&commit)?;
-        let mut others: BTreeMap<u32, usize> = BTreeMap::new();
-        for tgid in joined.iter().filter(|tgid| **tgid != own && **tgid != 0) {
-            *others.entry(*tgid).or_default() += 1;
-        }
-        let (most, _) = others.iter().max_by_key(|(_, n)| **n)?;
-        Some((others.values().sum::<usize>() as f64 / joined.len() as f64, *most))
-    }
-
-    /// Returns when a read for which a thread sleeps was sent, if another thread sent it meanwhile: a cgroup's limit
-    /// (blk_throtl_bio) holds a bio back before the kernel reports it as queued, and a kernel worker sends it later. The worker
-    /// sends all bios held back, so the one that ends the sleep may be another part of the same read-ahead.
-    fn held_back(&self, index: &Index, own: u32, slice: &Slice) -> Option<u64> {
-        let read = slice.span.and_then(|id| index.span(id)).map(|at| index.rows.spans.at(at))?;
-        let from = read.offset?;
-        let bytes = from..from.saturating_add(read.bytes);
-        let until = read.end_ns.unwrap_or(slice.end_ns).max(slice.end_ns);
-        let sent = self.reads.get(&read.file?)?.iter().find(|(at, tgid, of)| {
-            (slice.start_ns + 1..=until).contains(at) && *tgid != own && of.start < bytes.end && bytes.start < of.end
-        });
-        sent.map(|(at, ..)| (*at).min(slice.end_ns))
-    }
-}
-
-fn is_metadata(span: &Span) -> bool {
-    span.has(SpanFlag::Meta)
-}
-
-fn carried(index: &Index) -> Carried {
-    let rows = index.rows;
-    let tgid = |id: u64| index.span(id).map(|at| rows.spans.tgid(at));
-    let below = |layer| matches!(layer, Layer::Block | Layer::IoScheduler | Layer::Driver);
-    let metadata = rows.spans.of_layers(below).filter(|(_, s)| is_metadata(s)).map(|(_, s)| s.id).collect();
-    let mut writers: HashMap<u64, Vec<u32>> = HashMap::new();
-    let add = |writers: &mut HashMap<u64, Vec<u32>>, to: u64, who: &[u32]| {
-        let list = writers.entry(to).or_default();
-        for tgid in who {
-            if !list.contains(tgid) && list.len() < 8 {
-                list.push(*tgid);
-            }
-        }
-    };
-    for link in rows.links.iter().filter(|l| l.relation == Relation::Dirties) {
-        if let Some(tgid) = tgid(link.parent).filter(|tgid| *tgid != 0) {
-            add(&mut writers, link.child, &[tgid]);
-        }
-    }
-    // From bios to requests, and from these to commands: two steps, and one more for split bios.
-    for _ in 0..3 {
-        let links = if writers.is_empty() { 0 } else { rows.links.len() };
-        for at in 0..links {
-            if matches!(rows.links.relation(at), Relation::Carries | Relation::Merges | Relation::Splits)
-                && let Some(who) = writers.get(&rows.links.parent(at)).cloned()
-            {
-                add(&mut writers, rows.links.child(at), &who);
-            }
-        }
-    }
-    let mut joined: HashMap<u64, Vec<u32>> = HashMap::new();
-    for link in rows.links.iter().filter(|l| l.relation == Relation::JoinsTransaction) {
-        if let Some(tgid) = tgid(link.parent) {
-            joined.entry(link.child).or_default().push(tgid);
-        }
-    }
-    let mut reads: HashMap<u64, Vec<(u64, u32, std::ops::Range<u64>)>> = HashMap::new();
-    for (_, bio) in rows.spans.of_layer(Layer::Block).filter(|(_, s)| s.operation.is_none()) {
-        if let (IoAction::Read, Some(file), Some(from)) = (IoAction::on_disk(&bio), bio.file, bio.offset) {
-            let own = (bio.start_ns, bio.tgid, from..from.saturating_add(bio.bytes));
-            reads.entry(file).or_default().push(own);
-        }
-    }
-    Carried { metadata, writers, joined, reads }
-}
-
 /// Syncs of files, by operation and call.
-type Syncing = BTreeMap<(usize, usize), Sync>;
+type Syncing = BTreeMap<(u32, u32), Sync>;
 
 /// What a sync of a file slept for.
 #[derive(Debug, Default)]
@@ -280,7 +194,7 @@ struct Sync {
     /// Whether it waited for the file system's journal itself.
     committed: bool,
     /// Time waiting for flushes, and for the journal and its writes.
-    flushes: BTreeMap<u64, u64>,
+    flushes: Vec<(u64, u64)>,
     journal_ns: u64,
     most: (u64, u64),
 }
@@ -291,8 +205,14 @@ impl Sync {
         self.committed |= reason == Reason::Journal && ns > 0;
         match reason {
             Reason::Flush => {
-                let sum = self.flushes.entry(span).or_default();
-                *sum = sum.saturating_add(ns);
+                match self.flushes.iter_mut().find(|(known, _)| *known == span) {
+                    Some((_, sum)) => *sum = sum.saturating_add(ns),
+                    None => {
+                        // Most syncs wait for one.
+                        self.flushes.reserve_exact(1);
+                        self.flushes.push((span, ns));
+                    }
+                }
             }
             Reason::Journal => self.journal_ns = self.journal_ns.saturating_add(ns),
             Reason::Device | Reason::Queue if metadata => self.journal_ns = self.journal_ns.saturating_add(ns),
@@ -304,8 +224,8 @@ impl Sync {
     /// Adds the extra cost of the commit: a sync of a file with unchanged size and blocks waits only for its data and one flush.
     fn give(&self, facts: &mut Facts, index: &Index, at: usize) {
         let Some((call, kind)) = self.what.filter(|_| self.committed) else { return };
-        let flushes = self.flushes.values().fold(0_u64, |sum, ns| sum.saturating_add(*ns));
-        let longest = self.flushes.values().max().copied().unwrap_or(0);
+        let flushes = self.flushes.iter().fold(0_u64, |sum, (_, ns)| sum.saturating_add(*ns));
+        let longest = self.flushes.iter().map(|(_, ns)| *ns).max().unwrap_or(0);
         let ns = self.journal_ns.saturating_add(flushes - longest);
         if call == Call::Fdatasync {
             facts.give(index, at, Of::DataCommit, ns, self.most.1);
@@ -316,39 +236,67 @@ impl Sync {
     }
 }
 
-/// Collects the facts and the account; the slices are passed by `slices` one after the other.
-pub fn facts<E>(
-    index: &Index,
-    slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>,
-) -> Result<(Facts, Account), E> {
-    let phases = Phases::new(index);
-    let carried = carried(index);
-    let charges = Charges::new(index);
-    let others = Others::new(index, &charges);
-    let mut facts = Facts::default();
-    let mut syncing = Syncing::new();
-    let sleeps = Sleeps::new(index);
-    let mut asleep: HashMap<(usize, Of), BTreeMap<Key, u64>> = HashMap::new();
-    let mut accounting = Accounting::new(index, &sleeps);
-    slices(&mut |slice| {
+/// Facts in the making: slices are added one after the other.
+pub struct Gathering<'a> {
+    index: &'a Index<'a>,
+    phases: Phases<'a>,
+    carried: Carried,
+    commands: &'a Shared,
+    others: Others,
+    facts: Facts,
+    syncing: Syncing,
+    sleeps: Sleeps<'a>,
+    asleep: HashMap<(usize, Of), BTreeMap<Key, u64>>,
+    accounting: Accounting<'a>,
+}
+
+impl<'a> Gathering<'a> {
+    /// Indexes the rows; `commands` are the shares of all device commands.
+    pub fn new(index: &'a Index<'a>, commands: &'a Shared) -> Self {
+        Self {
+            index,
+            phases: Phases::new(index),
+            carried: Carried::new(index),
+            commands,
+            others: Others::new(index, commands),
+            facts: Facts::default(),
+            syncing: Syncing::new(),
+            sleeps: Sleeps::new(index),
+            asleep: HashMap::new(),
+            accounting: Accounting::new(index),
+        }
+    }
+
+    /// Adds a slice.
+    pub fn slice(&mut self, slice: &Slice) {
+        let index = self.index;
         // The slices of an inner operation duplicate those of the operations around it: each slice counts for its own operation only.
         let Some(at) = index.operation(slice.operation) else { return };
-        accounting.add(at, slice);
-        own_slice(&mut facts, index, &phases, (&carried, &others), &mut syncing, at, slice);
+        self.accounting.add(at, slice, &self.sleeps);
+        let others = (&self.carried, &self.others);
+        own_slice(&mut self.facts, index, &self.phases, others, &mut self.syncing, at, slice);
         let (Some(of), Some(shape)) = (asleep_for(slice), index.shape(at)) else { return };
         let thread = (index.rows.operations.tgid(at), index.rows.operations.tid(at));
-        for (key, ns) in sleeps.within(thread, slice.start_ns, slice.end_ns) {
-            *asleep.entry((shape, of)).or_default().entry(key).or_default() += ns;
+        for (key, ns) in self.sleeps.within(thread, slice.start_ns, slice.end_ns) {
+            *self.asleep.entry((shape, of)).or_default().entry(key).or_default() += ns;
         }
-    })?;
-    facts.asleep = asleep.into_iter().map(|(of, parts)| (of, sleeps.longest(parts))).collect();
-    for ((at, _), sync) in syncing {
-        sync.give(&mut facts, index, at);
     }
-    calls(&mut facts, index, &phases);
-    commands(&mut facts, index, &charges, &carried);
-    prepares(&mut facts, index);
-    Ok((facts, accounting.finish()))
+
+    /// Adds what is in no slice. Returns the account and the calls, too.
+    pub fn finish(self) -> (Facts, Account, Phases<'a>) {
+        let Self { index, phases, carried, commands: shared, others, mut facts, syncing, sleeps, asleep, accounting } =
+            self;
+        drop(others);
+        let account = accounting.finish(&sleeps);
+        facts.asleep = asleep.into_iter().map(|(of, parts)| (of, sleeps.longest(parts))).collect();
+        for ((at, _), sync) in syncing {
+            sync.give(&mut facts, index, at as usize);
+        }
+        calls(&mut facts, index, &phases);
+        commands(&mut facts, index, shared, &carried);
+        prepares(&mut facts, index);
+        (facts, account, phases)
+    }
 }
 
 /// Returns the category by which a finding's stacks are distinguished.
@@ -394,7 +342,8 @@ fn own_slice(
     let call_at = phases.call_of_thread(thread, slice.start_ns);
     let phase = call_at.map_or(Phase::Outside, |at| phases.of_call(at));
     let in_sync = matches!(phase, Phase::In(Call::Fsync | Call::Fdatasync, _));
-    let own = slice.span.is_some_and(|span| carried.metadata.contains(&span));
+    let of_span = slice.span.and_then(|id| index.span(id));
+    let own = of_span.is_some_and(|at| carried.is_metadata(at));
     // The process for which it was, if only for others; data that they wrote into files is handled below.
     let theirs = slice.span.and_then(|span| others.whose(index, span, thread.0));
     match slice.reason {
@@ -442,7 +391,7 @@ fn own_slice(
         _ => {}
     }
     // The part of a commit that others joined is attributed to them.
-    let commit = slice.span.filter(|_| slice.reason == Reason::Journal);
+    let commit = of_span.filter(|_| slice.reason == Reason::Journal);
     let foreign = commit.and_then(|commit| carried.foreign(commit, thread.0));
     let joined = foreign.map_or(0, |(part, _)| (part * ns as f64) as u64);
     if slice.reason == Reason::Journal || own && slice.reason != Reason::Cpu {
@@ -464,9 +413,9 @@ fn own_slice(
         }
         if let Some(call_at) = call_at.filter(|_| syncs && kind != Kind::Directory) {
             let left = ns.saturating_sub(joined);
-            syncing.entry((at, call_at)).or_default().add(call, kind, slice.reason, own, (left, span));
+            syncing.entry((at as u32, call_at as u32)).or_default().add(call, kind, slice.reason, own, (left, span));
         }
-        let writers = slice.span.and_then(|span| carried.writers.get(&span)).filter(|writers| !writers.is_empty());
+        let writers = of_span.map(|at| carried.writers(at)).filter(|writers| !writers.is_empty());
         let foreign = match writers {
             Some(writers) => writers.first().copied().filter(|_| !writers.contains(&thread.0)),
             // Calls of a process that is not recorded are no spans; the process to which its pages are charged is known all the same.
@@ -554,8 +503,8 @@ fn calls(facts: &mut Facts, index: &Index, phases: &Phases) {
 }
 
 /// Collects facts from device commands: flushes and bytes by share.
-fn commands(facts: &mut Facts, index: &Index, charges: &Charges, carried: &Carried) {
-    for (at, parts) in charges.commands.iter() {
+fn commands(facts: &mut Facts, index: &Index, shared: &Shared, carried: &Carried) {
+    for (at, parts) in shared.iter() {
         let span = &index.rows.spans.at(at);
         if span.disk.is_none_or(|disk| !index.counted.contains(&disk)) {
             continue;
@@ -570,7 +519,7 @@ fn commands(facts: &mut Facts, index: &Index, charges: &Charges, carried: &Carri
                 for part in sharers {
                     let bytes = facts.bytes.entry(part.operation).or_default();
                     bytes[2] += span.bytes as f64 * part.share;
-                    let own = carried.metadata.contains(&span.id);
+                    let own = carried.is_metadata(at);
                     bytes[3] += if own { span.bytes as f64 * part.share } else { 0.0 };
                 }
             }
@@ -588,8 +537,8 @@ fn prepares(facts: &mut Facts, index: &Index) {
     let recording_ns = tracer::in_prepare_ns(rows);
     let mut threads: BTreeMap<(u32, u32), Calls> = BTreeMap::new();
     let statement = |at: usize| index.shape(at).is_some_and(|shape| rows.shapes[shape].is(ShapeKind::Statement));
-    for (i, span) in rows.spans.iter().enumerate() {
-        if span.layer == Layer::Database && span.is(SpanKind::Prepare) && span.operation.is_none() {
+    for (i, span) in rows.spans.of_layer(Layer::Database) {
+        if span.is(SpanKind::Prepare) && span.operation.is_none() {
             threads.entry((span.tgid, span.tid)).or_default().push((span.start_ns, Err(i)));
         }
     }

@@ -6,6 +6,7 @@
 //! since its replacement takes time too. Findings are ranked by the saving, at the lower bound of its interval.
 
 mod account;
+mod carried;
 pub mod contract;
 mod facts;
 mod leaf;
@@ -16,17 +17,21 @@ mod scan;
 mod tests;
 pub mod text;
 
+use crate::charges::{self, Charges};
 use crate::contract::{SlowWait, Summary};
 use crate::flaws;
 use crate::rows::{Index, Rows};
-use crate::summary;
+use crate::summary::Summarising;
 use archive::{Archive, Error};
 use contract::{Explanation, Finding, VERSION};
+use facts::Gathering;
 use model::ShapeKind;
+use model::packed::PackedTable;
 use model::table::Slice;
 pub use rules::spans_databases;
 use stats::proportion;
 use stats::stretches::{Draws, STRETCHES, stretch, sum};
+use std::sync::{Arc, mpsc};
 
 /// A finding below this share of its statement's time is not listed.
 const LEAST_SHARE: f64 = 0.05;
@@ -68,13 +73,28 @@ pub fn explain_rows(index: &Index) -> Explanation {
     }
 }
 
+/// Summarises and explains a recording that has its index, with its slices.
+pub fn summarise_and_explain_rows(index: &Index) -> (Summary, Explanation) {
+    let all = |each: &mut dyn FnMut(Group)| {
+        let mut slices = index.rows.slices.iter().peekable();
+        while slices.peek().is_some() {
+            each(Arc::new(slices.by_ref().take(GROUP).collect()));
+        }
+        Ok::<(), std::convert::Infallible>(())
+    };
+    match both(index, all) {
+        Ok(done) => done,
+        Err(never) => match never {},
+    }
+}
+
 /// Explains an archive without holding its slices.
 ///
 /// # Errors
 /// Those of [`Rows::load`].
 pub fn explain_archive(archive: &Archive) -> Result<Explanation, Error> {
     let rows = Rows::load_without_slices(archive)?;
-    with_slices(&rows, |each| archive.for_each(|slice: Slice| each(&slice)))
+    of_index(&Index::new(&rows), |each| archive.for_each_group(|slices| slices.iter().for_each(|slice| each(&slice))))
 }
 
 /// Summarises and explains an archive, reading its tables once.
@@ -83,19 +103,57 @@ pub fn explain_archive(archive: &Archive) -> Result<Explanation, Error> {
 /// Those of [`Rows::load`].
 pub fn summarise_and_explain(archive: &Archive) -> Result<(Summary, Explanation), Error> {
     let rows = Rows::load_without_slices(archive)?;
-    let index = Index::new(&rows);
-    let summary = summary::of_index(&index, |each| archive.for_each(|slice: Slice| each(&slice)))?;
-    Ok((summary, of_index(&index, |each| archive.for_each(|slice: Slice| each(&slice)))?))
+    both(&Index::new(&rows), |each| archive.for_each_group(|slices| each(Arc::new(slices))))
 }
 
-fn with_slices<E>(rows: &Rows, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>) -> Result<Explanation, E> {
-    of_index(&Index::new(rows), slices)
+/// Slices that are handed on together.
+type Group = Arc<PackedTable<Slice>>;
+
+/// Slices of a group that is made in memory.
+const GROUP: usize = 4096;
+
+/// Groups that may wait for the explanation: it takes longer over one than the summary.
+const WAITING: usize = 2;
+
+/// Summarises and explains a trace that has its index, each on a thread of its own; `slices` are passed once, in groups.
+fn both<E>(
+    index: &Index,
+    slices: impl FnOnce(&mut dyn FnMut(Group)) -> Result<(), E>,
+) -> Result<(Summary, Explanation), E> {
+    let commands = Arc::new(charges::commands(index));
+    let (send, groups) = mpsc::sync_channel::<Group>(WAITING);
+    let shared = &commands;
+    std::thread::scope(|scope| {
+        let explaining = scope.spawn(move || {
+            let mut facts = Gathering::new(index, shared);
+            groups.iter().for_each(|group| group.iter().for_each(|slice| facts.slice(&slice)));
+            explanation(index, facts)
+        });
+        let mut summary = Summarising::new(index);
+        let read = slices(&mut |group| {
+            // It waits for groups until there is no more; should it have panicked, that is told below.
+            let _ = send.send(group.clone());
+            group.iter().for_each(|slice| summary.slice(&slice));
+        });
+        drop(send);
+        let summary = read.map(|()| summary.finish(&Charges::of(index, commands.clone())));
+        let explanation = explaining.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((summary?, explanation))
+    })
 }
 
 fn of_index<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>) -> Result<Explanation, E> {
+    let commands = charges::commands(index);
+    let mut facts = Gathering::new(index, &commands);
+    slices(&mut |slice| facts.slice(slice))?;
+    Ok(explanation(index, facts))
+}
+
+fn explanation(index: &Index, facts: Gathering) -> Explanation {
     let rows = index.rows;
-    let (facts, account) = facts::facts(index, slices)?;
-    let scans = scan::Scans::new(index);
+    let (facts, account, phases) = facts.finish();
+    let scans = scan::Scans::new(index, &phases);
+    drop(phases);
     let outermost = (0..rows.operations.len()).filter(|&at| index.chain(at).nth(1).is_none());
     let latency_ns = outermost.fold(0_u64, |sum, at| sum.saturating_add(latency(rows, at)));
     let caveats = flaws::of(index);
@@ -119,7 +177,7 @@ fn of_index<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Res
     // Findings that cast doubt on the rest come first.
     findings.splice(0..0, rules::recording(index));
     let executions = rows.operations.iter().filter(|operation| operation.end_ns.is_some()).count() as u64;
-    Ok(Explanation { version: VERSION, findings, caveats, executions, latency_ns, account })
+    Explanation { version: VERSION, findings, caveats, executions, latency_ns, account }
 }
 
 /// Moves general findings, which only report where time goes, behind the findings of the same statement that cause it.

@@ -13,7 +13,7 @@
 
 use super::median;
 use crate::by_key::RowsByKey;
-use crate::charges::Charges;
+use crate::charges::Shared;
 use crate::rows::{Index, IoAction};
 use model::{Layer, Origin, Relation};
 use std::collections::HashMap;
@@ -59,14 +59,14 @@ struct Command {
 
 impl Others {
     /// Indexes the commands.
-    pub fn new(index: &Index, charges: &Charges) -> Self {
+    pub fn new(index: &Index, shared: &Shared) -> Self {
         let causes = &index.rows.causes;
         let others = |at: &usize| causes.share(*at) > 0.0 && causes.origin(*at) != Origin::Tracer;
         let charged = (0..causes.len()).filter(others).filter(|&at| causes.tgid(at).is_some());
         let charged = charged.filter_map(|at| Some((index.span(causes.command(at))?, at as u32)));
         let charged = RowsByKey::new(index.rows.spans.len(), charged);
         let mut others = Self { charged, behind: HashMap::new() };
-        others.stand_behind(index, charges);
+        others.stand_behind(index, shared);
         others
     }
 
@@ -89,8 +89,8 @@ impl Others {
         all.iter().map(cut).filter(|b| b.from < b.to)
     }
 
-    fn stand_behind(&mut self, index: &Index, charges: &Charges) {
-        let commands = commands(index, charges);
+    fn stand_behind(&mut self, index: &Index, shared: &Shared) {
+        let commands = commands(index, shared);
         let of = |is: fn(IoAction) -> bool| {
             let mut by_disk: HashMap<u32, Vec<&Command>> = HashMap::new();
             for command in commands.iter().filter(|command| is(command.action)) {
@@ -104,7 +104,7 @@ impl Others {
         let (behind_flushes, behind_writes) = (serial(&commands, flush_before), serial(&commands, write_before));
         let mut found = Vec::new();
         for command in &commands {
-            let parts = charges.commands.of(command.number as usize);
+            let parts = shared.of(command.number as usize);
             if !parts.iter().any(|part| part.share > 0.0) {
                 continue;
             }
@@ -161,7 +161,7 @@ fn serial<'a>(commands: &'a [Command], before: impl Fn(&Command, u64) -> Option<
 }
 
 /// Finished commands of the disks that hold the files, in the order of their issue.
-fn commands(index: &Index, charges: &Charges) -> Vec<Command> {
+fn commands(index: &Index, shared: &Shared) -> Vec<Command> {
     let rows = index.rows;
     let mut queued: HashMap<u64, u64> = HashMap::new();
     for link in rows.links.iter().filter(|l| l.relation == Relation::WaitsForFlush) {
@@ -172,7 +172,7 @@ fn commands(index: &Index, charges: &Charges) -> Vec<Command> {
         }
     }
     let mut all: Vec<Command> = Vec::new();
-    for (number, (at, _)) in (0..).zip(charges.commands.iter()) {
+    for (number, (at, _)) in (0..).zip(shared.iter()) {
         let span = &rows.spans.at(at);
         let (Some(disk), Some(took_ns)) = (span.disk.filter(|disk| index.counted.contains(disk)), span.took_ns())
         else {

@@ -33,8 +33,7 @@ pub struct Scans {
 
 impl Scans {
     /// Indexes the calls.
-    pub fn new(index: &Index) -> Self {
-        let phases = Phases::new(index);
+    pub fn new(index: &Index, phases: &Phases) -> Self {
         let mut scans = Self::default();
         for (at, span) in index.rows.spans.of_layer(Layer::Syscall) {
             let Some(operation) = index.operation_of(&span).map(|at| at as u32) else { continue };

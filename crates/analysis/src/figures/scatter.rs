@@ -1,11 +1,13 @@
 //! Device commands by time and address: paper 000, figures 11 (INSERT) and 12 (SELECT).
 
 use super::{DiskAxis, Disks, LeftOut, Limits, Strings, VERSION, columns, end_of};
+use crate::by_key::RowsByKey;
 use crate::rows::{Index, IoAction, Rows};
 use crate::text::shown;
+use model::table::Cause;
 use model::{Layer, Origin};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 columns! {
     /// Device commands by time and address.
@@ -102,11 +104,15 @@ pub fn scatter_of(index: &Index, limits: &Limits) -> Scatter {
         shape.start = Some(shape.start.map_or(start, |s| s.min(start)));
         shape.end = Some(shape.end.map_or(end, |e| e.max(end)));
     }
-    // The shares of each command: of shapes, and of the other origins.
-    let mut shares: HashMap<u64, BTreeMap<(Origin, Option<usize>), f64>> = HashMap::new();
+    let finite = |at: &usize| rows.causes.share(*at).is_finite();
+    let causes = (0..rows.causes.len()).filter(finite);
+    let causes_of = RowsByKey::new(
+        rows.spans.len(),
+        causes.filter_map(|at| Some((index.span(rows.causes.command(at))?, at as u32))),
+    );
+    let shape_of = |cause: &Cause| cause.operation.and_then(|id| index.operation(id)).and_then(|o| index.shape(o));
     for cause in rows.causes.iter().filter(|c| c.share.is_finite()) {
-        let shape = cause.operation.and_then(|id| index.operation(id)).and_then(|o| index.shape(o));
-        *shares.entry(cause.command).or_default().entry((cause.origin, shape)).or_default() += cause.share;
+        let shape = shape_of(&cause);
         let disk = index.span(cause.command).and_then(|at| rows.spans.disk(at));
         if let Some(shape) = shape.filter(|_| disk.is_some_and(|d| index.counted.contains(&d))) {
             shapes[shape].commands += cause.share;
@@ -120,7 +126,12 @@ pub fn scatter_of(index: &Index, limits: &Limits) -> Scatter {
     let mut end_ns = origin_ns;
     for &(.., at) in commands.iter().take(limits.points) {
         let s = &rows.spans.at(at as usize);
-        let largest = shares.get(&s.id).and_then(|own| own.iter().max_by(|a, b| a.1.total_cmp(b.1)));
+        // The shares of shapes, and of the other origins.
+        let mut shares: BTreeMap<(Origin, Option<usize>), f64> = BTreeMap::new();
+        for cause in causes_of.of(at as usize).iter().map(|&at| rows.causes.at(at as usize)) {
+            *shares.entry((cause.origin, shape_of(&cause))).or_default() += cause.share;
+        }
+        let largest = shares.iter().max_by(|a, b| a.1.total_cmp(b.1));
         let ((origin, shape), share) =
             largest.map_or(((Origin::Unattributed, None), 1.0), |(&who, &share)| (who, share));
         let does = IoAction::on_disk(s);

@@ -41,7 +41,7 @@ impl<T> fmt::Debug for InOrder<'_, T> {
 }
 
 impl<'a, T: Row> InOrder<'a, T> {
-    pub fn new(table: &'a PackedTable<T>) -> Self {
+    pub(super) fn new(table: &'a PackedTable<T>) -> Self {
         Self { table, block: None, columns: Vec::new() }
     }
 

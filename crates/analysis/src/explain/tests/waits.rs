@@ -33,7 +33,7 @@ fn lock_wait_names_holder_and_its_statement() {
     let said = format!("fcntl lock on t.db, held by writer (PID 77), {INSERT}");
     assert!(l01.claim.ends_with(&said), "{}", l01.claim);
     assert!(l01.remedy.starts_with("shorter transactions"), "{}", l01.remedy);
-    let summary = summary::summarise(&rows);
+    let summary = crate::summary::summarise(&rows);
     let [waited] = &summary.operations[0].waits[..] else { panic!("{:?}", summary.operations[0].waits) };
     assert_eq!((waited.times, waited.ns, waited.by_process.as_deref()), (10, 6_600_000, Some("writer")));
     let layer = &summary.operations[0].layers[&Layer::Database];
@@ -73,7 +73,7 @@ fn stacks_of_sleeps_are_evidence_of_waits() {
         rows.stacks.extend(stack(&rows, 1, (0, 660_000), "lock\nmain"));
         rows.stacks.extend(stack(&rows, 2, (0, 600_000), "other\nmain").map(|row| StackRow { tgid: 999, ..row }));
         rows.stacks.extend(stack(&rows, 3, (660_000, 700_000), "later\nmain"));
-        for row in &mut rows.stacks[2..4] {
+        for row in &mut rows.stacks.edit()[2..4] {
             row.start_ns -= 50_000;
         }
         let done = explain(&rows);
