@@ -7,6 +7,7 @@
 // response and the data), as an NBD client does. The relay receives into shared memory, tells each worker over a TCP connection where its
 // part is (50 bytes, as the pool's frames take), and responds when all have done theirs (30 bytes); a worker is a process that calls
 // pwrite or pread on its own file in FOLDER. No checksum, no protocol, no order, no recovery. Parts of a request are MiB / WORKERS.
+// Without workers the relay does that itself: the cost of one process, such as nbdkit.
 // Prints the rate, and the processor time that relay and workers took per GiB.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -66,20 +67,29 @@ static void tcp(int *near, int *far) {
     close(listener);
 }
 
-static void worker(const char *folder, int nth, int fd, char *memory, int part, int writes) {
-    char path[4096], message[TOLD];
+static int file_of(const char *folder, int nth, char *memory) {
+    char path[4096];
     snprintf(path, sizeof path, "%s/part%d", folder, nth);
     int file = open(path, O_RDWR | O_CREAT, 0600);
     need(file >= 0 && ftruncate(file, FILE_BYTES) == 0, path);
     for (off_t at = 0; at < FILE_BYTES; at += SIZE) need(pwrite(file, memory, SIZE, at) == SIZE, "pwrite");
+    return file;
+}
+
+static void use(int file, int writes, char *bytes, int part, long at) {
+    ssize_t n = writes ? pwrite(file, bytes, (size_t)part, at) : pread(file, bytes, (size_t)part, at);
+    need(n == part, "file");
+}
+
+static void worker(const char *folder, int nth, int fd, char *memory, int part, int writes) {
+    char message[TOLD];
+    int file = file_of(folder, nth, memory);
     whole(1, fd, message, 1);
     while (whole(0, fd, message, TOLD)) {
         long slot, at;
         memcpy(&slot, message, sizeof slot);
         memcpy(&at, message + sizeof slot, sizeof at);
-        char *bytes = memory + slot * SIZE + (long)nth * part;
-        ssize_t n = writes ? pwrite(file, bytes, (size_t)part, at) : pread(file, bytes, (size_t)part, at);
-        need(n == part, "worker");
+        use(file, writes, memory + slot * SIZE + (long)nth * part, part, at);
         if (!whole(1, fd, message, DONE)) break;
     }
     exit(0);
@@ -116,6 +126,18 @@ static void relay(int client, int *workers, int count, char *memory, int part, i
     }
 }
 
+static void alone(const char *folder, int client, char *memory, int writes) {
+    static char head[ASKED];
+    int file = file_of(folder, 0, memory);
+    long place = 0;
+    for (whole(1, client, head, 1); whole(0, client, head, ASKED); place = (place + SIZE) % (FILE_BYTES - SIZE)) {
+        if (writes && !whole(0, client, memory, SIZE)) break;
+        use(file, writes, memory, SIZE, place);
+        if (!whole(1, client, head, ANSWERED) || (!writes && !whole(1, client, memory, SIZE))) break;
+    }
+    exit(0);
+}
+
 static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -123,8 +145,8 @@ static double now(void) {
 }
 
 int main(int argc, char **argv) {
-    int count = argc == 5 ? atoi(argv[2]) : 0, writes = argc == 5 && strcmp(argv[3], "write") == 0;
-    if (count < 1 || count > MOST || SIZE % count) {
+    int count = argc == 5 ? atoi(argv[2]) : -1, writes = argc == 5 && strcmp(argv[3], "write") == 0;
+    if (count < 0 || count > MOST || (count && SIZE % count)) {
         fprintf(stderr, "relay FOLDER WORKERS read|write SECONDS\n");
         return 2;
     }
@@ -143,7 +165,9 @@ int main(int argc, char **argv) {
     }
     char ready;
     for (int nth = 0; nth < count; nth++) need(whole(0, near[nth], &ready, 1), "worker");
-    if ((servers[count] = start()) == 0) relay(way[1], near, count, memory, SIZE / count, writes);
+    if ((servers[count] = start()) == 0 && !count) alone(argv[1], way[1], memory, writes);
+    if (!count) need(whole(0, way[0], &ready, 1), "relay");
+    if (servers[count] == 0) relay(way[1], near, count, memory, SIZE / count, writes);
     for (int nth = 0; nth < count; nth++) close(near[nth]);
     static char data[ASKED + SIZE], head[ASKED];
     // The time to create the files is not counted.
