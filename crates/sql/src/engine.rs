@@ -7,6 +7,7 @@
 
 use crate::fleets::log::Fleet;
 use crate::open::{ATTACHED, Archives};
+use crate::ordinals;
 use crate::scratch::{Held, Purpose};
 use crate::tables::{FilesTable, schema};
 use anyhow::{Context as _, Result};
@@ -171,7 +172,7 @@ impl Engine {
             )));
         }
         let state = self.context.state();
-        let statement = state.sql_to_statement(sql, &state.config().options().sql_parser.dialect)?;
+        let mut statement = state.sql_to_statement(sql, &state.config().options().sql_parser.dialect)?;
         if let Some(what) = writes(&statement) {
             return Err(DataFusionError::Plan(format!("only queries can be run, and this is {what}")));
         }
@@ -181,6 +182,7 @@ impl Engine {
                  terms a table (`VALUES`)"
             )));
         }
+        ordinals::replace(&mut statement, &|name| state.aggregate_functions().contains_key(name));
         let reads = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         let plan = state.statement_to_plan(statement).await?;
         reads.verify_plan(&plan)?;

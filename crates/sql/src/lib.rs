@@ -15,6 +15,7 @@ pub mod exact;
 pub mod fleets;
 pub mod generate;
 pub mod open;
+mod ordinals;
 pub mod otlp;
 pub mod output;
 pub mod report;
