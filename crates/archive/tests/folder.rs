@@ -2,6 +2,7 @@
 
 use archive::tables::{Index, read_file};
 use archive::{Archive, ArchiveKind, Error, LogWriter, Meta, TablesWriter, export};
+use model::packed::PackedTable;
 use model::table::{
     Cell, ColumnInfo, ColumnType, DesignCell, DesignRow, Link, Operation, Replicate, Row, Sample, Shape, Span, TABLES,
     TableInfo,
@@ -61,6 +62,17 @@ fn rows_round_trip_over_several_row_groups() {
         })
         .unwrap();
     assert_eq!(next, 70_000);
+    let (mut groups, mut next) = (Vec::new(), 0);
+    let each = |table: PackedTable<Span>| {
+        groups.push(table.len());
+        table.iter().for_each(|row| {
+            assert_eq!(row, span(next));
+            next += 1;
+        });
+    };
+    archive.for_each_group(each).unwrap();
+    assert_eq!((groups, next), (vec![65_536, 70_000 - 65_536], 70_000), "no more than a row group is in memory");
+    assert!(archive.packed::<Span>().unwrap().iter().eq((0..70_000).map(span)));
     assert_eq!(archive.rows::<Shape>().unwrap()[0].text, "=1+1;\n\"é\"");
     assert_eq!(archive.rows::<Link>().unwrap(), [], "a table without rows is empty, not missing");
     let file = SerializedFileReader::new(File::open(dir.path().join("tables/spans.parquet")).unwrap()).unwrap();

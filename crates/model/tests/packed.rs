@@ -34,6 +34,7 @@ fn packed_rows_are_those_that_were_pushed() {
         let table: PackedTable<Span> = rows.clone().into();
         assert_eq!(table.len() as u64, count);
         assert_eq!(table.iter().collect::<Vec<_>>(), rows);
+        assert!((0..rows.len()).step_by(97).all(|at| table.iter().nth(at).as_ref() == Some(&rows[at])));
         assert_eq!(table.iter().rev().collect::<Vec<_>>(), rows.iter().rev().cloned().collect::<Vec<_>>());
         assert_eq!(table.last(), rows.last().cloned());
         assert_eq!(table.get(rows.len()), None);
@@ -72,6 +73,10 @@ fn invalid_cells_are_told() {
     assert!(!table.push_cell(column("tgid"), &Cell::I64(-1)));
     assert!(!table.push_cell(column("start_ns"), &Cell::Empty));
     assert!(table.push_cell(column("end_ns"), &Cell::Empty));
+    let mut invalid = |name: &str, number| table.push_numbers(column(name), [number].into_iter());
+    assert_eq!([Some(-1), Some(1 << 32), None].map(|number| invalid("tgid", number)), [1, 1, 1]);
+    assert_eq!([Some(-1), Some(i64::MAX), None].map(|number| invalid("result", number)), [0, 0, 0]);
+    assert_eq!([Some(u32::MAX.into()), None].map(|number| invalid("disk", number)), [0, 0]);
 }
 
 #[test]
