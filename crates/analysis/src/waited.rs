@@ -8,11 +8,12 @@
 //! *Uncertainty*: of commands that were in flight at the same time, the one that is furthest along explains a sleep; others that the call
 //! did not send itself are missing, unless a commit has them.
 
+use crate::by_key::RowsByKey;
 use crate::contract::{WaitedData, WaitedIo};
 use crate::rows::{Index, IoAction};
-use model::table::{Cause, Slice};
+use model::table::Slice;
 use model::{Layer, Origin, Reason, Relation, ShapeKind};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// The kind of a commit's span.
 const COMMIT: &str = "commit";
@@ -52,7 +53,7 @@ impl Graph {
 /// The spans that calls waited for, by position of operation and span.
 #[derive(Debug, Default)]
 pub struct Waited {
-    named: HashSet<(u32, u32)>,
+    named: Vec<(u32, u32)>,
 }
 
 impl Waited {
@@ -66,7 +67,11 @@ impl Waited {
         let waits = matches!(slice.reason, Reason::Device | Reason::Flush | Reason::Queue | Reason::Journal);
         if let Some(span) = slice.span.and_then(|id| index.span(id)).filter(|_| waits && Self::counts(index, operation))
         {
-            self.named.insert((operation as u32, span as u32));
+            let one = (operation as u32, span as u32);
+            // The slices of a wait follow each other.
+            if self.named.last() != Some(&one) {
+                self.named.push(one);
+            }
         }
     }
 
@@ -92,41 +97,41 @@ impl Waited {
             }
         }
         graph.sort();
-        for (at, span) in rows.spans.iter().enumerate() {
-            let operation = span.operation.and_then(|id| index.operation(id));
-            if let Some(operation) = operation.filter(|o| span.layer == Layer::Block && Self::counts(index, *o)) {
-                named.insert((operation as u32, at as u32));
+        for at in (0..rows.spans.len()).filter(|&at| rows.spans.layer(at) == Layer::Block) {
+            let operation = rows.spans.operation(at).and_then(|id| index.operation(id));
+            if let Some(operation) = operation.filter(|o| Self::counts(index, *o)) {
+                named.push((operation as u32, at as u32));
             }
         }
         let is_commit = |at: u32| rows.spans.layer(at as usize) == Layer::FileSystem;
-        // In order, so that sums are rounded alike in each run.
-        let mut by_operation: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-        for (operation, span) in named {
-            // Up to the commit that has it, down to the commands of all that.
-            let (mut up, mut seen) = (vec![span], HashSet::new());
-            while let Some(at) = up.pop() {
-                if seen.insert(at) && !is_commit(at) {
-                    // Of the file system's spans, only a commit is above a bio by this relation.
-                    up.extend(graph.above(at).filter(|p| !is_commit(*p) || rows.spans.kind(*p as usize) == COMMIT));
-                }
-            }
-            let reached = by_operation.entry(operation).or_default();
-            let mut down: Vec<u32> = seen.into_iter().collect();
-            while let Some(at) = down.pop() {
-                if reached.insert(at) {
-                    down.extend(graph.below(at));
-                }
-            }
-        }
-        let mut origins: HashMap<u32, Vec<Cause>> = HashMap::new();
-        for cause in rows.causes.iter().filter(|c| c.share.is_finite() && c.share > 0.0) {
-            if let Some(at) = index.span(cause.command) {
-                origins.entry(at as u32).or_default().push(cause);
-            }
-        }
+        named.sort_unstable();
+        named.dedup();
+        let causes = &rows.causes;
+        let charged = (0..causes.len()).filter(|&at| causes.share(at).is_finite() && causes.share(at) > 0.0);
+        let charged = charged.filter_map(|at| Some((index.span(causes.command(at))?, at as u32)));
+        let charged = RowsByKey::new(rows.spans.len(), charged);
         let mut any: HashSet<u32> = HashSet::new();
         let mut sums: HashMap<usize, WaitedIo> = HashMap::new();
-        for (operation, reached) in by_operation {
+        // In order, so that sums are rounded alike in each run; and one operation after the other, since there may be as many as calls.
+        for named in named.chunk_by(|a, b| a.0 == b.0) {
+            let operation = named[0].0;
+            let mut reached: BTreeSet<u32> = BTreeSet::new();
+            for &(_, span) in named {
+                // Up to the commit that has it, down to the commands of all that.
+                let (mut up, mut seen) = (vec![span], HashSet::new());
+                while let Some(at) = up.pop() {
+                    if seen.insert(at) && !is_commit(at) {
+                        // Of the file system's spans, only a commit is above a bio by this relation.
+                        up.extend(graph.above(at).filter(|p| !is_commit(*p) || rows.spans.kind(*p as usize) == COMMIT));
+                    }
+                }
+                let mut down: Vec<u32> = seen.into_iter().collect();
+                while let Some(at) = down.pop() {
+                    if reached.insert(at) {
+                        down.extend(graph.below(at));
+                    }
+                }
+            }
             let own = &rows.operations.at(operation as usize);
             let (Some(shape), true) = (index.shape(operation as usize), own.end_ns.is_some()) else { continue };
             let sum = sums.entry(shape).or_default();
@@ -145,10 +150,9 @@ impl Waited {
                     IoAction::Read | IoAction::Write => {
                         sum.requests += 1.0;
                         sum.bytes += span.bytes as f64;
-                        let charged = origins.get(&at).map_or(&[][..], Vec::as_slice);
                         let WaitedData { itself, process, others, unattributed } = &mut sum.data;
                         *unattributed += span.bytes as f64;
-                        for cause in charged {
+                        for cause in charged.of(at as usize).iter().map(|&at| causes.at(at as usize)) {
                             let part = cause.share * span.bytes as f64;
                             *unattributed -= part;
                             *match cause.origin {
