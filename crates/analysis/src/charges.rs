@@ -117,7 +117,8 @@ pub fn commands(index: &Index) -> Shared {
     let mut shared = Shared::default();
     let mut rest = causes.as_slice();
     for (n, &span) in spans.iter().enumerate() {
-        let (own, after) = rest.split_at(rest.partition_point(|&(command, ..)| command as usize == n));
+        // Few each: a binary search of the rest would read all over it.
+        let (own, after) = rest.split_at(rest.iter().take_while(|(command, ..)| *command as usize == n).count());
         rest = after;
         let parts = own.iter().flat_map(|&(_, op, share)| parts(index, op as usize, share));
         shared.push(span as usize, parts);
@@ -187,6 +188,7 @@ fn bios(index: &Index, commands: &Shared) -> (Shared, Vec<u32>) {
         carried.push(said.and_then(|n| n.try_into().ok()).unwrap_or(0).max(linked));
         pairs.extend(found.drain(..).map(|(bio, waited)| (bio, waited, number)));
     }
+    drop(links);
     // Carried before waited: a bio with data is charged by its data, not by the flushes around it.
     pairs.sort_unstable();
 
@@ -196,8 +198,9 @@ fn bios(index: &Index, commands: &Shared) -> (Shared, Vec<u32>) {
         if rows.spans.layer(i) != Layer::Block {
             continue;
         }
-        let before = rest.partition_point(|&(bio, ..)| (bio as usize) < i);
-        let (own, after) = rest[before..].split_at(rest[before..].partition_point(|&(bio, ..)| bio as usize == i));
+        let before = rest.iter().take_while(|(bio, ..)| (*bio as usize) < i).count();
+        let (own, after) =
+            rest[before..].split_at(rest[before..].iter().take_while(|(bio, ..)| *bio as usize == i).count());
         rest = after;
         let own = &own[..own.partition_point(|&(_, waited, _)| waited == own[0].1)];
         let part = 1.0 / own.len().max(1) as f64;
@@ -230,7 +233,7 @@ fn commits(index: &Index) -> Shared {
     let mut shared = Shared::default();
     let mut rest = joins.as_slice();
     while let Some(&(commit, _)) = rest.first() {
-        let (own, after) = rest.split_at(rest.partition_point(|&(c, _)| c == commit));
+        let (own, after) = rest.split_at(rest.iter().take_while(|(c, _)| *c == commit).count());
         rest = after;
         let part = 1.0 / own.len() as f64;
         let operations = own.iter().filter_map(|&(_, parent)| index.operation_of_row(parent as usize));

@@ -48,8 +48,9 @@ pub fn completeness(index: &Index) -> Completeness {
         let each = |(name, check): &(&String, &DiskCheck)| format!("{name}: {}", check.why.as_deref().unwrap_or(""));
         list.iter().map(each).collect::<Vec<_>>().join("; ")
     };
-    let used: BTreeSet<u32> =
-        rows.spans.of_layer(Layer::Driver).map(|(_, span)| span).filter_map(|span| span.disk).collect();
+    let spans = &rows.spans;
+    let drivers = (0..spans.len()).filter(|&at| spans.layer(at) == Layer::Driver);
+    let used: BTreeSet<u32> = drivers.filter_map(|at| spans.disk(at)).collect();
     let used: BTreeSet<String> = used.into_iter().map(|disk| index.disk_name(disk)).collect();
     let uncounted: Vec<&str> = used.iter().filter(|name| !disks.contains_key(*name)).map(String::as_str).collect();
     let (failed, unchecked) = (all(FAILED), all(NOT_CHECKED));

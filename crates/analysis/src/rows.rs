@@ -81,6 +81,12 @@ impl Rows {
     /// Same as [`Rows::load`].
     pub fn load_without_slices(archive: &Archive) -> Result<Self, Error> {
         let meta = archive.meta();
+        // The spans take as long to decode as all other tables.
+        let (spans, others) = std::thread::scope(|scope| {
+            let spans = scope.spawn(|| archive.packed());
+            let others = Self::load_small(archive);
+            (spans.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), others)
+        });
         Ok(Self {
             trace: Trace {
                 command: meta.command.clone(),
@@ -89,9 +95,18 @@ impl Rows {
                 complete: meta.complete,
                 ..Trace::default()
             },
+            spans: spans?,
+            ..others?
+        })
+    }
+
+    /// Reads all tables except slices and spans.
+    fn load_small(archive: &Archive) -> Result<Self, Error> {
+        Ok(Self {
+            trace: Trace::default(),
             operations: archive.packed()?,
             shapes: archive.rows()?,
-            spans: archive.packed()?,
+            spans: PackedTable::default(),
             links: archive.packed()?,
             causes: archive.packed()?,
             driver_commands: archive.packed()?,
@@ -190,7 +205,7 @@ impl<'a> Index<'a> {
             operation: Places::new((0..rows.operations.len()).map(|at| rows.operations.id(at)), rows.operations.len()),
             operation_of_span: Places::new(
                 (0..rows.operations.len()).map(|at| rows.operations.span(at)),
-                rows.spans.len().max(rows.operations.len()),
+                rows.operations.len(),
             ),
             shapes: (0..rows.operations.len()).map(|at| shape.get(&rows.operations.shape(at)).copied()).collect(),
             classes: classes(rows, &file),

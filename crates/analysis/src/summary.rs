@@ -67,7 +67,7 @@ pub fn summarise_archive(archive: &Archive) -> Result<Summary, Error> {
 fn of_index<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>) -> Result<Summary, E> {
     let mut summary = Summarising::new(index);
     slices(&mut |slice| summary.slice(slice))?;
-    Ok(summary.finish(&Charges::new(index)))
+    Ok(summary.finish(Charges::new(index)))
 }
 
 /// A summary in the making: slices are added one after the other.
@@ -87,17 +87,18 @@ impl<'a> Summarising<'a> {
     }
 
     /// Adds what is in no slice.
-    pub fn finish(self, charges: &Charges) -> Summary {
+    pub fn finish(self, charges: Charges) -> Summary {
         finished_summary(self.0, charges)
     }
 }
 
-fn finished_summary(mut tallies: Tallies, charges: &Charges) -> Summary {
+fn finished_summary(mut tallies: Tallies, charges: Charges) -> Summary {
     let index = tallies.index;
     let rows = index.rows;
     tallies.slices_end();
     tallies.calls();
-    tallies.charges(charges);
+    tallies.charges(&charges);
+    drop(charges);
     for (shape, waits) in stacks::slow_waits(index) {
         tallies.shapes[shape].summary.slow_waits = waits;
     }
@@ -545,12 +546,14 @@ fn page_sizes(index: &Index) -> Vec<Option<u32>> {
     let rows = index.rows;
     let base = |at: usize| rows.files[at].path.as_deref().map(database_of);
     let mut grids: HashMap<&str, PageGrid> = HashMap::new();
-    for span in rows.spans.of_layer(Layer::Syscall).map(|(_, s)| s) {
-        let (Some(at), Some(offset)) = (span.file.and_then(|id| index.file(id)), span.offset) else { continue };
+    let spans = &rows.spans;
+    for span in (0..spans.len()).filter(|&at| spans.layer(at) == Layer::Syscall) {
+        let Some(offset) = spans.offset(span) else { continue };
+        let Some(at) = spans.file(span).and_then(|id| index.file(id)) else { continue };
         if index.classes[at] == FileClass::Database
             && let Some(path) = base(at)
         {
-            grids.entry(path).or_default().add(offset, span.bytes);
+            grids.entry(path).or_default().add(offset, spans.bytes(span));
         }
     }
     (0..rows.files.len()).map(|at| grids.get(base(at)?)?.size()).collect()

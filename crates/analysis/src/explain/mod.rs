@@ -136,7 +136,7 @@ fn both<E>(
             group.iter().for_each(|slice| summary.slice(&slice));
         });
         drop(send);
-        let summary = read.map(|()| summary.finish(&Charges::of(index, commands.clone())));
+        let summary = read.map(|()| summary.finish(Charges::of(index, commands.clone())));
         let explanation = explaining.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok((summary?, explanation))
     })

@@ -487,3 +487,11 @@ fn functions_are_explained_where_there_is_no_sql() {
     assert_eq!(the(&done, "F01").statement.as_deref(), Some("handle"));
     assert!(!codes(&done).contains(&"S01"), "a function is no transaction");
 }
+
+#[test]
+fn summary_and_explanation_are_those_of_each_alone() {
+    for rows in [crate::case::rows(), recording(&vec![insert(); 1000]), Rows::default()] {
+        let index = Index::new(&rows);
+        assert_eq!(summarise_and_explain_rows(&index), (crate::summarise(&rows), explain(&rows)));
+    }
+}
