@@ -312,7 +312,7 @@ impl Texts {
     }
 
     /// The same of a text that may be one of the program's own words: then rows that are read share it, without a copy of each.
-    #[allow(clippy::ptr_arg, reason = "whether it is borrowed decides whether it is copied")]
+    #[expect(clippy::ptr_arg, reason = "whether it is borrowed decides whether it is copied")]
     pub fn number_of(&mut self, text: &Cow<'static, str>) -> i64 {
         self.number.get(text).copied().unwrap_or_else(|| self.add(text.clone()))
     }
