@@ -505,8 +505,8 @@ mod long {
     }
 
     #[test]
-    #[ignore = "long: 3,000 stories"]
-    fn no_flush_succeeds_while_page_of_raw_disk_is_lost_in_3000() {
-        super::stories(1000..4000, true);
+    #[ignore = "long: 2,000 stories"]
+    fn no_flush_succeeds_while_page_of_raw_disk_is_lost_in_2000() {
+        super::stories(1000..3000, true);
     }
 }
