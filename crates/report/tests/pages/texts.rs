@@ -149,10 +149,20 @@ pub fn processes_outside_operations_are_listed_in_part() -> Result<()> {
 
 pub fn page_without_finding_says_so() -> Result<()> {
     let [timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
-    let explanation = json!({ "version": 1, "findings": [], "latency_ns": 1 });
+    let leaf = |what: &str, ns: u64| {
+        json!({ "what": what, "ns": ns, "share": ns as f64 / 1000.0, "interval": [0.5, 0.7], "executions": 3, "statement": "SELECT 1",
+                "statement_ns": ns, "longest_span": null, "slow_waits": [] })
+    };
+    let account = json!({ "whole_ns": 1000, "executions": 4, "unaccounted_ns": 10,
+                          "leaves": [leaf("waits for a futex", 970), leaf("runs in the program", 20)] });
+    let explanation = json!({ "version": 1, "findings": [], "latency_ns": 1000, "account": account });
     let shown =
         show(&PageData { title: "healthy", summary, timeline, scatter, counts, explanation, parts: Vec::new() }, "")?;
-    assert!(shown.browser.text("#findings")?.contains("No finding: nothing"));
+    // What takes the time is said whether or not a finding names it.
+    let findings = shown.browser.text("#findings")?;
+    assert!(findings.contains("No finding: no cause that is known by name"), "{findings}");
+    assert!(findings.contains("97 % waits for a futex (50 % to 70 %)") && findings.contains("in 3 of 4"), "{findings}");
+    assert!(findings.contains("1.0 % not accounted for"), "{findings}");
     let [timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
     let explanation = json!({ "version": 1, "findings": [], "executions": 0, "latency_ns": 0 });
     let shown =
