@@ -9,10 +9,6 @@ import { callers, callersInProgram } from './tables.js';
 const CLOSED_AFTER = 1;
 /** The number of stacks shown for a finding. */
 const STACKS = 3;
-/** Parts of the time from this share on are listed, and so many in any case, if they are noticeable: as `fathom explain` does. */
-const LARGE = 0.1;
-const FEWEST = 3;
-const NOTICEABLE = 0.02;
 
 /**
  * @param {Finding} finding
@@ -120,13 +116,12 @@ function part(leaf, executions, has, choose) {
  * @param {(id: number) => void} choose
  */
 function parts(account, has, choose) {
-  const large = account.leaves.filter((leaf, i) => leaf.share >= LARGE || (i < FEWEST && leaf.share >= NOTICEABLE));
-  const rest = account.leaves.slice(large.length).reduce((sum, leaf) => sum + leaf.ns, 0);
+  const rest = account.leaves.reduce((sum, leaf) => sum + (leaf.listed ? 0 : leaf.ns), 0);
   const share = (/** @type {number} */ ns) => percent(ns / Math.max(account.whole_ns, 1));
   return el(
     'ul',
     { class: 'parts', 'aria-label': 'Where the time went' },
-    large.map((leaf) => part(leaf, account.executions, has, choose)),
+    account.leaves.filter((leaf) => leaf.listed).map((leaf) => part(leaf, account.executions, has, choose)),
     el('li', {}, `${share(rest)} smaller parts, ${share(account.unaccounted_ns)} not accounted for`),
   );
 }

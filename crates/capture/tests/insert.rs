@@ -3,7 +3,7 @@
 mod common;
 
 use capture::request::Function;
-use capture::{Request, Scope, sqlite};
+use capture::{Finished, Request, Scope, sqlite};
 use common::{LoopDisk, Recorder};
 use model::event::{File, Statement, flags, header_flags};
 use model::{Call, Event};
@@ -183,27 +183,51 @@ fn work_between_rows_is_distinguished() {
     assert_eq!(last.rows, 1);
 }
 
+/// Debian's Python with a SQLite whose resets are not watched from the start.
+struct Python {
+    library: PathBuf,
+    symbols: sqlite::SqliteSymbols,
+    folder: tempfile::TempDir,
+}
+
+impl Python {
+    /// `None` without it; then the reason is printed.
+    fn new() -> Option<Self> {
+        let Some(library) = library("libsqlite3.so.0") else {
+            common::skip("no libsqlite3.so.0");
+            return None;
+        };
+        let symbols = sqlite::find(&library).unwrap();
+        if symbols.running.is_none() {
+            common::skip("this SQLite does not show whether a statement runs: its reset is watched from the start");
+            return None;
+        }
+        Some(Self { library, symbols, folder: tempfile::tempdir().unwrap() })
+    }
+
+    /// Records a script with uprobes.
+    fn record(&self, script: &str) -> (Vec<Event>, Finished) {
+        let folder = self.folder.path();
+        std::fs::write(folder.join("script.py"), script).unwrap();
+        let child = common::gated(&format!("cd {} && exec /usr/bin/python3 script.py", folder.display()));
+        let mut recorder = Recorder::start(&Request::new(Scope::Command));
+        assert!(recorder.session.attach_sqlite(&self.library, &self.symbols));
+        recorder.release(child);
+        let (events, finished) = recorder.finish();
+        assert_eq!(finished.lost, 0);
+        (events, finished)
+    }
+}
+
 /// Statements that are abandoned after their first row and reset: each execution ends exactly once, whether the probe on the
 /// reset is already attached or not; and it is attached when they end late by more than a millisecond in total, not for
 /// INSERTs and a PRAGMA that is abandoned before its end.
 #[test]
 fn reset_is_probed_after_late_ends_of_abandoned_statements() {
     needs_live_kernel!();
-    let Some(library) = library("libsqlite3.so.0") else { return common::skip("no libsqlite3.so.0") };
-    let symbols = sqlite::find(&library).unwrap();
-    if symbols.running.is_none() {
-        return common::skip("this SQLite does not show whether a statement runs: its reset is watched from the start");
-    }
-    let folder = tempfile::tempdir().unwrap();
+    let Some(python) = Python::new() else { return };
     let record = |script: &str| {
-        let path = folder.path().join("script.py");
-        std::fs::write(&path, script).unwrap();
-        let child = common::gated(&format!("cd {} && exec /usr/bin/python3 script.py", folder.path().display()));
-        let mut recorder = Recorder::start(&Request::new(Scope::Command));
-        assert!(recorder.session.attach_sqlite(&library, &symbols));
-        recorder.release(child);
-        let (events, finished) = recorder.finish();
-        assert_eq!(finished.lost, 0);
+        let (events, finished) = python.record(script);
         let reset = finished.coverage.iter().filter(|c| c.probe.ends_with(":sqlite3_reset"));
         let [reset] = reset.collect::<Vec<_>>()[..] else { panic!("one row for it") };
         assert!(reset.attached, "{reset:?}");
@@ -252,12 +276,7 @@ fn reset_is_probed_after_late_ends_of_abandoned_statements() {
 #[test]
 fn prepare_after_unseen_reset_begins_between_rows() {
     needs_live_kernel!();
-    let Some(library) = library("libsqlite3.so.0") else { return common::skip("no libsqlite3.so.0") };
-    let symbols = sqlite::find(&library).unwrap();
-    if symbols.running.is_none() {
-        return common::skip("this SQLite does not show whether a statement runs: its reset is watched from the start");
-    }
-    let folder = tempfile::tempdir().unwrap();
+    let Some(python) = Python::new() else { return };
     let script = "import sqlite3\n\
         one, two = (sqlite3.connect(name, isolation_level=None) for name in ('t.db', 'u.db'))\n\
         one.execute('create table t(a)')\n\
@@ -269,13 +288,7 @@ fn prepare_after_unseen_reset_begins_between_rows() {
             c.fetchone()\n    \
             c.close()\n    \
             one.execute(f'select count(*) from u.t{i}').fetchall()\n";
-    std::fs::write(folder.path().join("script.py"), script).unwrap();
-    let child = common::gated(&format!("cd {} && exec /usr/bin/python3 script.py", folder.path().display()));
-    let mut recorder = Recorder::start(&Request::new(Scope::Command));
-    assert!(recorder.session.attach_sqlite(&library, &symbols));
-    recorder.release(child);
-    let (events, finished) = recorder.finish();
-    assert_eq!(finished.lost, 0);
+    let (events, _) = python.record(script);
     let prepares: Vec<bool> = records!(events, Statement)
         .filter(|(_, s)| s.start_ns != 0 && s.text.starts_with("select") && s.text.contains("count"))
         .map(|(event, _)| event.header.flags & header_flags::BETWEEN_ROWS != 0)

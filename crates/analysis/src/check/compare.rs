@@ -148,6 +148,7 @@ pub fn judge(contract: &Contract, runs: &[Vec<Difference>], last: Option<&Observ
         passed: differences.is_empty(),
         counted_by: counted_by.into(),
         runs: runs.len() as u64,
+        totals: counted_by == PROC || contract.total.is_some(),
         first: super::text::first(&differences),
         because,
         caveats: last.map(|found| found.caveats.clone()).unwrap_or_default(),

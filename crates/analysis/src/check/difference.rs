@@ -53,6 +53,8 @@ pub struct Outcome {
     pub counted_by: String,
     /// Number of compared runs: a difference must be in all of them.
     pub runs: u64,
+    /// Whether the whole program's counts were compared: a contract of an older version that counts by tracing lacks them.
+    pub totals: bool,
     /// The most important difference, in a sentence.
     pub first: Option<String>,
     /// The setting or habit that explains it, if one does.

@@ -85,12 +85,17 @@ fn calls_are_counted_whatever_their_files_are_called() {
 #[test]
 fn total_is_not_listed_beside_its_parts() {
     let contract = learnt(&[wal()]);
+    let same = judge(&contract, &[differences(&contract, &wal())], Some(&wal()), BPF);
+    assert!(same.passed && !text::text(&same).contains("totals"));
     let mut run = wal();
     run.statements.get_mut(INSERT).unwrap().calls.insert("fdatasync WAL".into(), 12);
     let outcome = judge(&contract, &[differences(&contract, &run)], Some(&run), BPF);
     assert!(!outcome.passed && outcome.differences.iter().all(|d| !d.total), "{:?}", outcome.differences);
     let older = Contract { total: None, ..contract };
     assert!(!judge(&older, &[differences(&older, &run)], Some(&run), BPF).passed);
+    // What an older contract does not compare is said.
+    let passed = judge(&older, &[differences(&older, &wal())], Some(&wal()), BPF);
+    assert!(passed.passed && text::text(&passed).contains("has no totals"), "{}", text::text(&passed));
 }
 
 /// A slip of an editor must not make a contract that every run fulfils.

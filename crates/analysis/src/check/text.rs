@@ -54,6 +54,12 @@ pub fn text(outcome: &Outcome) -> String {
     let runs = counted(outcome.runs as usize, "run");
     if outcome.passed {
         let _ = writeln!(out, "As recorded (counted by {}, {runs})", outcome.counted_by);
+        if !outcome.totals {
+            out.push_str(
+                "  The contract has no totals: a call on a file whose name differs in each run is not compared. Record it again \
+                 (fathom check record).\n",
+            );
+        }
         caveat(&mut out, outcome);
         return out;
     }

@@ -16,19 +16,44 @@ use model::table::Slice;
 use model::{Layer, Reason, Wait};
 use stats::stretches::{Draws, STRETCHES, stretch, sum};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
-/// Maximum number of enders of a leaf's waits that are counted apart; the rest is merged into one that is not known.
-const ENDERS: usize = 64;
+/// Maximum number of processes that ended a leaf's waits and are counted apart; the rest is merged into one that is not known.
+const COUNTED_APART: usize = 64;
 /// Maximum number of them in the contract.
-const LISTED: usize = 5;
+const NAMED: usize = 5;
 /// Maximum number of stacks of a leaf.
 const STACKS: usize = 3;
+/// Leaves from this share on are listed, however many there are.
+const LARGE: f64 = 0.1;
+/// Of the largest, so many are in any case, if they have [`NOTICEABLE`].
+const FEWEST: usize = 3;
+const NOTICEABLE: f64 = 0.02;
 
 /// What distinguishes leaves. The layer does so only for time on a CPU, or where the reason of a sleep is not known.
 type Key<'a> = (Option<Layer>, Reason, Option<Wait>, Option<Cow<'a, str>>);
-/// Who ended a wait: the file whose lock it was, the process, and the shape of its operation.
-type Ender = (Option<u64>, Option<u32>, Option<usize>);
+/// What ended a wait: the file whose lock it was, the process, and the shape of its operation.
+type EndedBy = (Option<u64>, Option<u32>, Option<usize>);
+
+/// Marks an operation that is inside another, or has no end.
+const NONE: u32 = u32::MAX;
+
+/// A set of places, a bit each: most executions have some of most leaves.
+#[derive(Default)]
+struct Members(Vec<u64>);
+
+impl Members {
+    fn insert(&mut self, place: usize) {
+        if self.0.len() <= place / 64 {
+            self.0.resize(place / 64 + 1, 0);
+        }
+        self.0[place / 64] |= 1 << (place % 64);
+    }
+
+    fn len(&self) -> u64 {
+        self.0.iter().map(|bits| u64::from(bits.count_ones())).sum()
+    }
+}
 
 /// Sums of one leaf.
 #[derive(Default)]
@@ -36,9 +61,9 @@ struct Sums {
     ns: u64,
     /// By stretch of executions.
     stretches: [f64; STRETCHES],
-    executions: HashSet<u32>,
+    executions: Members,
     shapes: HashMap<usize, u64>,
-    enders: HashMap<Ender, (u64, u64)>,
+    ended_by: HashMap<EndedBy, (u64, u64)>,
     sleeps: BTreeMap<Sleep, u64>,
     /// The longest piece: length and span.
     longest: (u64, Option<u64>),
@@ -47,8 +72,9 @@ struct Sums {
 /// Collects the account in one pass over the slices.
 pub struct Accounting<'a> {
     index: &'a Index<'a>,
-    /// The place of each outermost finished operation among them, in order of their starts.
-    places: HashMap<u32, usize>,
+    /// The place of each outermost finished operation among them, in order of their starts; [`NONE`] for others.
+    places: Vec<u32>,
+    executions: usize,
     leaves: HashMap<Key<'a>, Sums>,
     running: Times,
 }
@@ -56,25 +82,34 @@ pub struct Accounting<'a> {
 impl<'a> Accounting<'a> {
     pub fn new(index: &'a Index<'a>) -> Self {
         let operations = &index.rows.operations;
-        let mut outermost: Vec<(u64, u32)> = operations
-            .iter()
-            .enumerate()
-            .filter(|(at, operation)| operation.end_ns.is_some() && index.chain(*at).nth(1).is_none())
-            .map(|(at, operation)| (operation.start_ns, at as u32))
-            .collect();
+        let is_outermost = |at: &usize| operations.end_ns(*at).is_some() && index.chain(*at).nth(1).is_none();
+        let outermost = (0..operations.len()).filter(is_outermost);
+        let mut outermost: Vec<(u64, u32)> = outermost.map(|at| (operations.start_ns(at), at as u32)).collect();
         outermost.sort_unstable();
-        let places = outermost.into_iter().enumerate().map(|(place, (_, at))| (at, place)).collect();
-        Self { index, places, leaves: HashMap::new(), running: Times::default() }
+        let mut places = vec![NONE; operations.len()];
+        for (place, (_, at)) in (0..).zip(&outermost) {
+            places[*at as usize] = place;
+        }
+        Self { index, places, executions: outermost.len(), leaves: HashMap::new(), running: Times::default() }
+    }
+
+    fn place(&self, at: usize) -> Option<usize> {
+        (self.places[at] != NONE).then_some(self.places[at] as usize)
+    }
+
+    fn stretch_of(&self, place: usize) -> usize {
+        stretch(place, self.executions, STRETCHES.min(self.executions))
     }
 
     /// Adds a slice; those of operations inside others repeat the time of the outer ones.
     pub fn add(&mut self, at: usize, slice: &Slice, sleeps: &Sleeps) {
-        let Some(&place) = self.places.get(&(at as u32)) else { return };
+        let Some(place) = self.place(at) else { return };
+        let stretch = self.stretch_of(place);
         let ns = slice.end_ns.saturating_sub(slice.start_ns);
         let sums = self.leaves.entry(key(self.index, slice)).or_default();
         sums.ns = sums.ns.saturating_add(ns);
-        sums.stretches[stretch(place, self.places.len(), STRETCHES.min(self.places.len()))] += ns as f64;
-        sums.executions.insert(at as u32);
+        sums.stretches[stretch] += ns as f64;
+        sums.executions.insert(place);
         if let Some(shape) = self.index.shape(at) {
             let of_shape = sums.shapes.entry(shape).or_default();
             *of_shape = of_shape.saturating_add(ns);
@@ -89,12 +124,12 @@ impl<'a> Accounting<'a> {
             return;
         }
         let by = slice.by_operation.and_then(|id| self.index.operation(id)).and_then(|at| self.index.shape(at));
-        let mut ender = (slice.wait_file, slice.by_tgid, by);
-        if sums.enders.len() >= ENDERS && !sums.enders.contains_key(&ender) {
-            ender = (None, None, None);
+        let mut by = (slice.wait_file, slice.by_tgid, by);
+        if sums.ended_by.len() >= COUNTED_APART && !sums.ended_by.contains_key(&by) {
+            by = (None, None, None);
         }
-        let ended = sums.enders.entry(ender).or_default();
-        *ended = (ended.0 + 1, ended.1.saturating_add(ns));
+        let (times, sum) = sums.ended_by.entry(by).or_default();
+        (*times, *sum) = (*times + 1, sum.saturating_add(ns));
         let thread = (self.index.rows.operations.tgid(at), self.index.rows.operations.tid(at));
         for (sleep, ns) in sleeps.within(thread, slice.start_ns, slice.end_ns) {
             *sums.sleeps.entry(sleep).or_default() += ns;
@@ -104,13 +139,12 @@ impl<'a> Accounting<'a> {
     /// Returns the account of these operations, the largest leaf first.
     pub fn finish(mut self, sleeps: &Sleeps) -> Account {
         let operations = &self.index.rows.operations;
-        let stretches = STRETCHES.min(self.places.len());
+        let stretches = STRETCHES.min(self.executions);
         let mut whole = [0.0; STRETCHES];
         let mut latency_ns = 0_u64;
-        for (&at, &place) in &self.places {
-            let operation = operations.at(at as usize);
-            let ns = operation.end_ns.map_or(0, |end| end.saturating_sub(operation.start_ns));
-            whole[stretch(place, self.places.len(), stretches)] += ns as f64;
+        for (at, place) in (0..operations.len()).filter_map(|at| Some((at, self.place(at)?))) {
+            let ns = operations.end_ns(at).map_or(0, |end| end.saturating_sub(operations.start_ns(at)));
+            whole[self.stretch_of(place)] += ns as f64;
             latency_ns = latency_ns.saturating_add(ns);
         }
         self.take_off_tracer();
@@ -118,7 +152,7 @@ impl<'a> Accounting<'a> {
         // More can be accounted for only if slices overlap, in a damaged archive.
         let whole_ns = latency_ns.max(accounted);
         let draws = Draws::new(stretches, SEED);
-        let (index, executions) = (self.index, self.places.len() as u64);
+        let (index, executions) = (self.index, self.executions as u64);
         let leaf = |(key, sums): (Key<'_>, Sums)| {
             let share = draws.as_ref().and_then(|draws| {
                 draws.estimate(LEVEL, |t| sum(t, &sums.stretches[..stretches]) / sum(t, &whole[..stretches]))
@@ -130,16 +164,17 @@ impl<'a> Accounting<'a> {
             let mut leaf = Leaf {
                 what: String::new(),
                 layer,
-                reason: reason.name().into(),
+                reason,
                 wait,
                 call: call.map(Cow::into_owned),
                 ns: sums.ns,
                 share: sums.ns as f64 / whole_ns.max(1) as f64,
+                listed: false,
                 interval: share.map(|e| [e.low.max(0.0), e.high.min(1.0)]),
-                executions: sums.executions.len() as u64,
+                executions: sums.executions.len(),
                 statement: most.map(|(shape, _)| index.rows.shapes[*shape].text.clone()),
                 statement_ns: most.map_or(0, |(_, ns)| (*ns).min(sums.ns)),
-                by: enders(index, sums.enders),
+                by: longest_first(index, sums.ended_by),
                 longest_ns: sums.longest.0,
                 longest_span: sums.longest.1,
                 slow_waits: stacks,
@@ -149,9 +184,12 @@ impl<'a> Accounting<'a> {
         };
         let mut leaves: Vec<Leaf> = self.leaves.into_iter().filter(|(_, sums)| sums.ns > 0).map(leaf).collect();
         leaves.sort_by(|a, b| {
-            let rest = |leaf: &Leaf| (leaf.layer, leaf.reason.clone(), leaf.wait, leaf.call.clone());
+            let rest = |leaf: &Leaf| (leaf.layer, leaf.reason, leaf.wait, leaf.call.clone());
             b.ns.cmp(&a.ns).then_with(|| rest(a).cmp(&rest(b)))
         });
+        for (nth, leaf) in leaves.iter_mut().enumerate() {
+            leaf.listed = leaf.share >= LARGE || nth < FEWEST && leaf.share >= NOTICEABLE;
+        }
         Account { whole_ns, executions, leaves, unaccounted_ns: whole_ns - accounted }
     }
 
@@ -161,13 +199,11 @@ impl<'a> Accounting<'a> {
         let mut parts: BTreeMap<Layer, u64> = BTreeMap::new();
         let mut own = Sums::default();
         for (at, layers) in taken(self.index, prices, &self.running).into_iter().enumerate() {
-            if !self.places.contains_key(&(at as u32)) {
-                continue;
-            }
+            let Some(place) = self.place(at) else { continue };
             for (layer, ns) in layers.into_iter().filter(|(_, ns)| *ns > 0) {
                 let part = parts.entry(layer).or_default();
                 *part = part.saturating_add(ns);
-                own.executions.insert(at as u32);
+                own.executions.insert(place);
                 if let Some(shape) = self.index.shape(at) {
                     *own.shapes.entry(shape).or_default() += ns;
                 }
@@ -201,9 +237,9 @@ fn key<'a>(index: &'a Index<'a>, slice: &Slice) -> Key<'a> {
     ((on_cpu || unknown).then_some(slice.layer), slice.reason, slice.wait, span.map(|at| index.rows.spans.kind(at)))
 }
 
-/// Returns who ended most of the waits, the longest first.
-fn enders(index: &Index, all: HashMap<Ender, (u64, u64)>) -> Vec<By> {
-    let known = all.into_iter().filter(|(ender, _)| *ender != (None, None, None));
+/// Returns what ended most of the time.
+fn longest_first(index: &Index, all: HashMap<EndedBy, (u64, u64)>) -> Vec<By> {
+    let known = all.into_iter().filter(|(by, _)| *by != (None, None, None));
     let mut all: Vec<By> = known
         .map(|((file, tgid, shape), (times, ns))| By {
             file: file.and_then(|id| index.file(id)).and_then(|at| index.rows.files[at].path.clone()),
@@ -218,6 +254,6 @@ fn enders(index: &Index, all: HashMap<Ender, (u64, u64)>) -> Vec<By> {
         let rest = |by: &By| (by.tgid, by.file.clone(), by.statement.clone());
         b.ns.cmp(&a.ns).then_with(|| rest(a).cmp(&rest(b)))
     });
-    all.truncate(LISTED);
+    all.truncate(NAMED);
     all
 }

@@ -5,7 +5,7 @@
 
 use crate::caveats::Caveats;
 use crate::contract::SlowWait;
-use model::{Layer, Wait};
+use model::{Layer, Reason, Wait};
 use serde::Serialize;
 
 /// Version of this contract.
@@ -49,8 +49,8 @@ pub struct Leaf {
     pub what: String,
     /// The layer, of time on a CPU and of sleeps whose reason is not known; null for others, whose reason says it.
     pub layer: Option<Layer>,
-    /// `cpu`, `run queue`, `device`, `flush`, `queue`, `journal` or `other`, as in the table `slices`.
-    pub reason: String,
+    /// As in the table `slices`.
+    pub reason: Reason,
     /// The wait, where the kernel shows it.
     pub wait: Option<Wait>,
     /// The system call or the file system's work, of time in the kernel.
@@ -59,6 +59,8 @@ pub struct Leaf {
     pub ns: u64,
     /// Its share of the whole. No remedy for it saves more.
     pub share: f64,
+    /// Whether it is listed by itself, and not with the rest: it has a tenth, or is one of the three largest and has 2 %.
+    pub listed: bool,
     /// The interval of that share, for this recording.
     pub interval: Option<[f64; 2]>,
     /// Executions that have some of it, of [`Account::executions`].

@@ -1,18 +1,13 @@
 //! A leaf of the account in words.
 
 use super::contract::{Account, Leaf};
+use crate::caveats::Caveats;
 use crate::lines::wrapped;
 use crate::stacks;
 use crate::text::{duration, shown};
 use crate::waits;
 use model::{Layer, Reason, Wait, counted};
 
-/// Leaves from this share on are listed, however many there are.
-const LISTED: f64 = 0.1;
-/// At least this many are, if they have [`NOTICEABLE`].
-const FEWEST: usize = 3;
-/// The share below which a leaf is only part of the rest.
-const NOTICEABLE: f64 = 0.02;
 /// The share of a leaf's waits from which on one ender is named alone.
 const MOST: f64 = 0.5;
 
@@ -30,33 +25,35 @@ pub fn text(out: &mut String, account: &Account) {
             counted(account.executions as usize, "execution")
         ),
     );
-    let listed = |(at, leaf): &(usize, &Leaf)| leaf.share >= LISTED || (*at < FEWEST && leaf.share >= NOTICEABLE);
-    let all: Vec<&Leaf> = account.leaves.iter().enumerate().filter(listed).map(|(_, leaf)| leaf).collect();
-    for leaf in &all {
+    let (listed, rest): (Vec<&Leaf>, Vec<&Leaf>) = account.leaves.iter().partition(|leaf| leaf.listed);
+    for leaf in listed {
         wrapped(out, &format!("{:>5.1} % ", 100.0 * leaf.share), &line(leaf, account.executions));
         if let Some(wait) = leaf.slow_waits.first() {
             wrapped(out, "        ", &format!("longest seen: {}", stacks::line(wait)));
         }
     }
-    let rest: u64 = account.leaves[all.len()..].iter().map(|leaf| leaf.ns).sum();
     let share = |ns: u64| 100.0 * ns as f64 / account.whole_ns as f64;
-    if rest > 0 {
-        let parts = counted(account.leaves.len() - all.len(), "smaller part");
-        wrapped(out, &format!("{:>5.1} % ", share(rest)), &format!("{parts} (--json)"));
+    if !rest.is_empty() {
+        let parts = counted(rest.len(), "smaller part");
+        let ns = rest.iter().map(|leaf| leaf.ns).sum();
+        wrapped(out, &format!("{:>5.1} % ", share(ns)), &format!("{parts} (--json)"));
     }
     wrapped(out, &format!("{:>5.1} % ", share(account.unaccounted_ns)), "not accounted for");
     out.push('\n');
 }
 
 /// The largest leaf, as a line of `show`; empty if there is none.
-pub fn largest(account: &Account) -> String {
+pub fn largest(account: &Account, caveats: &Caveats) -> String {
+    let (share, what) = match account.leaves.first().filter(|leaf| leaf.ns >= account.unaccounted_ns) {
+        Some(leaf) => (leaf.share, leaf.what.as_str()),
+        None if account.unaccounted_ns > 0 => {
+            (account.unaccounted_ns as f64 / account.whole_ns as f64, "is not accounted for")
+        }
+        None => return String::new(),
+    };
+    let caveat = caveats.against_times().map_or(String::new(), |caveat| format!(" ({})", caveat.because));
     let mut out = String::new();
-    if let Some(leaf) = account.leaves.first().filter(|leaf| leaf.ns >= account.unaccounted_ns) {
-        wrapped(&mut out, "", &format!("Largest part: {:.0} % of the time {}", 100.0 * leaf.share, leaf.what));
-    } else if account.unaccounted_ns > 0 {
-        let share = 100.0 * account.unaccounted_ns as f64 / account.whole_ns as f64;
-        wrapped(&mut out, "", &format!("Largest part: {share:.0} % of the time is not accounted for"));
-    }
+    wrapped(&mut out, "", &format!("Largest part: {:.0} % of the time {what}{caveat}", 100.0 * share));
     out
 }
 
@@ -74,26 +71,24 @@ fn line(leaf: &Leaf, executions: u64) -> String {
 /// What the thread did or waited for, as it follows "of the time": `waits for a futex, ended by worker (PID 7)`.
 pub fn phrase(leaf: &Leaf) -> String {
     let call = leaf.call.as_deref().map_or(String::new(), |call| format!(", in {call}"));
-    if leaf.reason == Reason::Cpu.name() {
-        return match leaf.layer {
-            Some(Layer::App) => "runs in the program".into(),
-            Some(Layer::Database) => "runs in the database's code".into(),
-            Some(Layer::Tracer) => "is the recording's own".into(),
-            Some(Layer::Syscall | Layer::FileSystem) => format!("runs in the kernel{call}"),
-            Some(layer) => format!("runs in the kernel, in {layer}"),
-            None => "runs".into(),
-        };
-    }
-    let wait = match leaf.wait {
-        Some(wait) => format!("waits for {}", what(wait)),
-        None => match Reason::ALL.iter().find(|reason| reason.name() == leaf.reason) {
-            Some(Reason::RunQueue) => "waits for a processor".into(),
-            Some(Reason::Device) => "waits for the device to read or write".into(),
-            Some(Reason::Flush) => "waits for a flush of the device's cache".into(),
-            Some(Reason::Queue) => "waits until its request is issued to the device".into(),
-            Some(Reason::Journal) => "waits for the file system's journal".into(),
-            _ => format!("sleeps for a reason that has no name{call}"),
-        },
+    let wait = match (leaf.reason, leaf.wait) {
+        (Reason::Cpu, _) => {
+            return match leaf.layer {
+                Some(Layer::App) => "runs in the program".into(),
+                Some(Layer::Database) => "runs in the database's code".into(),
+                Some(Layer::Tracer) => "is the recording's own".into(),
+                Some(Layer::Syscall | Layer::FileSystem) => format!("runs in the kernel{call}"),
+                Some(layer) => format!("runs in the kernel, in {layer}"),
+                None => "runs".into(),
+            };
+        }
+        (_, Some(wait)) => format!("waits for {}", with_article(wait)),
+        (Reason::RunQueue, None) => "waits for a processor".into(),
+        (Reason::Device, None) => "waits for the device to read or write".into(),
+        (Reason::Flush, None) => "waits for a flush of the device's cache".into(),
+        (Reason::Queue, None) => "waits until its request is issued to the device".into(),
+        (Reason::Journal, None) => "waits for the file system's journal".into(),
+        (Reason::Other, None) => format!("sleeps for a reason that has no name{call}"),
     };
     format!("{wait}{}", ended(leaf))
 }
@@ -112,8 +107,7 @@ fn ended(leaf: &Leaf) -> String {
     }
 }
 
-/// A wait with its article.
-fn what(wait: Wait) -> String {
+fn with_article(wait: Wait) -> String {
     match wait {
         Wait::Reclaim => "memory to be reclaimed".into(),
         Wait::DirtyThrottling | Wait::WriteThrottling => format!("{wait}"),
@@ -121,6 +115,7 @@ fn what(wait: Wait) -> String {
         Wait::F2fsCleaning => "f2fs to clean segments".into(),
         Wait::Writeback => "a page under writeback".into(),
         Wait::IoQuota | Wait::CpuQuota => format!("its {wait}"),
+        Wait::Fcntl | Wait::F2fsCheckpoint => format!("an {wait}"),
         _ => format!("a {wait}"),
     }
 }
@@ -128,7 +123,7 @@ fn what(wait: Wait) -> String {
 /// The sentence where no finding names anything.
 pub fn without_finding(account: &Account) -> String {
     match account.leaves.first() {
-        Some(leaf) if leaf.share >= LISTED => format!(
+        Some(leaf) if leaf.listed => format!(
             "No finding: no known cause fits. The largest part of the time {}; that has no remedy here, but no remedy for it saves more.",
             leaf.what
         ),

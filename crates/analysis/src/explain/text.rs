@@ -85,7 +85,7 @@ fn head(out: &mut String, finding: &Finding) {
 
 /// Formats the lines of `fathom show`: the largest part of the time, and the findings, if there are any.
 pub fn summary(explanation: &Explanation) -> String {
-    let mut out = leaf::largest(&explanation.account);
+    let mut out = leaf::largest(&explanation.account, &explanation.caveats);
     if explanation.findings.is_empty() {
         return out;
     }

@@ -150,7 +150,7 @@ pub fn processes_outside_operations_are_listed_in_part() -> Result<()> {
 pub fn page_without_finding_says_so() -> Result<()> {
     let [timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
     let leaf = |what: &str, ns: u64| {
-        json!({ "what": what, "ns": ns, "share": ns as f64 / 1000.0, "interval": [0.5, 0.7], "executions": 3, "statement": "SELECT 1",
+        json!({ "what": what, "ns": ns, "share": ns as f64 / 1000.0, "listed": true, "interval": [0.5, 0.7], "executions": 3, "statement": "SELECT 1",
                 "statement_ns": ns, "longest_span": null, "slow_waits": [] })
     };
     let account = json!({ "whole_ns": 1000, "executions": 4, "unaccounted_ns": 10,

@@ -70,7 +70,7 @@ proptest! {
         prop_assert_eq!(sum(account), account.whole_ns);
         let shares: f64 = account.leaves.iter().map(|leaf| leaf.share).sum();
         prop_assert!(shares <= 1.0 + 1e-9);
-        prop_assert!(account.leaves.is_sorted_by(|a, b| a.ns >= b.ns));
+        prop_assert!(account.leaves.is_sorted_by(|a, b| a.ns >= b.ns && a.listed >= b.listed));
         for leaf in &account.leaves {
             prop_assert!(leaf.ns > 0 && leaf.statement_ns <= leaf.ns);
             prop_assert!(leaf.executions <= account.executions);
@@ -100,6 +100,10 @@ fn largest_part_is_named_whatever_it_is() {
         let line = text::summary(&done);
         assert!(line.starts_with("Largest part: 66 % of the time waits for "), "{wait}: {line}");
         assert!(line.contains("compute (PID 7)"), "{wait}: {line}");
+        // Times of an emulated processor are no verdict in this line either.
+        rows.facts.push(crate::case::emulated());
+        let line = text::summary(&explain(&rows)).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(line.contains("compute (PID 7) (the processor is emulated"), "{wait}: {line}");
     }
 }
 
